@@ -1,0 +1,156 @@
+"""Every error that Pilotage raises on purpose.
+
+    PilotageError                 1   something that was asked for failed
+    ├── UsageError                2   the call itself is wrong
+    │   └── BadSelector           2
+    ├── ConfigError               3   a file that a person wrote is wrong
+    │   ├── NoProject             3
+    │   └── BadRule               3
+    ├── NotFound                  4   the thing named does not exist
+    ├── Denied                    5   a policy, a token or a limit says no
+    │   └── TooLarge              5
+    ├── Unavailable               6   cannot be reached now; trying again may help
+    │   ├── StoreUnavailable      6
+    │   └── NoRunner              6
+    ├── Conflict                  7   something else is in the way
+    │   ├── AlreadyRunning        7
+    │   └── IllegalTransition     7
+    └── TimedOut                124
+
+The number is the exit status of a command that ends with the error.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PilotageError(Exception):
+    """Something that was asked for failed."""
+
+    #: A stable code; `pilotage help CODE` tells more.
+    code: ClassVar[str] = "E100"
+    #: The exit status of a command that ends with this error.
+    exit_status: ClassVar[int] = 1
+    #: Whether the same call may succeed later.
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        """Say what happened, and what to do about it."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PilotageError):
+    """The call itself is wrong: an argument is missing, malformed or out of range."""
+
+    code = "E200"
+    exit_status = 2
+
+
+class BadSelector(UsageError):
+    """A job selector cannot be understood."""
+
+    code = "E201"
+
+
+class ConfigError(PilotageError):
+    """A file that a person wrote is wrong."""
+
+    code = "E300"
+    exit_status = 3
+
+
+class NoProject(ConfigError):
+    """There is no Pilotage project here or in any folder above."""
+
+    code = "E301"
+
+
+class BadRule(ConfigError):
+    """A rule, recipe, pattern or sweep is wrong."""
+
+    code = "E302"
+
+    def __init__(
+        self, message: str, *, hint: str = "", file: str = "", line: int | None = None, at: str = ""
+    ) -> None:
+        """Name the place in the file as exactly as it is known."""
+        super().__init__(message, hint=hint)
+        self.file = file
+        self.line = line
+        #: Path of keys to the offending value, such as `rule.clean.sweep.level`.
+        self.at = at
+
+    def __str__(self) -> str:
+        """Put the place before the message, as compilers do."""
+        place = ":".join(str(part) for part in (self.file, self.line) if part)
+        return ": ".join(part for part in (place, self.at, self.message) if part)
+
+
+class NotFound(PilotageError):
+    """The job, rule, event or file that was named does not exist."""
+
+    code = "E400"
+    exit_status = 4
+
+
+class Denied(PilotageError):
+    """A policy, a token or a limit says no."""
+
+    code = "E500"
+    exit_status = 5
+
+
+class TooLarge(Denied):
+    """A message is larger than the limit set for it."""
+
+    code = "E501"
+
+
+class Unavailable(PilotageError):
+    """Something cannot be reached now; trying again may help."""
+
+    code = "E600"
+    exit_status = 6
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    """The store cannot be read or written: disk full, read-only, or locked for too long."""
+
+    code = "E601"
+
+
+class NoRunner(Unavailable):
+    """Nothing runs jobs in this project now."""
+
+    code = "E602"
+
+
+class Conflict(PilotageError):
+    """Something else is in the way."""
+
+    code = "E700"
+    exit_status = 7
+
+
+class AlreadyRunning(Conflict):
+    """Another process runs this project already."""
+
+    code = "E701"
+
+
+class IllegalTransition(Conflict):
+    """A job cannot go from its state to the one asked for."""
+
+    code = "E702"
+
+
+class TimedOut(PilotageError):
+    """What was waited for did not happen in time."""
+
+    code = "E800"
+    exit_status = 124
+    retryable = True

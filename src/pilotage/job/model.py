@@ -1,0 +1,250 @@
+"""The nouns of a job: what to run, with what, in which state, how often."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a job is; `FACTS` has a sentence for each."""
+
+    WAITING = "waiting"
+    QUEUED = "queued"
+    STAGING_IN = "staging_in"
+    READY = "ready"
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    STAGING_OUT = "staging_out"
+    HELD = "held"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a job needs while it runs."""
+
+    #: Processor cores.
+    cpus: int = 1
+    #: Memory in bytes; a job that uses more is ended.
+    memory: int | None = None
+    #: GPUs.
+    gpus: int = 0
+    #: Disk in bytes.
+    disk: int | None = None
+    #: Wall time in seconds; a job that takes longer is ended.
+    time: float | None = None
+
+
+class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """When and how often a failed job is tried again."""
+
+    #: Attempts in all that may fail on their own account.
+    attempts: int = 1
+    #: Seconds before the second attempt.
+    delay: float = 1.0
+    #: By how much each further wait is longer.
+    factor: float = 2.0
+    #: The longest wait in seconds.
+    longest: float = 3600.0
+
+
+class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """At most so many jobs with the same key run at once."""
+
+    #: Template of the key, such as `"{dir}"` or `"camera"`.
+    key: str
+    #: Jobs at once.
+    most: int = 1
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="command", tag_field="kind"):
+    """A program with its arguments; never a shell line."""
+
+    #: Program and arguments; each may hold `{keywords}`; `"{paths}"` alone becomes many arguments.
+    argv: tuple[str, ...]
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="script", tag_field="kind"):
+    """A script for an interpreter; parameters reach it as environment variables and JSON."""
+
+    #: The text of the script, unless `file` names one.
+    source: str = ""
+    #: Absolute path of the script.
+    file: str = ""
+    #: The interpreter and its options; empty means the `#!` line of the script, or bash.
+    interpreter: tuple[str, ...] = ()
+    #: Further arguments; each may hold `{keywords}`.
+    args: tuple[str, ...] = ()
+
+
+class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="kind"):
+    """A Python file or one of its functions, called with typed parameters."""
+
+    #: Absolute path of the file, unless `source` holds its text.
+    file: str = ""
+    #: The text of the file.
+    source: str = ""
+    #: The function to call; empty runs the file as a script with the parameters as globals.
+    function: str = ""
+    #: The interpreter; empty means the one that runs Pilotage.
+    python: str = ""
+
+
+class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="notebook", tag_field="kind"):
+    """A Jupyter notebook, run by papermill."""
+
+    #: Absolute path of the notebook, unless `source` holds its JSON.
+    file: str = ""
+    #: The JSON text of the notebook.
+    source: str = ""
+    #: Where the executed notebook goes (a template); empty means the job's directory.
+    output: str = ""
+    #: The kernel; empty means the notebook's own.
+    kernel: str = ""
+    #: The interpreter that has papermill; empty means the one that runs Pilotage.
+    python: str = ""
+
+
+class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="app", tag_field="kind"):
+    """An application registered in the project's configuration."""
+
+    #: Its name.
+    app: str
+    #: Arguments after those of the registration; each may hold `{keywords}`.
+    args: tuple[str, ...] = ()
+
+
+Recipe = Command | Script | Python | Notebook | App
+
+#: What happens when the input is another version at start than it was at match time.
+OnChange = Literal["cancel", "latest", "ignore"]
+
+
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The definition of a job without what differs from one job of a rule to the next."""
+
+    #: What runs.
+    recipe: Recipe
+    #: For people; the rule's name where a rule made it.
+    name: str
+    #: Parameters; text values are templates.
+    params: dict[str, Any] = {}
+    #: Names and paths (templates) of files that must exist after the run.
+    outputs: dict[str, str] = {}
+    #: Environment variables; values are templates.
+    env: dict[str, str] = {}
+    #: Working directory (a template); empty means the job's own directory.
+    cwd: str = ""
+    #: What it needs.
+    resources: Resources = Resources()
+    #: When it is tried again.
+    retry: Retry = Retry()
+    #: Higher runs first.
+    priority: int = 0
+    #: How many may run at once by key.
+    limit: Limit | None = None
+    #: What a changed input means.
+    on_change: OnChange = "cancel"
+    #: Exit codes that count as success.
+    ok_codes: tuple[int, ...] = (0,)
+
+
+class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What makes one job of a rule differ from the next; stored with the job."""
+
+    #: The triggering file, or the file that holds a message.
+    path: str = ""
+    #: Its version at match time.
+    version: str = ""
+    #: Its SHA-256 at match time, when the rule asks for it.
+    sha256: str = ""
+    #: The files of a gathered set.
+    paths: tuple[str, ...] = ()
+    #: The other end of a move.
+    other: str = ""
+    #: Groups that the pattern captured.
+    match: dict[str, str] = {}
+    #: The point of the sweep.
+    sweep: dict[str, Any] = {}
+    #: Fields of a message or facts of an ended job.
+    data: dict[str, Any] = {}
+
+
+class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job about to enter the store."""
+
+    #: The definition.
+    spec: JobSpec
+    #: What differs.
+    binding: Binding = Binding()
+    #: What must be unique among all jobs, as 32 hexadecimal digits; empty for submissions by hand.
+    key: str = ""
+    #: The state in which it enters: waiting, queued or held.
+    state: State = State.QUEUED
+    #: Why it is held or waits.
+    reason: str = ""
+    #: Not to start before this time.
+    not_before: float = 0.0
+    #: The rendered key of its limit.
+    limit_key: str = ""
+    #: The job that caused it, and how many times its own rule is among its ancestors.
+    parent: int | None = None
+    depth: int = 0
+    #: Jobs that must be done before it.
+    after: tuple[int, ...] = ()
+    #: Labels for selection.
+    tag: str = ""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the store knows it."""
+
+    id: int
+    name: str
+    state: State
+    #: Why it is in this state, in words.
+    reason: str
+    spec: JobSpec
+    binding: Binding
+    #: The number of the present or last attempt; 0 before the first.
+    attempt: int
+    priority: int
+    not_before: float
+    limit_key: str
+    created: float
+    started: float | None
+    ended: float | None
+    rule: str
+    event: int | None
+    parent: int | None
+    depth: int
+    tag: str
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try at running a job."""
+
+    job: int
+    number: int
+    #: `running`, `done`, `failed`, `cancelled` or `lost`.
+    state: str
+    #: Directory that holds its stdout, stderr and files.
+    dir: str
+    #: Lock file of the starter that holds it.
+    starter: str
+    started: float
+    ended: float | None = None
+    pid: int | None = None
+    exit: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    cpu: float | None = None
+    wall: float | None = None
+    max_rss: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
