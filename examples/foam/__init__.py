@@ -1,0 +1,1 @@
+"""The foam workflow: judge scans of foams, segment the right ones, measure bubbles, report."""
