@@ -14,9 +14,12 @@ Labels = NDArray[np.int32]
 #: A bubble ends where it narrows to less than this part of its width.
 NECK = 0.75
 
+#: Walls stand out from the gas by more than this part of the light.
+FAINTEST = 0.1
+
 
 class NoWallsError(ValueError):
-    """No walls are to be seen in this image: it is of one grey."""
+    """An image is of one grey: it shows no foam."""
 
     def __str__(self) -> str:
         """Say what is wrong."""
@@ -34,7 +37,9 @@ def flatten(pixels: NDArray[Any]) -> Floats:
     )
     even = image / np.maximum(light, 1e-9)
     dark, bright = np.percentile(even, [2.0, 98.0])
-    flat: Floats = np.clip((even - dark) / max(bright - dark, 1e-9), 0.0, 1.0)
+    if bright - dark < FAINTEST:
+        raise NoWallsError
+    flat: Floats = np.clip((even - dark) / (bright - dark), 0.0, 1.0)
     return flat
 
 
@@ -53,8 +58,6 @@ def threshold(image: Floats) -> float:
 def relief(image: Floats) -> Floats:
     """Return the distance to the nearest wall's face: positive in gas, negative in walls."""
     wall = image > threshold(image)
-    if wall.all() or not wall.any():
-        raise NoWallsError
     inside: Floats = ndimage.distance_transform_edt(~wall)
     outside: Floats = ndimage.distance_transform_edt(wall)
     return inside - outside

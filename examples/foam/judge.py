@@ -12,24 +12,23 @@ from . import files, foams
 def judge(*, path: str, clean: str, verdict: str, low: int, high: int) -> None:
     """Accept a scan with ``low`` to ``high`` bubbles; only then is the clean image written."""
     picture = files.read_png(path)
-    image = foams.flatten(picture.pixels)
     try:
-        bubbles = count(image)
-        reason = weigh(bubbles, low, high)
+        image = foams.flatten(picture.pixels)
     except foams.NoWallsError as error:
-        bubbles, reason = 0, str(error)
+        decide(verdict, path, 0, accepted=False, reason=str(error))
+        return
+    bubbles = count(image)
     accepted = low <= bubbles <= high
+    # The clean image wakes the next step, so all else must be there before it.
+    decide(verdict, path, bubbles, accepted=accepted, reason=weigh(bubbles, low, high))
     if accepted:
         files.publish_png(clean, np.rint(image * 255).astype(np.uint8), picture.um)
-    files.publish_json(
-        verdict,
-        {
-            "scan": Path(path).name,
-            "bubbles_estimated": bubbles,
-            "accepted": accepted,
-            "reason": reason,
-        },
-    )
+
+
+def decide(verdict: str, path: str, bubbles: int, *, accepted: bool, reason: str) -> None:
+    """Write the verdict."""
+    said = {"scan": Path(path).name, "bubbles_estimated": bubbles}
+    files.publish_json(verdict, {**said, "accepted": accepted, "reason": reason})
 
 
 def count(image: foams.Floats) -> int:

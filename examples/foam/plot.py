@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Small bubbles are pale, large ones deep blue.
+PALETTE = (0xFBF6D3, 0xC9E6BE, 0x7CCBC0, 0x3FA2BE, 0x2F6DA8, 0x27407F, 0x1C2350)
+
 BAR = "#a9cfdb"
 INK = "#23303b"
 FIT = "#c2452d"

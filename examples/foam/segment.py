@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files, foams
-
-#: Small bubbles are pale, large ones deep blue.
-PALETTE = (0xFBF6D3, 0xC9E6BE, 0x7CCBC0, 0x3FA2BE, 0x2F6DA8, 0x27407F, 0x1C2350)
+from . import files, foams, plot
 
 #: Walls that the scan does not show but the shapes of the bubbles do.
 RECOVERED = (0xE4, 0x57, 0x3D)
@@ -47,7 +44,7 @@ def paint(image: foams.Floats, depth: foams.Floats, owner: foams.Labels) -> NDAr
 
 def ramp(place: NDArray[Any]) -> foams.Floats:
     """Interpolate the palette at places from 0 to 1."""
-    stops = np.array([[code >> 16, code >> 8 & 255, code & 255] for code in PALETTE], float)
+    stops = np.array([[code >> 16, code >> 8 & 255, code & 255] for code in plot.PALETTE], float)
     at = np.linspace(0.0, 1.0, len(stops))
     return np.column_stack([np.interp(place, at, stops[:, channel]) for channel in range(3)])
 
