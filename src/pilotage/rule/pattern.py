@@ -1,0 +1,239 @@
+"""From events and rules to bindings, indexed: what cannot match costs nothing.
+
+Rules are grouped by the set of directories that they speak of; which groups hold a directory is
+found once and kept. In a group, names are looked up by exact name, by literal prefix and by literal
+suffix; only globs without any of these, and regular expressions, are tried one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from pilotage.event.model import Event, Kind
+from pilotage.rule import glob, regex, topic
+from pilotage.rule.exclude import excluded_by
+from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
+from pilotage.rule.scope import ANYWHERE, Place, Scope, ancestors
+
+#: A rule with the groups that its pattern captured; the groups are not to be changed.
+Found = tuple[Rule, dict[str, str]]
+
+#: How many directories are remembered before all are forgotten.
+MOST_DIRECTORIES = 50_000
+
+_NO_GROUPS: dict[str, str] = {}
+_ANY_NAME = glob.parse("/*", hidden=True).name
+
+
+class _Entry:
+    """One glob or regular expression of one rule."""
+
+    __slots__ = (
+        "base",
+        "dotless",
+        "hit",
+        "length",
+        "name",
+        "order",
+        "pattern",
+        "plain",
+        "prefix",
+        "rule",
+        "suffix",
+        "whole",
+    )
+
+    def __init__(self, order: int, rule: Rule, pattern: FilePattern, name: glob.Name) -> None:
+        self.order = order
+        self.rule = rule
+        self.pattern = pattern
+        self.name = name
+        self.whole = regex.compile_regex(pattern.regex) if name is _ANY_NAME else None
+        self.prefix = name.prefix
+        self.suffix = name.suffix
+        self.length = len(name.prefix) + len(name.suffix)
+        self.dotless = not name.hidden
+        #: Whether prefix and suffix decide alone.
+        self.plain = (name.exact or name.simple) and not pattern.exclude and not self.whole
+        #: What is found where nothing is captured; shared.
+        self.hit: tuple[int, Found] = (order, (rule, _NO_GROUPS))
+
+    def bind(self, directory: str, name: str, outer: dict[str, str]) -> dict[str, str] | None:
+        """Return what is captured, or None when the file does not match."""
+        found: re.Match[str] | None
+        if self.whole is None:
+            found = self.name.regex.fullmatch(name)
+        else:
+            found = self.whole.fullmatch(regex.relative(directory, name, self.pattern.base))
+        if found is None or excluded_by(self.pattern, directory, name):
+            return None
+        return outer | found.groupdict("") if outer or found.re.groups else _NO_GROUPS
+
+
+class _Table:
+    """The entries of one place, by what is literal in their names."""
+
+    __slots__ = ("exact", "prefixes", "rest", "suffixes")
+
+    def __init__(self, entries: Iterable[_Entry]) -> None:
+        self.exact: dict[str, tuple[_Entry, ...]] = {}
+        prefixes: dict[int, dict[str, tuple[_Entry, ...]]] = {}
+        suffixes: dict[int, dict[str, tuple[_Entry, ...]]] = {}
+        self.rest: tuple[_Entry, ...] = ()
+        for entry in entries:
+            prefix, suffix = entry.prefix, entry.suffix
+            if entry.name.exact:
+                self.exact[prefix] = (*self.exact.get(prefix, ()), entry)
+            elif not prefix and not suffix:
+                self.rest = (*self.rest, entry)
+            else:
+                sort, key = (prefixes, prefix) if len(prefix) > len(suffix) else (suffixes, suffix)
+                bucket = sort.setdefault(len(key), {})
+                bucket[key] = (*bucket.get(key, ()), entry)
+        self.prefixes = tuple(prefixes.items())
+        self.suffixes = tuple(suffixes.items())
+
+    def candidates(self, name: str) -> tuple[_Entry, ...]:
+        """Return the entries whose literal parts may fit."""
+        found = self.exact.get(name, ())
+        for length, entries in self.prefixes:
+            if more := entries.get(name[:length]):
+                found += more
+        for length, entries in self.suffixes:
+            if more := entries.get(name[-length:]):
+                found += more
+        return found + self.rest
+
+
+class Index:
+    """All enabled rules of a project, ready to be asked; it never changes."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        """Sort the rules."""
+        self.rules: tuple[Rule, ...] = tuple(rule for rule in rules if rule.enabled)
+        places: dict[Place, list[_Entry]] = {}
+        for order, (place, rule, pattern, name) in enumerate(_entries(self.rules)):
+            places.setdefault(place, []).append(_Entry(order, rule, pattern, name))
+        self._tables: dict[str, list[tuple[Place, _Table]]] = {}
+        for place, entries in places.items():
+            self._tables.setdefault(place.prefix, []).append((place, _Table(entries)))
+        self._known: dict[str, tuple[tuple[_Table, dict[str, str]], ...]] = {}
+        #: Where files that matter can be.
+        self.scope = Scope(places)
+        #: What may have happened for any rule to care.
+        self.kinds: frozenset[Kind] = frozenset().union(*(kinds_of(rule) for rule in self.rules))
+        self._others = _Others(self.rules)
+
+    def find(self, directory: str, name: str) -> Sequence[Found]:
+        """Return the file rules that a path matches, in their order, with what they captured.
+
+        Only the path is looked at: `judge.admits` looks at the rest.
+        """
+        known = self._known.get(directory)
+        if known is None:
+            known = self._learn(directory)
+        hits: list[tuple[int, Found]] = []
+        size = len(name)
+        for table, outer in known:
+            for entry in table.candidates(name):
+                if entry.plain and not outer:
+                    if (
+                        size >= entry.length
+                        and name.endswith(entry.suffix)
+                        and name.startswith(entry.prefix)
+                        and not (entry.dotless and name[0] == ".")
+                    ):
+                        hits.append(entry.hit)
+                elif (groups := entry.bind(directory, name, outer)) is not None:
+                    hits.append((entry.order, (entry.rule, groups)))
+        if len(hits) == 1:
+            return (hits[0][1],)
+        return _in_order(hits) if hits else ()
+
+    def others(self, event: Event) -> list[Found]:
+        """Return the rules on messages, ended jobs and timers that an event matches."""
+        return [(rule, _NO_GROUPS) for rule in self._others.find(event)]
+
+    def _learn(self, directory: str) -> tuple[tuple[_Table, dict[str, str]], ...]:
+        found = []
+        for prefix in ancestors(directory):
+            for place, table in self._tables.get(prefix, ()):
+                groups = self.scope.match(place, directory)
+                if groups is not None:
+                    found.append((table, groups or _NO_GROUPS))
+        if len(self._known) >= MOST_DIRECTORIES:
+            self._known.clear()
+        self._known[directory] = known = tuple(found)
+        return known
+
+
+class _Others:
+    """The rules that are not on files."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.timers: dict[str, Rule] = {}
+        self.messages: list[tuple[Rule, MessagePattern]] = []
+        self.jobs: list[tuple[Rule, JobPattern]] = []
+        for rule in rules:
+            match rule.pattern:
+                case TimerPattern():
+                    self.timers[rule.name] = rule
+                case MessagePattern() as pattern:
+                    self.messages.append((rule, pattern))
+                case JobPattern() as pattern:
+                    self.jobs.append((rule, pattern))
+                case FilePattern():
+                    pass
+
+    def find(self, event: Event) -> Iterator[Rule]:
+        """Yield the rules that an event matches."""
+        subject = event.subject
+        if event.kind is Kind.TIMER and subject in self.timers:
+            yield self.timers[subject]
+        elif event.kind is Kind.MESSAGE:
+            for rule, wanted in self.messages:
+                if any(topic.topic_match(pattern, subject) for pattern in wanted.topics):
+                    yield rule
+        elif event.kind is Kind.JOB_ENDED:
+            for rule, ended in self.jobs:
+                if event.data.get("state") in ended.states and any(
+                    topic.name_match(pattern, subject) for pattern in ended.names
+                ):
+                    yield rule
+
+
+def kinds_of(rule: Rule) -> frozenset[Kind]:
+    """Return the kinds of events that a rule waits for."""
+    match rule.pattern:
+        case FilePattern() as pattern:
+            return pattern.events
+        case TimerPattern():
+            return frozenset({Kind.TIMER})
+        case MessagePattern():
+            return frozenset({Kind.MESSAGE})
+        case JobPattern():
+            return frozenset({Kind.JOB_ENDED})
+
+
+def _entries(rules: Iterable[Rule]) -> Iterator[tuple[Place, Rule, FilePattern, glob.Name]]:
+    for rule in rules:
+        pattern = rule.pattern
+        if not isinstance(pattern, FilePattern):
+            continue
+        for text in pattern.globs:
+            parsed = glob.parse(text)
+            yield Place(parsed.prefix, parsed.steps), rule, pattern, parsed.name
+        if pattern.regex:
+            prefix = regex.literal_directory(pattern.regex, pattern.base)
+            yield Place(prefix, ANYWHERE), rule, pattern, _ANY_NAME
+
+
+def _in_order(hits: list[tuple[int, Found]]) -> list[Found]:
+    """Sort by rule; of several globs of one rule, only the first counts."""
+    hits.sort(key=lambda hit: hit[0])
+    found: list[Found] = []
+    for _, pair in hits:
+        if not found or found[-1][0] is not pair[0]:
+            found.append(pair)
+    return found
