@@ -64,7 +64,8 @@ def encode(image: Image.Image, kind: str, um: float | None = None) -> bytes:
     """Return the image as the bytes of a file."""
     buffer = io.BytesIO()
     if um is None:
-        image.save(buffer, kind, quality=86)
+        # Full colour resolution, or thin coloured lines wash out in a JPEG.
+        image.save(buffer, kind, quality=86, subsampling=0)
     else:
         image.save(buffer, kind, dpi=(UM_PER_INCH / um, UM_PER_INCH / um))
     return buffer.getvalue()
