@@ -1,0 +1,23 @@
+"""Run payloads: a `Launch` comes in, `Started` and one `Ending` go out.
+
+`starter` is the program that payloads are children of, `run` speaks with it, and `call` is
+the program that a payload is when its recipe is a Python function.
+"""
+
+from __future__ import annotations
+
+from pilotage.payload.model import Ending, Launch, Report, Started, Usage, Why
+from pilotage.payload.run import Starter, alive, end_orphans, evidence
+
+__all__ = [
+    "Ending",
+    "Launch",
+    "Report",
+    "Started",
+    "Starter",
+    "Usage",
+    "Why",
+    "alive",
+    "end_orphans",
+    "evidence",
+]

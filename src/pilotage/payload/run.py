@@ -1,0 +1,284 @@
+"""Have payloads run by a starter, and know of each how it ended."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio.abc import UNIXSocketStream
+
+from pilotage import errors, text
+from pilotage.payload.model import Ending, Launch, Report, Started, Why
+from pilotage.payload.starter import process
+
+_log = logging.getLogger(__name__)
+_PROGRAM = Path(__file__).parent / "starter"
+_BULK = 1 << 18
+_READY_SECONDS = 60.0
+_LEAVE_SECONDS = 30.0
+_KILL_SECONDS = 10.0
+
+
+class Starter:
+    """A starter process; iterate over it for the reports of its payloads, in bulks.
+
+    Whatever was given to `start` comes back as exactly one `Ending`, also when the starter dies.
+    """
+
+    def __init__(self, stream: UNIXSocketStream, pid: int, lock: Path) -> None:
+        #: The file that the starter holds a lock on while it lives; see `alive`.
+        self.lock = lock
+        #: Whether payloads go on when the context is left; else they are stopped.
+        self.linger = False
+        self._stream = stream
+        self._pid = pid
+        self._rest = b""
+        self._turn = anyio.Lock()
+        self._held: dict[str, str] = {}
+        self._over = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, state_dir: Path, *, linger: bool = False, grace: float = 10.0
+    ) -> AsyncIterator[Self]:
+        """Run a starter; on leaving, stop its payloads or let them go on by themselves.
+
+        The starter leaves `exit.json` in the directory of every payload whose ending was not
+        acknowledged.
+        """
+        lock = _new_lock(state_dir)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            pid = _spawn(theirs, lock)
+        starter = cls(await UNIXSocketStream.from_socket(ours), pid, lock)
+        starter.linger = linger
+        try:
+            await starter._greet()
+            yield starter
+        finally:
+            with anyio.CancelScope(shield=True):
+                await starter._leave(grace)
+
+    async def start(self, launches: Sequence[Launch]) -> None:
+        """Order payloads to be started."""
+        if self._over:
+            raise errors.Unavailable("the starter has died", hint="open another")
+        self._held.update((launch.key, launch.dir) for launch in launches)
+        await self._send(*({"op": "start", **msgspec.structs.asdict(one)} for one in launches))
+
+    async def stop(self, key: str, message: str, grace: float | None = None) -> None:
+        """Ask a payload to end, and have it killed after the grace time."""
+        await self._send({"op": "stop", "key": key, "message": message, "grace": grace})
+
+    async def acknowledge(self, keys: Collection[str]) -> None:
+        """Say that these endings are safe, so that the starter may forget them."""
+        await self._send({"op": "ack", "keys": list(keys)})
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Report]:
+        while not self._over:
+            try:
+                messages = await self._receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                messages = []
+                if lost := await self._lose():
+                    return lost
+            if reports := [_report(message) for message in messages]:
+                for ended in reports:
+                    if isinstance(ended, Ending):
+                        self._held.pop(ended.key, None)
+                return reports
+        raise StopAsyncIteration
+
+    async def _receive(self) -> list[dict[str, Any]]:
+        """Wait for the next bulk of messages."""
+        data = await self._stream.receive(_BULK)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [text.load(line) for line in lines]
+
+    async def _send(self, *messages: dict[str, Any]) -> None:
+        """Send messages in one bulk; what a dead starter misses is told by its last reports."""
+        data = "".join(f"{text.dump(message)}\n" for message in messages)
+        async with self._turn:
+            # Half a message would spoil the next one; the starter reads on, so this ends soon.
+            with anyio.CancelScope(shield=True), suppress(anyio.BrokenResourceError):
+                await self._stream.send(data.encode())
+
+    async def _greet(self) -> None:
+        """Wait until the starter holds its lock, so that nobody takes it for dead."""
+        try:
+            with anyio.fail_after(_READY_SECONDS):
+                while not await self._receive():
+                    pass
+        except (anyio.EndOfStream, anyio.BrokenResourceError, TimeoutError) as error:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            message = f"the starter does not start: {_last_words(self.lock)}"
+            raise errors.Unavailable(message) from error
+
+    async def _leave(self, grace: float) -> None:
+        """Part from the starter; it writes down what was not acknowledged."""
+        if not self.linger:
+            for key in list(self._held):
+                await self.stop(key, "stopped together with its runner", grace)
+            with anyio.move_on_after(grace + _LEAVE_SECONDS if self._held else 0):
+                async for _ in self:
+                    if not self._held:
+                        break
+        await self._stream.aclose()
+        with anyio.move_on_after(0 if self.linger else _LEAVE_SECONDS):
+            await self._death()
+            self._collect()
+
+    async def _lose(self) -> list[Report]:
+        """Kill what a dead starter left behind, and tell what is known of it."""
+        await self._death()
+        # Until it is collected, the number of the dead starter can mean no other session.
+        await anyio.to_thread.run_sync(_end_orphans, set(self._held), self._pid)
+        self._collect()
+        self._over = True
+        _log.error("a starter died with %d payloads: %s", len(self._held), _last_words(self.lock))
+        reports: list[Report] = [evidence(dir_) or _lost(key) for key, dir_ in self._held.items()]
+        self._held.clear()
+        return reports
+
+    async def _death(self) -> None:
+        """Wait until the starter is dead, without collecting it."""
+        pause = 0.001
+        while not _dead(self._pid):
+            await anyio.sleep(pause)
+            pause = min(2 * pause, 0.1)
+
+    def _collect(self) -> None:
+        """Let the number of the dead starter go."""
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, os.WNOHANG)
+
+
+def evidence(directory: str | Path) -> Ending | None:
+    """Read how the payload of an attempt directory ended, if its starter had to write it down."""
+    try:
+        data = Path(directory, "exit.json").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return msgspec.convert(text.load(data), Ending)
+
+
+def alive(lock: Path) -> bool:
+    """Tell whether the starter that holds this lock lives."""
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that two who look at once do not take each other for the starter.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def end_orphans(keys: Collection[str]) -> int:
+    """Kill whatever runs of these payloads; tell how many processes that were.
+
+    For payloads whose starter is dead; it waits until they are dead too.
+    """
+    return _end_orphans(keys, None)
+
+
+def _end_orphans(keys: Collection[str], session: int | None) -> int:
+    killed: set[int] = set()
+    quiet = 0
+    deadline = time.monotonic() + _KILL_SECONDS
+    # Twice, since a process that was about to begin shows its environment a moment later.
+    while quiet < 2 and time.monotonic() < deadline:
+        found = _orphans(keys, session)
+        for pid, group in found.items():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                if group != os.getpgrp():
+                    os.killpg(group, signal.SIGKILL)
+        killed.update(found)
+        quiet = 0 if found else quiet + 1
+        time.sleep(0.02)
+    return len(killed)
+
+
+def _orphans(keys: Collection[str], session: int | None) -> dict[int, int]:
+    """Find the processes of these payloads, with their groups."""
+    return {
+        pid: row.group
+        for pid, row in process.table().items()
+        if row.state not in "ZX" and (row.session == session or process.key_of(pid) in keys)
+    }
+
+
+def _report(message: dict[str, Any]) -> Report:
+    if message["op"] == "started":
+        return msgspec.convert(message, Started)
+    return msgspec.convert(message, Ending)
+
+
+def _lost(key: str) -> Ending:
+    message = "its starter died, so nobody saw how it ended"
+    return Ending(key, time.time(), None, None, Why.LOST, message, None)
+
+
+def _new_lock(state_dir: Path) -> Path:
+    folder = state_dir.absolute() / "starters"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{uuid.uuid4().hex}.lock"
+
+
+def _last_words(lock: Path) -> str:
+    """Read what a dead starter said and remove its lock."""
+    try:
+        words = lock.read_text(errors="replace")
+        lock.unlink()
+    except FileNotFoundError:
+        words = ""
+    return words[-2000:].strip() or "it said nothing"
+
+
+def _dead(pid: int) -> bool:
+    """Tell whether a child has ended, without collecting it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _spawn(channel: socket.socket, lock: Path) -> int:
+    """Start the starter, with the channel as its input; what it says goes into the lock file."""
+    flags = ["-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, *flags, str(_PROGRAM), "--socket", "0", "--lock", str(lock)],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, channel.fileno(), 0),
+            (os.POSIX_SPAWN_OPEN, 1, lock, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsigmask=(),
+        setsigdef={signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD},
+    )

@@ -1,0 +1,125 @@
+"""One payload from its start to the evidence of its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from typing import Any
+
+from .process import signal_name
+
+EVIDENCE = b"exit.json"
+
+_SWEEP_SECONDS = 10.0
+_KIBI = 1024
+
+
+class Payload:
+    """A running process group and what has been decided about it."""
+
+    def __init__(self, order: dict[str, Any], pid: int, place: bytes) -> None:
+        self.key: str = order["key"]
+        self.pid = pid
+        self.place = place
+        self.begun = time.monotonic()
+        self.timeout: float | None = order["timeout"]
+        self.grace: float = order["grace"]
+        self.memory: int | None = order["memory"]
+        self.peak = 0
+        self.reason = ""
+        self.message = ""
+        self.ending: dict[str, Any] = {}
+        #: When its end is reported even if something of it cannot be killed.
+        self.due = 0.0
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def decide(self, reason: str, message: str) -> None:
+        """Note why it ends; the first reason stays."""
+        if not self.reason:
+            self.reason, self.message = reason, message
+
+    def weigh(self, used: int) -> None:
+        """Kill it if it uses more memory than it may."""
+        self.peak = max(self.peak, used)
+        if self.memory is not None and used > self.memory:
+            self.decide("memory", f"used {size(used)} of its {size(self.memory)} memory")
+            self.signal(signal.SIGKILL)
+
+    def end(self, status: int, used: resource.struct_rusage) -> None:
+        """Note how it ended, as the kernel tells it."""
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            self.decide("signalled", f"killed by {signal_name(-code)}")
+        else:
+            self.decide("exited", f"exited with code {code}")
+        now = time.monotonic()
+        self.due = now + _SWEEP_SECONDS
+        usage = {
+            "wall": now - self.begun,
+            "cpu_user": used.ru_utime,
+            "cpu_system": used.ru_stime,
+            "max_rss": max(used.ru_maxrss * _KIBI, self.peak),
+            # The kernel takes these and /proc/<pid>/io from the same counters.
+            "read_bytes": used.ru_inblock * 512,
+            "written_bytes": used.ru_oublock * 512,
+        }
+        self.ending = ending(self.key, self.reason, self.message, code, usage)
+
+
+def ending(
+    key: str,
+    reason: str,
+    message: str,
+    code: int | None = None,
+    usage: dict[str, float] | None = None,
+) -> dict[str, Any]:
+    """Make the report of an end; a negative code is a signal."""
+    return {
+        "op": "ended",
+        "key": key,
+        "time": time.time(),
+        "exit": code if code is not None and code >= 0 else None,
+        "signal": -code if code is not None and code < 0 else None,
+        "reason": reason,
+        "message": message,
+        "usage": usage,
+    }
+
+
+def write_evidence(place: bytes, report: dict[str, Any]) -> None:
+    """Leave an ending in the attempt directory, whole and durable or not at all."""
+    target = os.path.join(place, EVIDENCE)
+    part = target + b".part"
+    try:
+        with open(part, "w", encoding="ascii") as file:
+            json.dump({name: value for name, value in report.items() if name != "op"}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(part, target)
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        sys.stderr.write(f"no evidence of {report['key']!a}: {error}\n")
+
+
+def size(count: float) -> str:
+    """Write a number of bytes as people do."""
+    if count < _KIBI:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= _KIBI
+        if count < _KIBI:
+            return f"{count:.1f} {unit}"
+    return f"{count / _KIBI:.1f} TiB"

@@ -1,0 +1,236 @@
+"""Look after all payloads in one loop."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from typing import Any
+
+from . import process, spawn
+from .care import Payload, ending, write_evidence
+from .crash import point
+from .wire import Wire
+
+#: How many orders are carried out before those that ended are looked after.
+_BURST = 16
+_SAMPLE_SECONDS = 0.25
+
+
+class Loop:
+    """The payloads that run, those that ended, and what is to happen next."""
+
+    def __init__(self, wire: Wire, home: bytes) -> None:
+        self.wire = wire
+        self.home = home
+        self.orders: deque[dict[str, Any]] = deque()
+        self.running: dict[str, Payload] = {}
+        self.pids: dict[int, Payload] = {}
+        self.limited: dict[int, Payload] = {}
+        #: Payloads whose main process is gone, until all the others are too.
+        self.sweeping: dict[str, Payload] = {}
+        #: Processes that lost their parent, with the payloads they may come from.
+        self.strays: dict[int, set[str]] = {}
+        #: Endings that nobody has acknowledged, with the directory for their evidence.
+        self.kept: dict[str, tuple[bytes | None, dict[str, Any]]] = {}
+        self.timers: list[tuple[float, str, int]] = []
+        self.sampled = 0.0
+        self.closing = False
+        self.terminated = False
+
+    def obey(self, order: dict[str, Any]) -> None:
+        """Carry out one order."""
+        if order["op"] == "start":
+            self.start(order)
+        elif order["op"] == "stop" and order["key"] in self.running:
+            payload = self.running[order["key"]]
+            self.stop(payload, "stopped", order["message"] or "stopped", order["grace"])
+        elif order["op"] == "ack":
+            for key in order["keys"]:
+                self.kept.pop(key, None)
+        elif order["op"] == "close":
+            self.closing = True
+
+    def start(self, order: dict[str, Any]) -> None:
+        """Start a payload, or tell why it cannot be started."""
+        point("starter.received")
+        key = order["key"]
+        # Nobody can tell an order whose sender has died from one that was never sent.
+        if self.wire.gone or key in self.running or key in self.sweeping or key in self.kept:
+            return
+        place: bytes | None = None
+        try:
+            if self.terminated or self.closing:
+                raise spawn.ClaimedError("the starter is about to end")
+            place = os.path.join(self.home, os.fsencode(order["dir"]))
+            cwd = os.path.join(self.home, os.fsencode(order["cwd"]))
+            pid = spawn.begin(order, place, cwd)
+        except spawn.ClaimedError as error:
+            self.report(None, ending(key, "not_started", f"cannot start: {error}"))
+        except (spawn.RefusedError, OSError, ValueError) as error:
+            self.report(place, ending(key, "not_started", f"cannot start: {error}"))
+        else:
+            self.watch(Payload(order, pid, place), order["limits"])
+
+    def watch(self, payload: Payload, limits: dict[str, int]) -> None:
+        """Take a process that has just begun into care."""
+        point("starter.spawned")
+        self.running[payload.key] = self.pids[payload.pid] = payload
+        # A program with the rights of another user keeps the limits it has.
+        with contextlib.suppress(PermissionError):
+            spawn.restrict(payload.pid, limits)
+        if payload.memory is not None:
+            self.limited[payload.pid] = payload
+        if payload.timeout is not None:
+            due = payload.begun + payload.timeout
+            heapq.heappush(self.timers, (due, payload.key, signal.SIGTERM))
+        news = {"op": "started", "key": payload.key, "pid": payload.pid, "time": time.time()}
+        self.wire.send(news)
+
+    def stop(self, payload: Payload, reason: str, message: str, grace: float | None) -> None:
+        """Ask a payload to end, and see to it after the grace time."""
+        payload.decide(reason, message)
+        payload.signal(signal.SIGTERM)
+        payload.signal(signal.SIGCONT)
+        due = time.monotonic() + (payload.grace if grace is None else grace)
+        heapq.heappush(self.timers, (due, payload.key, signal.SIGKILL))
+
+    def report(self, place: bytes | None, report: dict[str, Any]) -> None:
+        """Tell of an end, and keep it until it is acknowledged or written down."""
+        self.kept[report["key"]] = (place, report)
+        self.wire.send(report)
+
+    def reap(self) -> bool:
+        """Collect the processes that ended, and kill the rest of their groups."""
+        some = False
+        while True:
+            try:
+                # Until it is collected, the number of the dead process can mean no other.
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return some
+            if seen is None:
+                return some
+            some = True
+            payload = self.pids.pop(seen.si_pid, None)
+            if payload is not None:
+                payload.signal(signal.SIGKILL)
+            _, status, used = os.wait4(seen.si_pid, 0)
+            self.strays.pop(seen.si_pid, None)
+            if payload is not None:
+                payload.end(status, used)
+                del self.running[payload.key]
+                self.limited.pop(payload.pid, None)
+                self.sweeping[payload.key] = payload
+                point("starter.reaped")
+
+    def owners(self, pid: int) -> set[str]:
+        """Tell which payloads a process that lost its parent may come from."""
+        present = {**self.running, **self.sweeping}
+        with contextlib.suppress(ProcessLookupError):
+            group = os.getpgid(pid)
+            if named := {key for key, payload in present.items() if payload.pid == group}:
+                return named
+        key = process.key_of(pid)
+        return set(present) if key is None else {key}
+
+    def sweep(self) -> None:
+        """Kill what ended payloads left behind; report those that have left nothing."""
+        held: set[str] = set()
+        for pid in process.children():
+            if pid in self.pids:
+                continue
+            if pid not in self.strays:
+                self.strays[pid] = self.owners(pid)
+            owners = self.strays[pid]
+            if owners.isdisjoint(self.running):
+                held |= owners.intersection(self.sweeping) or set(self.sweeping)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        now = time.monotonic()
+        for payload in list(self.sweeping.values()):
+            # What cannot be killed (a dead file server holds it) must not hide the end.
+            if payload.key not in held or now > payload.due:
+                del self.sweeping[payload.key]
+                self.report(payload.place, payload.ending)
+
+    def expire(self) -> None:
+        """Send the signals whose time has come."""
+        while self.timers and self.timers[0][0] <= time.monotonic():
+            _, key, number = heapq.heappop(self.timers)
+            payload = self.running.get(key)
+            if payload is not None and number == signal.SIGKILL:
+                payload.signal(number)
+            elif payload is not None:
+                message = f"stopped after its time limit of {payload.timeout:g} s"
+                self.stop(payload, "timeout", message, None)
+
+    def sample(self) -> None:
+        """Weigh the payloads whose memory is limited."""
+        if self.limited and time.monotonic() >= self.sampled + _SAMPLE_SECONDS:
+            for pid, used in process.memory(set(self.limited)).items():
+                self.limited[pid].weigh(used)
+            self.sampled = time.monotonic()
+
+    def terminate(self) -> None:
+        """Stop all payloads, take no more, and end after them."""
+        self.terminated = True
+        for payload in self.running.values():
+            self.stop(payload, "stopped", "stopped together with its starter", None)
+
+    def settle(self) -> bool:
+        """Write down what nobody will acknowledge; tell whether all work is done."""
+        idle = not (self.running or self.sweeping)
+        if self.wire.gone or (self.terminated and idle):
+            for place, report in self.kept.values():
+                if place is not None:
+                    write_evidence(place, report)
+            self.kept.clear()
+        leaving = self.wire.gone or self.terminated or (self.closing and not self.wire.pending)
+        return idle and leaving and not self.kept
+
+    def patience(self) -> float | None:
+        """Tell for how many milliseconds nothing is due."""
+        if self.orders:
+            return 0
+        now = time.monotonic()
+        waits = [self.timers[0][0] - now] if self.timers else []
+        if self.limited:
+            waits.append(self.sampled + _SAMPLE_SECONDS - now)
+        if self.sweeping:
+            waits.append(1.0)
+        return max(0.0, min(waits)) * 1000 + 1 if waits else None
+
+    def step(self) -> None:
+        """Do all that can be done now."""
+        for _ in range(min(_BURST, len(self.orders))):
+            self.obey(self.orders.popleft())
+        if self.reap() or self.sweeping:
+            self.sweep()
+        self.expire()
+        self.sample()
+        self.wire.flush()
+
+    def run(self, wake: socket.socket) -> None:
+        """Work until there is nothing left to do; signals are numbers that arrive at `wake`."""
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        while not self.settle():
+            if not self.wire.gone:
+                writable = select.POLLOUT if self.wire.pending else 0
+                poll.register(self.wire.socket, select.POLLIN | writable)
+            for fd, _ in poll.poll(self.patience()):
+                if fd != wake.fileno():
+                    self.orders.extend(self.wire.receive())
+                elif signal.SIGTERM in wake.recv(1 << 12) and not self.terminated:
+                    self.terminate()
+            self.step()
+            if self.wire.gone:
+                # A closed socket is always readable and would keep the loop spinning.
+                with contextlib.suppress(KeyError):
+                    poll.unregister(self.wire.socket)

@@ -1,0 +1,84 @@
+"""What the kernel tells of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+#: The environment variable that says whose payload a process is.
+KEY = "PILOTAGE_KEY"
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Row(NamedTuple):
+    """One process."""
+
+    #: One letter, such as R for running and Z for dead but not yet collected.
+    state: str
+    #: The process that collects it.
+    parent: int
+    #: Its process group.
+    group: int
+    #: Its session.
+    session: int
+    #: The memory it holds now, in bytes.
+    resident: int
+
+
+def table() -> dict[int, Row]:
+    """Describe all processes."""
+    found = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                words = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        state, parent, group, session = words[:4]
+        resident = int(words[21]) * _PAGE
+        found[pid] = Row(state.decode(), int(parent), int(group), int(session), resident)
+    return found
+
+
+def children() -> list[int]:
+    """List the direct children of this process."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/self/task/{me}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return [pid for pid, row in table().items() if row.parent == me]
+
+
+def key_of(pid: int) -> str | None:
+    """Read from the environment of a process whose payload it is."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    start = os.fsencode(KEY) + b"="
+    return next((os.fsdecode(v[len(start) :]) for v in variables if v.startswith(start)), None)
+
+
+def memory(groups: set[int]) -> dict[int, int]:
+    """Sum the resident bytes of each group and of the descendants that left it."""
+    sums = dict.fromkeys(groups, 0)
+    processes = table()
+    for first in processes:
+        pid = first
+        while pid in processes and processes[pid].group not in sums:
+            pid = processes[pid].parent
+        if pid in processes:
+            sums[processes[pid].group] += processes[first].resident
+    return sums
+
+
+def signal_name(number: int) -> str:
+    """Name a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotage.payload import Ending, Why, alive, end_orphans, evidence
+from pilotage.payload.starter import care, process, spawn
+
+
+def an_ending(reason: Why, code: int | None) -> Ending:
+    return Ending("7.1", 1.0, code, None, reason, "", None)
+
+
+@pytest.mark.parametrize(
+    "reason, code, ok",
+    [
+        (Why.EXITED, 0, True),
+        (Why.EXITED, 1, False),
+        (Why.TIMEOUT, 0, False),
+        (Why.LOST, None, False),
+    ],
+)
+def test_only_an_exit_with_zero_is_ok(reason, code, ok):
+    assert an_ending(reason, code).ok is ok
+
+
+@pytest.mark.parametrize(
+    "count, words",
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1288490188, "1.2 GiB"),
+        (2**30, "1.0 GiB"),
+        (5 * 2**50, "5120.0 TiB"),
+    ],
+)
+def test_sizes_are_written_for_people(count, words):
+    assert care.size(count) == words
+
+
+def test_signals_have_names():
+    assert process.signal_name(signal.SIGSEGV) == "SIGSEGV"
+    assert process.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
+
+
+@given(st.binary().filter(lambda name: b"\0" not in name))
+def test_any_name_can_be_shown(name):
+    assert spawn.shown(name).encode()
+
+
+def test_a_program_is_looked_up_in_the_path_it_will_have(tmp_path):
+    for folder, mode in (("a", 0o644), ("b", 0o755)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tool").touch(mode)
+    (tmp_path / "c" / "tool").mkdir(parents=True)
+    a, b, c = (os.fsencode(tmp_path / name) for name in "abc")
+    assert spawn.find(b"tool", b":".join((c, a, b))) == b + b"/tool"
+    with pytest.raises(spawn.RefusedError, match="'tool' is not executable"):
+        spawn.find(b"tool", a)
+    with pytest.raises(spawn.RefusedError, match="no such program 'other'"):
+        spawn.find(b"other", a + b":" + b)
+    with pytest.raises(spawn.RefusedError, match="no such program ''"):
+        spawn.find(b"", a)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "stdout", "exit.json"])
+def test_files_of_a_payload_stay_in_its_directory(tmp_path, name):
+    with pytest.raises(spawn.RefusedError, match="name of a file"):
+        spawn.write_files(os.fsencode(tmp_path), {name: ""})
+
+
+def test_an_attempt_is_claimed_once(tmp_path):
+    place = os.fsencode(tmp_path / "deep" / "er" / "1")
+    spawn.claim(place)
+    with pytest.raises(spawn.ClaimedError, match="already claimed"):
+        spawn.claim(place)
+
+
+def test_the_first_reason_stays():
+    order = {"key": "7.1", "timeout": 1.0, "grace": 1.0, "memory": None}
+    payload = care.Payload(order, os.getpid(), b"/")
+    payload.decide("timeout", "too slow")
+    payload.decide("stopped", "not wanted")
+    assert (payload.reason, payload.message) == ("timeout", "too slow")
+
+
+def test_evidence_is_read_back(tmp_path):
+    report = care.ending("7.1", "signalled", "killed by SIGSEGV", -11)
+    care.write_evidence(os.fsencode(tmp_path), report)
+    found = evidence(tmp_path)
+    assert found == Ending("7.1", report["time"], None, 11, Why.SIGNALLED, report["message"], None)
+    assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
+
+
+def test_no_evidence_is_none(tmp_path):
+    assert evidence(tmp_path) is None
+    assert evidence(tmp_path / "missing") is None
+
+
+def test_evidence_that_cannot_be_written_is_told(tmp_path, capsys):
+    care.write_evidence(os.fsencode(tmp_path / "missing"), care.ending("7.1", "exited", "", 0))
+    assert "no evidence of '7.1'" in capsys.readouterr().err
+
+
+def test_a_lock_that_nobody_holds_is_not_alive(tmp_path):
+    assert not alive(tmp_path / "missing")
+    lock = tmp_path / "lock"
+    lock.touch()
+    assert not alive(lock)
+
+
+def test_without_keys_there_are_no_orphans():
+    assert end_orphans(set()) == 0
+
+
+def test_the_table_knows_this_process():
+    row = process.table()[os.getpid()]
+    assert (row.parent, row.group, row.session) == (os.getppid(), os.getpgrp(), os.getsid(0))
+    assert row.resident > 2**20
+    assert process.memory({os.getpgrp()})[os.getpgrp()] >= row.resident // 2
+
+
+def test_the_starter_needs_only_the_standard_library():
+    folder = Path(process.__file__).parent
+    names = {path.stem for path in folder.glob("*.py")}
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    assert "import pilotage" not in text
+    assert "from pilotage" not in text
+    assert {"__main__", "loop", "spawn", "wire"} <= names
