@@ -1,0 +1,1 @@
+"""Jobs and offers come in, verdicts with reasons go out."""

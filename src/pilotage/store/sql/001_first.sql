@@ -26,6 +26,8 @@ CREATE TABLE event (
     taken   INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX event_waiting ON event (id) WHERE taken = 0;
+-- The same message, by its identity, is one event.
+CREATE UNIQUE INDEX event_message ON event (subject, version) WHERE kind = 'message';
 
 -- Definitions of jobs, stored once each.
 CREATE TABLE spec (
@@ -62,6 +64,11 @@ CREATE TABLE job (
 CREATE INDEX job_queue ON job (priority DESC, id) WHERE state = 'queued';
 CREATE INDEX job_live ON job (state, id) WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected');
 CREATE INDEX job_asked ON job (id) WHERE asked <> '';
+
+-- Keys of jobs that were forgotten: their events must not make them again.
+CREATE TABLE spent (
+    key TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
 
 -- Which jobs a waiting job waits for.
 CREATE TABLE dependency (

@@ -1,0 +1,79 @@
+"""Events in the store: the inbox of messages, and how far each source has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pilotage import text
+from pilotage.event.model import Event, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pilotage.store import Db
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An event with its number."""
+
+    id: int
+    event: Event
+
+
+def add(db: Db, events: Sequence[Event], *, taken: bool) -> int:
+    """Write events; return the number of the first."""
+    first = int(db.value("event_last")) + 1
+    db.run("event_add", first=first, rows=text.dump([row(one, taken=taken) for one in events]))
+    return first
+
+
+def row(event: Event, *, taken: bool) -> list[Any]:
+    """Write an event as a row."""
+    data = event.data
+    if event.other:
+        data = data | {"other": text.store_path(event.other)}
+    return [
+        event.time, event.kind, text.store_path(event.subject), event.version,
+        text.dump(data) if data else "{}", event.cause, int(taken),
+    ]  # fmt: skip
+
+
+def read(found: tuple[Any, ...]) -> Stored:
+    """Read a row."""
+    number, time, kind, subject, version, data, cause = found
+    facts = text.load(data)
+    other = text.load_path(facts.pop("other", ""))
+    return Stored(
+        number,
+        Event(
+            Kind(kind), text.load_path(subject), time, version, other=other, data=facts, cause=cause
+        ),
+    )
+
+
+def waiting(db: Db) -> list[Stored]:
+    """Read events that were stored but whose jobs are not made yet."""
+    return [read(found) for found in db.rows("event_waiting")]
+
+
+def taken(db: Db, numbers: Sequence[int]) -> None:
+    """Note that the jobs of these events are made."""
+    db.run("event_taken", ids=text.dump(numbers))
+
+
+def newest(db: Db, *, after: int = 0, kind: str = "*", most: int = 50) -> list[Stored]:
+    """Read the newest events, oldest first."""
+    return [read(found) for found in db.rows("event_list", after=after, kind=kind, most=most)]
+
+
+def cursor(db: Db, source: str) -> str | None:
+    """Say how far a source has come."""
+    value = db.value("cursor_get", source=source)
+    return None if value is None else str(value)
+
+
+def advance(db: Db, source: str, value: str) -> None:
+    """Remember how far a source has come."""
+    db.run("cursor_set", source=source, value=value)

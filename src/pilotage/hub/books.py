@@ -1,0 +1,148 @@
+"""The rules of a project: from the books in its folder and those that were added, to the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.event import records
+from pilotage.rule import book as books
+from pilotage.rule.model import Rule
+from pilotage.store import Db
+
+SUFFIXES = (".toml", ".py")
+_GENERATION = "rules"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What reading all books came to."""
+
+    #: The rules of the books that could be read.
+    rules: dict[str, Rule]
+    #: Books that could not, with the error; their rules stay as they were.
+    failed: dict[str, errors.BadRule]
+    #: Rules whose recipe no book has: name to the recipe's name.
+    inert: dict[str, str]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A rule as the store has it."""
+
+    rule: Rule
+    digest: str
+    enabled: bool
+    settled: bool
+    hits: int
+    loaded: float
+
+
+def read(db: Db, folder: Path, base: Path) -> Loaded:
+    """Read every book; a mistake in one leaves the others in force."""
+    found: list[books.Book] = []
+    failed: dict[str, errors.BadRule] = {}
+    for file in _files(folder):
+        try:
+            found.append(books.load(file, str(base)))
+        except errors.BadRule as error:
+            failed[str(file)] = error
+    for name, origin, source, _ in db.rows("book_list"):
+        try:
+            found.append(_added(name, origin, source, base))
+        except errors.BadRule as error:
+            failed[name] = error
+    try:
+        rules = books.combine(found)
+    except errors.BadRule as error:
+        if not error.file:
+            raise
+        failed[error.file] = error
+        rules = books.combine([one for one in found if one.origin != error.file])
+    inert = {name: recipe for one in found for name, recipe in one.inert.items() if name not in rules}
+    return Loaded(rules, failed, inert)
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    names = [file for file in folder.iterdir() if file.suffix in SUFFIXES]
+    return sorted(file for file in names if not file.name.startswith((".", "_")))
+
+
+def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
+    if origin.endswith(".py"):
+        return books.load(Path(origin), str(base))
+    folder = str(Path(origin).parent) if origin else str(base)
+    return books.load_text(name, source, str(base), folder)
+
+
+def add(db: Db, file: Path, base: Path, now: float) -> str:
+    """Keep a book; the caller applies all books after it."""
+    origin = str(file.resolve())
+    source = file.read_text(encoding="utf-8")
+    books.load(file, str(base))
+    db.run("book_put", name=origin, origin=origin, source=source, now=now)
+    return origin
+
+
+def known(db: Db) -> dict[str, Known]:
+    """Read the rules in force."""
+    found = {}
+    for name, _, digest, body, enabled, loaded, settled, hits in db.rows("rule_list"):
+        rule = msgspec.structs.replace(books.load_rule(body), enabled=bool(enabled))
+        found[name] = Known(rule, digest, bool(enabled), bool(settled), hits, loaded)
+    return found
+
+
+def apply(db: Db, loaded: Loaded, now: float) -> books.Diff:
+    """Make the rules in force those of the books; rules that did not change are left alone."""
+    old = known(db)
+    kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}
+    new = {**kept, **loaded.rules}
+    for name in old.keys() - new.keys():
+        db.run("rule_drop", name=name)
+    changed = bool(old.keys() - new.keys())
+    for name, rule in new.items():
+        digest = books.digest(rule)
+        if name in old and old[name].digest == digest:
+            continue
+        changed = True
+        db.run(
+            "rule_put", name=name, book=rule.book, digest=digest, body=books.dump(rule),
+            enabled=int(old[name].enabled if name in old else rule.enabled), now=now,
+        )  # fmt: skip
+    if changed:
+        bump(db)
+    return books.diff({name: one.rule for name, one in old.items()}, new)
+
+
+def enable(db: Db, names: Iterable[str], *, on: bool) -> None:
+    """Let rules take events, or not."""
+    for name in names:
+        if db.value("rule_enable", name=name, enabled=int(on)) is None:
+            message = f"there is no rule {name!r}"
+            raise errors.NotFound(message, hint="`pilotage rule ls` lists the rules")
+    bump(db)
+
+
+def bump(db: Db) -> None:
+    """Say that the rules changed, so that whoever runs them looks again."""
+    records.advance(db, _GENERATION, str(int(records.cursor(db, _GENERATION) or 0) + 1))
+
+
+def generation(db: Db) -> int:
+    """Say how often the rules have changed."""
+    return int(records.cursor(db, _GENERATION) or 0)
+
+
+def fingerprint(folder: Path) -> str:
+    """Tell one state of the folder of books from another."""
+    facts: list[Any] = []
+    for file in _files(folder):
+        found = file.stat()
+        facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
+    return hashlib.blake2b(text.dump(facts).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,147 @@
+"""The settings of a project: `pilotage.toml`, closed and checked."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.match.model import Offer
+from pilotage.rule import locate
+
+FILE = "pilotage.toml"
+STATE = ".pilotage"
+
+
+class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Site(_Closed):
+    """What this machine gives to jobs."""
+
+    #: Cores; 0 means all that this process may use.
+    cpus: int = 0
+    #: Memory, such as `"16G"`; empty means all.
+    memory: str = ""
+    #: GPUs.
+    gpus: int = 0
+    #: When Pilotage stops: `"stop"` ends running jobs, `"linger"` lets them go on and adopts them later.
+    on_exit: Literal["stop", "linger"] = "stop"
+
+
+class Events(_Closed):
+    """How files are watched."""
+
+    #: `"auto"` polls where inotify is blind (NFS, Lustre, GPFS, FUSE), `"poll"` and `"inotify"` force one.
+    mode: Literal["auto", "poll", "inotify"] = "auto"
+    #: Time between two looks in poll mode.
+    poll_interval: str = "1s"
+    #: How long a file must be unchanged where nothing tells that it was closed.
+    settle: str = "500ms"
+
+
+class Rules(_Closed):
+    """Where rules come from."""
+
+    #: Folder of rule files, below the project.
+    folder: str = "rules"
+    #: Whether a change in the folder takes effect at once.
+    watch: bool = True
+
+
+class Http(_Closed):
+    """The webhook."""
+
+    #: Port; 0 means no webhook.
+    port: int = 0
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: File with the token; empty means one made by Pilotage in its state folder.
+    token_file: str = ""
+    #: Largest body.
+    max_size: str = "16M"
+
+
+class Tcp(_Closed):
+    """The TCP sockets that rules listen on."""
+
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: File with the token that a sender must give first; empty means none is asked for.
+    token_file: str = ""
+    #: Largest message.
+    max_size: str = "16M"
+
+
+class Retention(_Closed):
+    """How long what is over is kept."""
+
+    #: Jobs that ended longer ago are forgotten with their directories; empty means never.
+    keep: str = ""
+
+
+class App(_Closed):
+    """A registered application."""
+
+    #: Program and first arguments.
+    argv: tuple[str, ...]
+    #: For people.
+    about: str = ""
+
+
+class Settings(_Closed):
+    """All settings of a project."""
+
+    site: Site = Site()
+    events: Events = Events()
+    rules: Rules = Rules()
+    http: Http = Http()
+    tcp: Tcp = Tcp()
+    retention: Retention = Retention()
+    #: Applications that recipes may name.
+    app: dict[str, App] = {}
+
+
+def read(root: Path) -> Settings:
+    """Read the settings of a project; without a file all have their defaults."""
+    file = root / FILE
+    if not file.exists():
+        return Settings()
+    source = file.read_text(encoding="utf-8")
+    try:
+        found: dict[str, Any] = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        message = f"{file}: {error}"
+        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
+    try:
+        settings = msgspec.convert(found, Settings)
+        _check(settings)
+    except (msgspec.ValidationError, errors.UsageError) as error:
+        line = locate.line_of_error(source, str(error))
+        place = f"{file}:{line}" if line else str(file)
+        message = f"{place}: {error}"
+        raise errors.ConfigError(message, hint="`pilotage config show` lists all settings") from error
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    for duration in (settings.events.poll_interval, settings.events.settle):
+        units.seconds(duration)
+    for size in (settings.http.max_size, settings.tcp.max_size, settings.site.memory or 0):
+        units.size(size)
+    if settings.retention.keep:
+        units.seconds(settings.retention.keep)
+
+
+def offer(settings: Settings) -> Offer:
+    """Say what this machine gives to jobs."""
+    cpus = settings.site.cpus or len(os.sched_getaffinity(0))
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = units.size(settings.site.memory) if settings.site.memory else pages
+    gpus = settings.site.gpus
+    return Offer("local", cpus, cpus, memory, memory, gpus, gpus)

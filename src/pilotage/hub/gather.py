@@ -1,0 +1,77 @@
+"""Several files, one job: files of a set are kept until the set is complete."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from pilotage import text
+from pilotage.event import records
+from pilotage.event.model import Event
+from pilotage.hub import firing
+from pilotage.rule import template
+from pilotage.rule.model import Gather
+from pilotage.store import Db
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A file of a set has come."""
+
+    ready: firing.Ready
+    gather: Gather
+    event: Event
+    groups: dict[str, str]
+    #: Which set, and which of its files.
+    set_key: str
+    item: str
+
+
+def arrival(
+    ready: firing.Ready, gather: Gather, event: Event, groups: dict[str, str]
+) -> Arrival:
+    """Say to which set a file belongs."""
+    known = template.keywords(firing.binding(event, groups, {}), ready.base)
+    set_key = template.render(gather.by, known) if gather.by else ""
+    item = template.render(gather.item, known) if gather.item else event.subject
+    return Arrival(ready, gather, event, groups, set_key, item)
+
+
+def complete(gather: Gather, items: list[str]) -> bool:
+    """Say whether a set is complete."""
+    if gather.values:
+        return set(gather.values) <= set(items)
+    return len(items) >= (gather.count or 1)
+
+
+def note(db: Db, one: Arrival, now: float) -> None:
+    """Keep a file of a set, and make the job if the set is complete."""
+    if one.gather.values and one.item not in one.gather.values:
+        return
+    rule = one.ready.rule.name
+    set_key, item = text.store_path(one.set_key), text.store_path(one.item)
+    db.run(
+        "gathered_put", rule=rule, set_key=set_key, item=item,
+        path=text.store_path(one.event.subject), event=text.dump(one.event),
+    )  # fmt: skip
+    members = db.rows("gathered_list", rule=rule, set_key=set_key)
+    if not complete(one.gather, [text.load_path(row[0]) for row in members]):
+        return
+    _fire(db, one, members, now)
+    db.run("gathered_drop", rule=rule, set_key=set_key)
+
+
+def _fire(db: Db, one: Arrival, members: list[tuple[Any, ...]], now: float) -> None:
+    events = [msgspec.convert(text.load(row[2]), Event) for row in members]
+    versions = "\0".join(f"{event.subject}\0{event.version}" for event in events)
+    digest = hashlib.blake2b(versions.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    # The set, not its last file, is what must not fire twice.
+    whole = msgspec.structs.replace(one.event, subject=one.set_key, version=digest)
+    number = records.add(db, [one.event], taken=True)
+    paths = tuple(sorted(event.subject for event in events))
+    circumstance = firing.Circumstance(now)
+    last_job = int(db.value("job_last"))
+    rows = firing.rows(one.ready, whole, one.groups, number, circumstance, paths)
+    db.run("job_add", rows=text.dump(rows), event=0)
+    db.run("journal_new_jobs", after=last_job)

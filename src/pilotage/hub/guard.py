@@ -1,0 +1,135 @@
+"""What keeps rules from running away: rate limits, and the guard against feedback loops."""
+
+from __future__ import annotations
+
+import collections
+import os.path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pilotage.event.model import Event
+    from pilotage.rule.model import Rate, Rule
+
+_MINUTE = 60.0
+#: How long after its end a job may still be the cause of an event on a file.
+_AFTERGLOW = 2.0
+
+
+class Runs(msgspec.Struct):
+    """A job that runs or ran a moment ago, as the guard sees it."""
+
+    job: int
+    depth: int
+    path: str
+    started: float
+    ended: float | None = None
+
+
+class Lineage:
+    """Which job caused a file: one that declared it, or the one whose own trigger it resembles.
+
+    Nothing tells an ordinary user which process wrote a file, so beside declared outputs the guard
+    takes as evidence only what a feedback loop shows and an instrument does not: a file written
+    while a job of the same rule ran, that is that job's trigger itself or carries its name on.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        #: Declared outputs: path to (job, depth).
+        self.outputs: dict[str, tuple[int, int]] = {}
+        self._runs: dict[str, dict[int, Runs]] = {}
+
+    def started(self, rule: str, runs: Runs, outputs: list[str]) -> None:
+        """Note that a job starts."""
+        for path in outputs:
+            self.outputs[path] = (runs.job, runs.depth)
+        if rule and runs.path:
+            self._runs.setdefault(rule, {})[runs.job] = runs
+
+    def ended(self, rule: str, job: int, now: float) -> None:
+        """Note that a job ended; forget those that ended longer ago."""
+        runs = self._runs.get(rule, {})
+        if job in runs:
+            runs[job].ended = now
+        for old in [one.job for one in runs.values() if (one.ended or now) < now - _AFTERGLOW]:
+            del runs[old]
+
+    def cause(self, rule: str, event: Event) -> tuple[int | None, int]:
+        """Return the job that caused an event and the depth of what follows from it."""
+        if declared := self.outputs.get(event.subject):
+            return declared[0], declared[1] + 1
+        runs = self._runs.get(rule)
+        if runs:
+            for one in list(runs.values()):
+                if _resembles(one, event):
+                    return one.job, one.depth + 1
+        return None, 0
+
+
+def _resembles(runs: Runs, event: Event) -> bool:
+    if not event.mtime or event.mtime < runs.started:
+        return False
+    if runs.ended is not None and event.mtime > runs.ended:
+        return False
+    if event.subject == runs.path:
+        return True
+    stem = os.path.splitext(os.path.basename(runs.path))[0]
+    name = os.path.basename(event.subject)
+    return len(stem) > 1 and stem in name and name != os.path.basename(runs.path)
+
+
+class Pacer:
+    """When the next job of a rule may start."""
+
+    def __init__(self) -> None:
+        """Start with no past."""
+        self._past: dict[str, collections.deque[float]] = {}
+
+    def not_before(self, rule: str, rate: Rate, now: float) -> float:
+        """Give the next place in the rule's budget of time."""
+        past = self._past.setdefault(rule, collections.deque(maxlen=rate.count))
+        if past.maxlen != rate.count:
+            past = self._past[rule] = collections.deque(past, maxlen=rate.count)
+        place = now if len(past) < rate.count else max(now, past[0] + rate.per)
+        past.append(place)
+        return place if place > now else 0.0
+
+    def remember(self, rule: str, rate: Rate, places: list[float]) -> None:
+        """Take over what the store knows of the places given before a restart."""
+        self._past[rule] = collections.deque(places, maxlen=rate.count)
+
+
+class Repeats:
+    """How often the same file fired the same rule within a minute."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self._since = 0.0
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def count(self, rule: str, subject: str, now: float) -> int:
+        """Count one more and return how many there are."""
+        if now - self._since > _MINUTE:
+            self._since = now
+            self._counts.clear()
+        key = (rule, subject)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return count
+
+
+def too_often(rule: Rule, subject: str, count: int) -> str:
+    """Say why a job is held whose file fires its rule again and again."""
+    return (
+        f"loop guard: {subject} fired rule {rule.name} {count} times within a minute "
+        f"(max_repeats = {rule.max_repeats}); does the recipe write to its own trigger?"
+    )
+
+
+def too_deep(rule: Rule, depth: int) -> str:
+    """Say why a job is held whose rule keeps causing itself."""
+    return (
+        f"loop guard: rule {rule.name} caused itself {depth} times in a row "
+        f"(max_depth = {rule.max_depth}); release the job or raise max_depth if this is meant"
+    )

@@ -1,0 +1,96 @@
+"""Keeps the rules in force: loads books, swaps rules while events flow, lets new rules be born."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pilotage import text
+from pilotage.event.file.source import FileSource
+from pilotage.hub import books, sources
+from pilotage.hub.intake import Intake
+from pilotage.hub.project import Project
+from pilotage.job import records
+from pilotage.rule.model import JobPattern
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.rules")
+
+
+class Keeper:
+    """Blocking, for a worker thread: file systems are read and events flushed on the way."""
+
+    def __init__(
+        self, project: Project, writer: Writer, intake: Intake, changed: Callable[[], None]
+    ) -> None:
+        """Begin with no rules; `changed` is called when they have changed."""
+        self._project = project
+        self._writer = writer
+        self._intake = intake
+        self._changed = changed
+        self._source: FileSource | None = None
+        self._generation = -1
+        self._fingerprint = ""
+
+    def load(self) -> None:
+        """Read the books and take their rules in force, before any source runs."""
+        self._read_folder()
+        self._swap()
+
+    def serve(self, source: FileSource) -> None:
+        """Take over the file source once it is ready, and let new rules be born."""
+        source.ready.wait()
+        self._source = source
+        self._bear()
+
+    def refresh(self) -> None:
+        """Follow changes of the folder of books and of the rules in the store."""
+        if self._project.settings.rules.watch:
+            self._read_folder()
+        if self._source and self._writer.do(books.generation) != self._generation:
+            self._swap()
+            # New ground is watched and scanned before the call returns; what it finds is matched
+            # by the new rules, and the key of a job keeps anything from being made twice.
+            self._source.reshape(self._intake.index.scope, self._intake.index.kinds)
+            self._bear()
+            self._changed()
+
+    def _read_folder(self) -> None:
+        now = books.fingerprint(self._project.folder)
+        if now == self._fingerprint:
+            return
+        self._fingerprint = now
+        loaded, diff = self._writer.do(self._apply)
+        for name, error in loaded.failed.items():
+            _log.error("%s: its rules stay as they were: %s", name, error)
+        if not diff.empty:
+            _log.info("rules: %s", diff.summary())
+
+    def _apply(self, db: Db) -> tuple[books.Loaded, books.Diff]:
+        loaded = books.read(db, self._project.folder, self._project.root)
+        return loaded, books.apply(db, loaded, self._project.clock.now())
+
+    def _swap(self) -> None:
+        before = self._intake.rules
+
+        def step(db: Db) -> tuple[int, dict[str, books.Known], dict[str, int]]:
+            found = books.known(db)
+            specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
+            wanted = any(isinstance(one.rule.pattern, JobPattern) for one in found.values())
+            were = any(isinstance(one.pattern, JobPattern) for one in before.values())
+            # At the start nothing was in force yet: the journal is followed from where it was left.
+            sources.start_ends(db, wanted=wanted, were_wanted=were or self._generation < 0)
+            return books.generation(db), found, specs
+
+        self._generation, found, specs = self._writer.do(step)
+        rules = [one.rule for one in found.values()]
+        self._intake.swap(rules, specs, str(self._project.root))
+
+    def _bear(self) -> None:
+        """Let rules that are new or changed fire on the files that were known before them."""
+        known = self._writer.do(books.known)
+        unborn = [name for name, one in known.items() if not one.settled and one.enabled]
+        if unborn:
+            self._intake.flush()
+            self._intake.birth(unborn)
+            _log.debug("rules born: %s", text.dump(unborn))

@@ -1,0 +1,232 @@
+"""A project on disk, as commands and Python programs use it: everything here is durable at once.
+
+A command writes to the store and pokes whoever runs the project; it needs no server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pilotage import errors, text
+from pilotage.clock import Clock, WallClock
+from pilotage.event import message, records
+from pilotage.hub import books, config
+from pilotage.job import moves
+from pilotage.job import records as jobs
+from pilotage.job.model import Attempt, Job, NewJob, State
+from pilotage.rule.book import Diff
+from pilotage.store import Db, connect
+
+_LOCK = "lock"
+_POKE = "poke"
+
+
+class Project:
+    """A folder with rules, a store and the directories of jobs."""
+
+    def __init__(self, root: Path, clock: Clock | None = None) -> None:
+        """Open the project in `root`, and make its state folder if need be."""
+        self.root = root.resolve()
+        self.state = self.root / config.STATE
+        self.settings = config.read(self.root)
+        self.clock = clock or WallClock()
+        _make_state(self.state)
+        self.db = connect(self.state / "store.db")
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> Project:
+        """Open the project of a folder or of the nearest one above it."""
+        here = (start or Path.cwd()).resolve()
+        for folder in (here, *here.parents):
+            if (folder / config.FILE).exists() or (folder / config.STATE).is_dir():
+                return cls(folder)
+        message = f"there is no Pilotage project in {here} or above"
+        raise errors.NoProject(message, hint="`pilotage init` makes one here")
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.db.close()
+
+    def __enter__(self) -> Project:
+        """Use it in a `with` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the store."""
+        self.close()
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, new: NewJob) -> int:
+        """Queue a job; it is safe when this returns."""
+        with self._change() as db:
+            job = jobs.add(db, new, self.clock.now())
+        if job is None:
+            conflict = f"a job with the key {new.key!r} exists already"
+            raise errors.Conflict(conflict, hint="the same work is never queued twice")
+        return job
+
+    def job(self, number: int) -> Job:
+        """Read a job."""
+        return jobs.get(self.db, number)
+
+    def jobs(self, selection: jobs.Selection) -> list[Job]:
+        """Read jobs."""
+        return jobs.find(self.db, selection)
+
+    def attempts(self, number: int) -> list[Attempt]:
+        """Read the attempts of a job."""
+        return jobs.attempts(self.db, number)
+
+    def cancel(self, numbers: Sequence[int]) -> dict[int, State]:
+        """Call jobs off."""
+        return self._each(numbers, moves.cancel)
+
+    def hold(self, numbers: Sequence[int]) -> dict[int, State]:
+        """Keep jobs from going on."""
+        return self._each(numbers, moves.hold)
+
+    def release(self, numbers: Sequence[int]) -> dict[int, State]:
+        """Let held jobs go on."""
+        return self._each(numbers, moves.release)
+
+    def retry(self, numbers: Sequence[int]) -> dict[int, State]:
+        """Try jobs again that ended badly."""
+        return self._each(numbers, moves.again)
+
+    def _each(self, numbers: Sequence[int], verb: Callable[..., State]) -> dict[int, State]:
+        with self._change() as db:
+            now = self.clock.now()
+            return {number: verb(db, jobs.get(db, number), now=now) for number in numbers}
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def emit(self, topic: str, data: Any = None, *, identity: str = "") -> int:  # noqa: ANN401
+        """Send a message to the rules; the same identity twice is one event."""
+        body = data if isinstance(data, bytes) else text.dump(data or {}).encode()
+        return self.receive(topic, body, identity)
+
+    def receive(self, topic: str, body: bytes, identity: str = "") -> int:
+        """Store a message; it is safe when this returns."""
+        with self._change() as db:
+            return self.store_message(db, topic, body, identity)
+
+    def store_message(self, db: Db, topic: str, body: bytes, identity: str) -> int:
+        """Write a message in a transaction of the caller's."""
+        message.check_topic(topic)
+        identity = identity or secrets.token_hex(8)
+        if (before := db.value("event_message", topic=topic, identity=identity)) is not None:
+            return int(before)
+        path = message.spool(self.state / "messages", body, secrets.token_hex(8))
+        event = message.event(topic, body, path, self.clock.now(), identity)
+        return records.add(db, [event], taken=False)
+
+    # -- rules -----------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """The folder of rule files."""
+        return self.root / self.settings.rules.folder
+
+    def read_books(self) -> books.Loaded:
+        """Read all books without changing anything."""
+        return books.read(self.db, self.folder, self.root)
+
+    def apply_books(self) -> tuple[Diff, books.Loaded]:
+        """Read all books and put their rules in force."""
+        with self._change() as db:
+            loaded = books.read(db, self.folder, self.root)
+            return books.apply(db, loaded, self.clock.now()), loaded
+
+    def add_book(self, file: Path) -> Diff:
+        """Put the rules of a file in force, or what it has become."""
+        with self._change() as db:
+            origin = books.add(db, file, self.root, self.clock.now())
+            loaded = books.read(db, self.folder, self.root)
+            if origin in loaded.failed:
+                raise loaded.failed[origin]
+            return books.apply(db, loaded, self.clock.now())
+
+    def drop_book(self, name: str) -> Diff:
+        """Take the rules of an added book out of force."""
+        with self._change() as db:
+            known = {row[0] for row in db.rows("book_list")}
+            full = name if name in known else str(Path(name).resolve())
+            if full not in known:
+                missing = f"no book {name!r} was added"
+                raise errors.NotFound(missing, hint="`pilotage rule ls` names the book of each rule")
+            db.run("book_drop", name=full)
+            return books.apply(db, books.read(db, self.folder, self.root), self.clock.now())
+
+    def rules(self) -> dict[str, books.Known]:
+        """Read the rules in force."""
+        return books.known(self.db)
+
+    def enable(self, names: Sequence[str], *, on: bool = True) -> None:
+        """Let rules take events, or not."""
+        with self._change() as db:
+            books.enable(db, names, on=on)
+
+    # -- who runs it -----------------------------------------------------------------------------
+
+    def running(self) -> bool:
+        """Say whether a process runs this project now."""
+        with open(self.state / _LOCK, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the one process that runs this project."""
+        with open(self.state / _LOCK, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                message = f"{self.root} is run by process {file.read().strip() or '?'} already"
+                hint = "stop that one first, or work with it: every command does"
+                raise errors.AlreadyRunning(message, hint=hint) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def poke(self) -> None:
+        """Tell whoever runs the project that there is something new."""
+        with contextlib.suppress(OSError):  # nobody listens: it will look when it starts
+            pipe = os.open(self.poke_path, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                os.write(pipe, b".")
+            finally:
+                os.close(pipe)
+
+    @property
+    def poke_path(self) -> Path:
+        """The pipe by which the running process is poked; a pipe has no limit on its path."""
+        return self.state / _POKE
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[Db]:
+        with self.db.transaction():
+            yield self.db
+        self.poke()
+
+
+def _make_state(state: Path) -> None:
+    try:
+        state.mkdir(mode=0o700, exist_ok=True)
+        (state / "messages").mkdir(mode=0o700, exist_ok=True)
+        if not (state / _POKE).exists():
+            os.mkfifo(state / _POKE, 0o600)
+    except OSError as error:
+        message = f"cannot write to {state}: {error.strerror}"
+        raise errors.StoreUnavailable(message, hint="choose a folder that you may write to") from error

@@ -1,0 +1,185 @@
+"""The sources that are not files: timers, ends of jobs, stored messages, TCP ports."""
+
+from __future__ import annotations
+
+from asyncio import wrap_future
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pilotage import crash, units
+from pilotage.clock import Clock
+from pilotage.event import records, socket, timer
+from pilotage.event.model import Event, Kind
+from pilotage.hub import secret
+from pilotage.hub.config import Tcp
+from pilotage.hub.intake import Intake
+from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
+from pilotage.store import Db, Writer
+
+_ENDS = "job ends"
+
+
+class Bell:
+    """Something to wait for that can be rung again and again, from any thread."""
+
+    def __init__(self, call_soon: Callable[..., Any]) -> None:
+        """Ring through the event loop's `call_soon_threadsafe`."""
+        self._call_soon = call_soon
+        self._event = anyio.Event()
+
+    def ring(self) -> None:
+        """Wake whoever waits."""
+        self._call_soon(self._set)
+
+    def _set(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for the next ring, or some time."""
+        with anyio.move_on_after(seconds):
+            await self._event.wait()
+        self._event = anyio.Event()
+
+
+class Timers:
+    """Fires the rules that wait for points in time."""
+
+    def __init__(self, intake: Intake, writer: Writer, clock: Clock, bell: Bell) -> None:
+        """Ring `bell` when the rules have changed."""
+        self._intake = intake
+        self._writer = writer
+        self._clock = clock
+        self._bell = bell
+
+    async def run(self) -> None:
+        """Keep time until cancelled."""
+        while True:
+            soonest = None
+            for rule in self._intake.rules.values():
+                if isinstance(rule.pattern, TimerPattern):
+                    due = await self._serve(rule, rule.pattern)
+                    soonest = due if soonest is None else min(soonest, due)
+            now = self._clock.now()
+            await self._bell.wait(None if soonest is None else max(0.0, soonest - now))
+
+    async def _serve(self, rule: Rule, pattern: TimerPattern) -> float:
+        """Fire the ticks that are due; return when the next one is."""
+        source, now = f"timer {rule.name}", self._clock.now()
+        last = await wrap_future(self._writer.submit(lambda db: _since(db, source, now)))
+        when = (pattern.every, pattern.cron, pattern.zone)
+        ticks = timer.missed(*when, last, now, pattern.catch_up)
+        if timer.next_tick(*when, last) <= now:
+            events = [timer.tick(rule.name, at, now) for at in ticks]
+            last = now
+
+            def note(db: Db) -> None:
+                records.advance(db, source, repr(now))
+
+            await anyio.to_thread.run_sync(self._intake.take, events, note)
+        return timer.next_tick(*when, last)
+
+
+def _since(db: Db, source: str, now: float) -> float:
+    """Say when a timer last fired; a new one begins now."""
+    found = records.cursor(db, source)
+    if found is None:
+        records.advance(db, source, repr(now))
+    return now if found is None else float(found)
+
+
+class Ends:
+    """Turns the ends of jobs into events, in the order of the journal."""
+
+    def __init__(self, intake: Intake, writer: Writer, bell: Bell) -> None:
+        """Ring `bell` when jobs ended or the rules have changed."""
+        self._intake = intake
+        self._writer = writer
+        self._bell = bell
+        #: Whether every end so far has been taken.
+        self.idle = True
+
+    async def run(self) -> None:
+        """Follow the journal until cancelled."""
+        while True:
+            await self._bell.wait()
+            wanted = any(isinstance(one.pattern, JobPattern) for one in self._intake.rules.values())
+            while wanted and await self._step():
+                pass
+            self.idle = True
+
+    async def _step(self) -> bool:
+        found = await wrap_future(self._writer.submit(_ended_jobs))
+        if not found:
+            return False
+        events = [event for _, event in found]
+        last = found[-1][0]
+
+        def note(db: Db) -> None:
+            records.advance(db, _ENDS, str(last))
+            crash.point("jobevent.before_commit")
+
+        await anyio.to_thread.run_sync(self._intake.take, events, note)
+        return True
+
+
+def start_ends(db: Db, *, wanted: bool, were_wanted: bool) -> None:
+    """Begin with the ends from now on, where no rule has waited for ends before."""
+    if records.cursor(db, _ENDS) is None or (wanted and not were_wanted):
+        records.advance(db, _ENDS, str(db.value("journal_last")))
+
+
+def _ended_jobs(db: Db) -> list[tuple[int, Event]]:
+    after = int(records.cursor(db, _ENDS) or 0)
+    found = []
+    for seq, time, job, attempt, state, reason, name, rule, depth in db.rows(
+        "journal_ends", after=after
+    ):
+        facts = {
+            "id": job, "name": name, "rule": rule, "state": state, "reason": reason,
+            "attempt": attempt, "depth": depth,
+            "outputs": [row[0] for row in db.rows("output_of", job=job)],
+        }  # fmt: skip
+        found.append((seq, Event(Kind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
+    return found
+
+
+class Ports:
+    """Opens and closes the TCP ports that rules listen on."""
+
+    def __init__(self, intake: Intake, settings: Tcp, root: Path, accept: socket.Accept) -> None:
+        """Hand each message to `accept`, which returns once it is on disk."""
+        self._intake = intake
+        self._accept = accept
+        self._host = settings.host
+        self._token = secret.read(root / settings.token_file) if settings.token_file else ""
+        self._max_size = units.size(settings.max_size)
+        self._open: dict[int, anyio.CancelScope] = {}
+
+    async def run(self, bell: Bell) -> None:
+        """Follow the rules until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                wanted = self._wanted()
+                for port in self._open.keys() - wanted.keys():
+                    self._open.pop(port).cancel()
+                for port in wanted.keys() - self._open.keys():
+                    self._open[port] = anyio.CancelScope()
+                    tasks.start_soon(self._serve, port, wanted[port])
+                await bell.wait()
+
+    def _wanted(self) -> dict[int, str]:
+        return {
+            rule.pattern.port: rule.pattern.topics[0]
+            for rule in self._intake.rules.values()
+            if isinstance(rule.pattern, MessagePattern) and rule.pattern.port is not None
+        }
+
+    async def _serve(self, port: int, topic: str) -> None:
+        with self._open[port]:
+            await socket.serve(
+                self._accept, topic, port, self._token, self._max_size, self._host
+            )

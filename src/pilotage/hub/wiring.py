@@ -1,0 +1,192 @@
+"""Everything, put together: this file is the architecture of one process.
+
+    files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ LocalSite ──▶ store ──▶ ends
+                                                ▲
+                          books ──▶ Keeper ─────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pilotage import clock, text, units
+from pilotage.event import http
+from pilotage.event.file.model import Options
+from pilotage.event.file.source import FileSource
+from pilotage.hub import config, guard, housekeeping, secret
+from pilotage.hub.intake import Intake
+from pilotage.hub.keeper import Keeper
+from pilotage.hub.known import StoredFiles
+from pilotage.hub.project import Project
+from pilotage.hub.sources import Bell, Ends, Ports, Timers
+from pilotage.job import model, moves
+from pilotage.site.launch import Place
+from pilotage.site.local import Listener, LocalSite
+from pilotage.store import Db, Writer, connect
+
+
+async def up(
+    project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Run a project until cancelled, or until nothing is left to do."""
+    with ExitStack() as stack:
+        stack.enter_context(project.alone())
+        writer = Writer(connect(project.db.path))
+        stack.callback(writer.close)
+
+        def open_reader() -> Db:
+            reader = connect(project.db.path)
+            stack.callback(reader.close)
+            return reader
+
+        await Hub(project, writer, open_reader).run(until_idle=until_idle, ready=ready)
+
+
+class Hub(Listener):
+    """One process that takes events in, makes jobs of them and runs them here."""
+
+    def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
+        """Put the parts together; nothing happens before `run`."""
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        now = project.clock
+        self._project, self._writer, self._now = project, writer, now
+        self._timing, self._ended, self._ports_bell, self._settling, self._inbox = (
+            Bell(call_soon) for _ in range(5)
+        )
+        self._lineage = guard.Lineage()
+        self._intake = Intake(
+            writer, open_reader(), now, self._lineage, lambda: call_soon(self._new_jobs)
+        )
+        self._keeper = Keeper(project, writer, self._intake, self._ring_all)
+        self._keeper.load()
+        index = self._intake.index
+        self._files = FileSource(
+            index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
+            _options(project),
+        )  # fmt: skip
+        self._timers = Timers(self._intake, writer, now, self._timing)
+        self._ends = Ends(self._intake, writer, self._ended)
+        self._ports = Ports(self._intake, project.settings.tcp, project.root, self._accept)
+        self._site = LocalSite(
+            writer, _place(project), config.offer(project.settings), project.state, now,
+            clock.dice(), self,
+        )  # fmt: skip
+
+    async def run(self, *, until_idle: bool, ready: Callable[[], None]) -> None:
+        """Do all of it until cancelled, or until nothing is left to do."""
+        for path, job, depth in await self._do(lambda db: db.rows("output_all")):
+            self._lineage.outputs[text.load_path(path)] = (job, depth)
+        async with anyio.create_task_group() as tasks:
+            for task in self._tasks():
+                tasks.start_soon(task)
+            await anyio.to_thread.run_sync(self._keeper.serve, self._files)
+            tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
+            self._ring_all()
+            ready()
+            if until_idle:
+                await housekeeping.until_quiet(self._idle, self._writer)
+                tasks.cancel_scope.cancel()
+
+    def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        settings, now = self._project.settings, self._now
+        linger = settings.site.on_exit == "linger"
+        return [
+            self._watch_files,
+            self._watch_rules,
+            self._take_messages,
+            self._serve_http,
+            self._timers.run,
+            self._ends.run,
+            lambda: self._ports.run(self._ports_bell),
+            lambda: self._site.run(linger=linger),
+            lambda: housekeeping.settle(self._intake, now, self._settling),
+            lambda: housekeeping.keep_tidy(self._writer, now, settings.retention),
+        ]
+
+    async def _do(self, step: Callable[[Db], Any]) -> Any:  # noqa: ANN401 - what the step returns
+        return await wrap_future(self._writer.submit(step))
+
+    # -- what the parts tell each other -----------------------------------------------------------
+
+    def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
+        """Let the loop guard know what runs."""
+        runs = guard.Runs(claim.job, claim.depth, binding.path, self._now.now())
+        self._lineage.started(claim.rule, runs, outputs)
+
+    def ended(self, rule: str, job: int) -> None:
+        """Let the loop guard and the rules that wait for ends know."""
+        self._lineage.ended(rule, job, self._now.now())
+        self._ends.idle = False
+        self._ended.ring()
+
+    def _new_jobs(self) -> None:
+        self._site.poke()
+        self._settling.ring()
+
+    def _poked(self) -> None:
+        self._site.poke()
+        self._ring_all()
+
+    def _ring_all(self) -> None:
+        for bell in (self._timing, self._ended, self._ports_bell, self._settling, self._inbox):
+            bell.ring()
+
+    def _idle(self) -> bool:
+        return self._intake.idle and self._ends.idle and self._files.idle
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    async def _watch_files(self) -> None:
+        try:
+            await anyio.to_thread.run_sync(self._files.run, abandon_on_cancel=True)
+        finally:
+            self._files.stop()
+
+    async def _watch_rules(self) -> None:
+        await housekeeping.follow(self._project.folder, self._keeper.refresh)
+
+    async def _take_messages(self) -> None:
+        while True:
+            await self._inbox.wait()
+            while await anyio.to_thread.run_sync(self._intake.take_stored):
+                pass
+            await anyio.to_thread.run_sync(self._keeper.refresh)
+
+    async def _serve_http(self) -> None:
+        settings = self._project.settings.http
+        if not settings.port:
+            return
+        if settings.token_file:
+            token = secret.read(self._project.root / settings.token_file)
+        else:
+            token = secret.keep(self._project.state / "token")
+        app = http.app(self._accept, token, units.size(settings.max_size))
+        await http.serve(app, settings.host, settings.port)
+
+    async def _accept(self, topic: str, body: bytes, identity: str) -> int:
+        number = await self._do(
+            lambda db: self._project.store_message(db, topic, body, identity)
+        )
+        self._inbox.ring()
+        return int(number)
+
+
+def _options(project: Project) -> Options:
+    events = project.settings.events
+    return Options(
+        mode=events.mode, poll_interval=units.seconds(events.poll_interval),
+        settle=units.seconds(events.settle), skip=frozenset({str(project.state)}),
+    )  # fmt: skip
+
+
+def _place(project: Project) -> Place:
+    apps = {name: app.argv for name, app in project.settings.app.items()}
+    return Place(str(project.root), apps, dict(os.environ))

@@ -1,0 +1,142 @@
+"""Changes of state: each is one compare-and-swap with its journal line, in one transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.job import machine, records, retry
+from pilotage.job.model import State
+
+if TYPE_CHECKING:
+    import random
+
+    from pilotage.job.model import Job
+    from pilotage.store import Db
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A job that is about to start here."""
+
+    job: int
+    attempt: int
+    spec: int
+    binding: str
+    rule: str
+    depth: int
+    limit_key: str
+
+
+def claim(db: Db, claims: list[Claim], *, starter: str, folder: str, now: float) -> list[Claim]:
+    """Take queued jobs for this process; those that were taken or stopped meanwhile are left."""
+    mine = []
+    for one in claims:
+        number = one.attempt
+        if db.value("job_start", id=one.job, attempt=number - 1, now=now) is None:
+            continue
+        db.run(
+            "attempt_add", job=one.job, number=number, now=now, starter=starter,
+            dir=text.store_path(attempt_dir(folder, one.job, number)),
+        )  # fmt: skip
+        db.run("journal_add", now=now, job=one.job, attempt=number, state="running", reason="")
+        mine.append(one)
+    return mine
+
+
+def attempt_dir(folder: str, job: int, attempt: int) -> str:
+    """Name the directory of an attempt; a thousand jobs share a parent, for the file system's sake."""
+    return f"{folder}/{job // 1000:04d}/{job}.{attempt}"
+
+
+def move(
+    db: Db, job: int, attempt: int, old: State, new: State, reason: str, *, now: float,
+    not_before: float = 0.0, failed: bool = False,
+) -> bool:  # fmt: skip
+    """Change the state of a job if it is still as it was, and of those that depend on it."""
+    machine.check(job, old, new)
+    final = machine.FACTS[new].final
+    moved = db.value(
+        "job_move", id=job, attempt=attempt, old=old, state=new, reason=reason,
+        not_before=not_before, failed=int(failed), ended=now if final else None,
+    )  # fmt: skip
+    if moved is None:
+        return False
+    db.run("journal_add", now=now, job=job, attempt=attempt, state=new, reason=reason)
+    if final:
+        _tell_dependants(db, job, new, now)
+    return True
+
+
+def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
+    for dependant, attempt, left in db.rows("dependants", id=job):
+        if state is not State.DONE:
+            reason = f"job {job}, which it was to follow, is {state}"
+            move(db, dependant, attempt, State.WAITING, State.CANCELLED, reason, now=now)
+        elif left == 0:
+            move(db, dependant, attempt, State.WAITING, State.QUEUED, "", now=now)
+
+
+def finish(
+    db: Db, job: int, attempt: int, end: retry.End, *, now: float, dice: random.Random
+) -> State | None:
+    """Record how an attempt ended; only the current attempt of a running job is heard."""
+    row = db.row("job_get", id=job)
+    if row is None or row[2] != State.RUNNING or row[6] != attempt:
+        return None
+    end = msgspec.structs.replace(end, asked=row[19])
+    following = retry.decide(
+        records.read_spec(row[4]), end, failures=row[18], attempt=attempt, now=now, dice=dice
+    )
+    db.run(
+        "attempt_end", job=job, number=attempt, now=now, state=following.attempt,
+        exit=end.exit, signal=end.signal, reason=end.message, cpu=end.cpu, wall=end.wall,
+        max_rss=end.max_rss, read_bytes=end.read_bytes, written_bytes=end.written_bytes,
+    )  # fmt: skip
+    move(
+        db, job, attempt, State.RUNNING, following.state, following.reason, now=now,
+        not_before=following.not_before, failed=following.failed,
+    )  # fmt: skip
+    return following.state
+
+
+def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:
+    """Call a job off; one that runs is asked to end and is cancelled when it has."""
+    if job.state is State.RUNNING:
+        db.run("job_ask", id=job.id, asked="cancel")
+        return State.RUNNING
+    if job.state is not State.CANCELLED:
+        move(db, job.id, job.attempt, job.state, State.CANCELLED, reason, now=now)
+    return State.CANCELLED
+
+
+def hold(db: Db, job: Job, *, now: float, reason: str = "held by a person") -> State:
+    """Stop a job from going on; one that runs is ended and held."""
+    if job.state is State.RUNNING:
+        db.run("job_ask", id=job.id, asked="hold")
+        return State.RUNNING
+    if job.state is not State.HELD:
+        move(db, job.id, job.attempt, job.state, State.HELD, reason, now=now)
+    return State.HELD
+
+
+def release(db: Db, job: Job, *, now: float) -> State:
+    """Let a held job go on."""
+    if job.state is not State.HELD:
+        message = f"job {job.id} is {job.state}, not held"
+        raise errors.IllegalTransition(message, hint="only held jobs can be released")
+    left = [before for before, state in db.rows("dependency_of", job=job.id) if state != "done"]
+    state = State.WAITING if left else State.QUEUED
+    reason = records.waits_for(left) if left else "released by a person"
+    move(db, job.id, job.attempt, State.HELD, state, reason, now=now)
+    return state
+
+
+def again(db: Db, job: Job, *, now: float) -> State:
+    """Put a job that ended badly back in the queue, under a new attempt number."""
+    if job.state is State.DONE:
+        message = f"job {job.id} is done"
+        raise errors.IllegalTransition(message, hint="submit it again to run it once more")
+    move(db, job.id, job.attempt, job.state, State.QUEUED, "tried again by a person", now=now)
+    return State.QUEUED

@@ -1,0 +1,93 @@
+"""What follows the end of an attempt: pure decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilotage import units
+from pilotage.job.model import JobSpec, Retry, State
+
+if TYPE_CHECKING:
+    import random
+
+#: An attempt that vanished is not the job's fault, but one that always vanishes must end.
+MOST_LOST = 10
+_JITTER = 0.1
+
+
+class End(msgspec.Struct, frozen=True):
+    """How an attempt ended, as far as the decision needs it."""
+
+    #: Whether the payload itself succeeded.
+    ok: bool
+    #: In words, for people.
+    message: str
+    #: Whether the attempt vanished without evidence.
+    lost: bool = False
+    #: Declared outputs that are not there.
+    missing: tuple[str, ...] = ()
+    #: What a person asked for meanwhile: '', 'cancel' or 'hold'.
+    asked: str = ""
+    #: Why the job must not run although nothing failed, such as an input that changed.
+    call_off: str = ""
+    #: Exit code, or the signal that ended it.
+    exit: int | None = None
+    signal: int | None = None
+    #: What it used: seconds of processor and wall time, bytes of memory and of files.
+    cpu: float | None = None
+    wall: float | None = None
+    max_rss: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+
+
+class Next(msgspec.Struct, frozen=True):
+    """What becomes of the job and of its attempt."""
+
+    state: State
+    reason: str
+    #: What the attempt is recorded as.
+    attempt: str
+    #: When it may start again.
+    not_before: float = 0.0
+    #: Whether the attempt counts against the job's retries.
+    failed: bool = False
+
+
+def decide(
+    spec: JobSpec, end: End, *, failures: int, attempt: int, now: float, dice: random.Random
+) -> Next:
+    """Say what follows the end of an attempt."""
+    if end.call_off:
+        return Next(State.CANCELLED, end.call_off, "cancelled")
+    if end.ok and not end.missing:
+        return Next(State.DONE, "", "done")
+    if end.asked == "cancel":
+        return Next(State.CANCELLED, end.message or "cancelled by a person", "cancelled")
+    if end.asked == "hold":
+        return Next(State.HELD, "held by a person while it ran", "cancelled")
+    if end.lost:
+        return _after_loss(end, lost=attempt - failures, now=now)
+    message = end.message
+    if end.ok:
+        message = f"declared output is missing: {', '.join(end.missing)}"
+    if failures + 1 < spec.retry.attempts:
+        wait = delay(spec.retry, failures + 1, dice)
+        tries = f"attempt {failures + 1} of {spec.retry.attempts} failed ({message})"
+        again = f"{tries}; again in {units.for_people(wait)}"
+        return Next(State.QUEUED, again, "failed", now + wait, failed=True)
+    return Next(State.FAILED, message, "failed", failed=True)
+
+
+def _after_loss(end: End, *, lost: int, now: float) -> Next:
+    if lost >= MOST_LOST:
+        return Next(State.FAILED, f"its attempts were lost {lost} times: {end.message}", "lost")
+    return Next(State.QUEUED, f"the last attempt was lost ({end.message})", "lost", now)
+
+
+def delay(retry: Retry, failures: int, dice: random.Random) -> float:
+    """Say how long to wait after so many failures."""
+    wait = min(retry.delay * retry.factor ** (failures - 1), retry.longest)
+    return wait * (1 + _JITTER * dice.random())

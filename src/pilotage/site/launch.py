@@ -1,0 +1,152 @@
+"""A job becomes a process: templates are filled, parameters travel as values, never as source."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.job import model
+from pilotage.payload import call
+from pilotage.payload.model import Launch
+from pilotage.rule import template
+
+_SHEBANG = "#!"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where jobs run."""
+
+    #: The project's root, which relative paths start from.
+    base: str
+    #: Registered applications by name.
+    apps: Mapping[str, tuple[str, ...]] = {}
+    #: The environment that payloads inherit.
+    env: Mapping[str, str] = {}
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A process to start and the files it must leave."""
+
+    launch: Launch
+    outputs: dict[str, str]
+
+
+def prepare(
+    place: Place, spec: model.JobSpec, binding: model.Binding, *, job: int, attempt: int, folder: str
+) -> Prepared:
+    """Fill in a job's templates and say which process to start."""
+    known = template.keywords(binding, place.base, job)
+    params = template.parameters(spec, binding, known)
+    values = known | params
+    files = {"params.json": text.dump(_plain(known) | params)}
+    argv = _argv(place, spec.recipe, values, params, folder, files)
+    cwd = template.render(spec.cwd, values) if spec.cwd else folder
+    outputs = {
+        name: os.path.join(place.base, template.render(path, values))
+        for name, path in spec.outputs.items()
+    }
+    launch = Launch(
+        key=f"{job}.{attempt}",
+        argv=tuple(argv),
+        env=_environment(place, spec, known, params, folder, job, attempt),
+        cwd=os.path.join(place.base, cwd),
+        dir=folder,
+        files=files,
+        timeout=spec.resources.time,
+        memory=spec.resources.memory,
+    )
+    return Prepared(launch, outputs)
+
+
+def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in known.items() if not isinstance(value, Mapping)}
+
+
+def _argv(
+    place: Place, recipe: model.Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
+    folder: str, files: dict[str, str],
+) -> list[str]:  # fmt: skip
+    match recipe:
+        case model.Command(argv=argv):
+            return template.argv(argv, values)
+        case model.Script():
+            return _script(recipe, values, folder, files)
+        case model.Python():
+            return _python(recipe, folder, files)
+        case model.Notebook():
+            files["parameters.json"] = text.dump(params)
+            return _notebook(recipe, values, folder, files)
+        case model.App(app=name, args=args):
+            if name not in place.apps:
+                message = f"no application {name!r} is registered here"
+                raise errors.BadRule(message, hint=f"add `[app.{name}]` to pilotage.toml")
+            return [*place.apps[name], *template.argv(args, values)]
+
+
+def _script(
+    recipe: model.Script, values: Mapping[str, Any], folder: str, files: dict[str, str]
+) -> list[str]:
+    if recipe.source:
+        files["script"] = recipe.source
+        file, first = f"{folder}/script", recipe.source.split("\n", 1)[0]
+    else:
+        file = recipe.file
+        with open(file, encoding="utf-8", errors="surrogateescape") as script:
+            first = script.readline().rstrip("\n")
+    interpreter = list(recipe.interpreter)
+    if not interpreter and first.startswith(_SHEBANG):
+        interpreter = shlex.split(first.removeprefix(_SHEBANG))
+    return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
+
+
+def _python(recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
+    file = recipe.file
+    if recipe.source:
+        files["recipe.py"] = recipe.source
+        file = f"{folder}/recipe.py"
+    argv = [recipe.python or sys.executable, call.__file__, "--file", file]
+    if recipe.function:
+        argv += ["--function", recipe.function]
+    return [*argv, "--params", f"{folder}/params.json", "--result", f"{folder}/result.json"]
+
+
+def _notebook(
+    recipe: model.Notebook, values: Mapping[str, Any], folder: str, files: dict[str, str]
+) -> list[str]:
+    file = recipe.file
+    if recipe.source:
+        files["recipe.ipynb"] = recipe.source
+        file = f"{folder}/recipe.ipynb"
+    output = template.render(recipe.output, values) if recipe.output else f"{folder}/result.ipynb"
+    argv = [recipe.python or sys.executable, "-m", "papermill", file, output]
+    argv += ["--parameters_file", f"{folder}/parameters.json", "--log-output", "--no-progress-bar"]
+    return [*argv, "--kernel", recipe.kernel] if recipe.kernel else argv
+
+
+def _environment(
+    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any],
+    folder: str, job: int, attempt: int,
+) -> dict[str, str]:  # fmt: skip
+    env = dict(place.env)
+    env.update({name: template.write(value) for name, value in params.items() if name.isidentifier()})
+    env.update({name: template.render(value, {**known, **params}) for name, value in spec.env.items()})
+    for name, value in _plain(known).items():
+        if name in template.KEYWORDS:
+            env[f"PILOTAGE_{name.upper()}"] = template.write(value)
+    env["PILOTAGE_JOB"] = str(job)
+    env["PILOTAGE_ATTEMPT"] = str(attempt)
+    env["PILOTAGE_DIR"] = folder
+    env["PILOTAGE_PARAMS"] = f"{folder}/params.json"
+    return {name: value for name, value in env.items() if "\0" not in value}
+
+
+def missing(outputs: Mapping[str, str]) -> tuple[str, ...]:
+    """List the declared outputs that are not there."""
+    return tuple(path for path in outputs.values() if not Path(path).exists())

@@ -1,0 +1,260 @@
+-- name: spec_put
+-- Store a definition once.
+INSERT INTO spec (digest, body) VALUES (:digest, :body) ON CONFLICT (digest) DO NOTHING;
+
+-- name: spec_id
+-- Find a definition by its digest.
+SELECT id FROM spec WHERE digest = :digest;
+
+-- name: spec_body
+-- Read a definition.
+SELECT body FROM spec WHERE id = :id;
+
+-- name: job_last
+-- The number of the newest job.
+SELECT coalesce(max(id), 0) FROM job;
+
+-- name: job_add
+-- Make jobs; one whose key exists already is passed over. :rows is
+-- [[key, name, rule, spec, binding, state, reason, priority, not_before, limit_key, created,
+--   event, parent, depth, tag], ...]; events are numbered from :event on.
+INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
+                 attempt, failures, created, event, parent, depth, tag)
+SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
+       value->>8, value->>9, 0, 0, value->>10, value->>11 + :event, value->>12, value->>13,
+       value->>14
+FROM json_each(:rows) WHERE value->>0 NOT IN (SELECT key FROM spent)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: job_add_one
+-- Make one job; nothing is returned if its key exists already.
+INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
+                 attempt, failures, created, event, parent, depth, tag)
+SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_before, :limit_key,
+       0, 0, :now, :event, :parent, :depth, :tag
+WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
+ON CONFLICT (key) DO NOTHING RETURNING id;
+
+-- name: job_fired
+-- How many jobs each rule made since a number.
+SELECT rule, count(*) FROM job WHERE id > :after GROUP BY rule;
+
+-- name: journal_new_jobs
+-- Write the first line of each job since a number.
+INSERT INTO journal (time, job, attempt, state, reason)
+SELECT created, id, 0, state, reason FROM job WHERE id > :after;
+
+-- name: journal_add
+-- Write a line.
+INSERT INTO journal (time, job, attempt, state, reason) VALUES (:now, :job, :attempt, :state, :reason);
+
+-- name: journal_ends
+-- Ends of jobs after a line.
+SELECT journal.seq, journal.time, journal.job, journal.attempt, journal.state, journal.reason,
+       job.name, job.rule, job.depth
+FROM journal JOIN job ON job.id = journal.job
+WHERE journal.seq > :after AND journal.state IN ('done', 'failed', 'cancelled', 'rejected')
+ORDER BY journal.seq LIMIT 5000;
+
+-- name: journal_last
+-- The number of the newest line.
+SELECT coalesce(max(seq), 0) FROM journal;
+
+-- name: journal_of
+-- The story of a job.
+SELECT time, attempt, state, reason FROM journal WHERE job = :job ORDER BY seq;
+
+-- name: job_queue
+-- Jobs that could start now, the most urgent first; :blocked is [limit_key, ...].
+SELECT id, attempt, limit_key, spec, binding, rule, depth FROM job
+WHERE state = 'queued' AND not_before <= :now
+  AND limit_key NOT IN (SELECT value FROM json_each(:blocked))
+ORDER BY priority DESC, id;
+
+-- name: job_next_due
+-- When the next queued job may start.
+SELECT min(not_before) FROM job WHERE state = 'queued' AND not_before > :now;
+
+-- name: job_start
+-- Claim a job: at most one process can.
+UPDATE job SET state = 'running', reason = '', attempt = attempt + 1, started = :now, ended = NULL
+WHERE id = :id AND state = 'queued' AND attempt = :attempt RETURNING id;
+
+-- name: attempt_add
+-- Begin an attempt.
+INSERT INTO attempt (job, number, state, dir, starter, started)
+VALUES (:job, :number, 'running', :dir, :starter, :now);
+
+-- name: attempt_pid
+-- Note the process of an attempt.
+UPDATE attempt SET pid = :pid WHERE job = :job AND number = :number;
+
+-- name: attempt_end
+-- End an attempt.
+UPDATE attempt SET state = :state, ended = :now, exit = :exit, signal = :signal, reason = :reason,
+    cpu = :cpu, wall = :wall, max_rss = :max_rss, read_bytes = :read_bytes,
+    written_bytes = :written_bytes
+WHERE job = :job AND number = :number AND state = 'running' RETURNING job;
+
+-- name: attempt_list
+-- All attempts of a job.
+SELECT job, number, state, dir, starter, started, ended, pid, exit, signal, reason, cpu, wall,
+       max_rss, read_bytes, written_bytes
+FROM attempt WHERE job = :job ORDER BY number;
+
+-- name: job_move
+-- Change the state of a job, if it is still as it was.
+UPDATE job SET state = :state, reason = :reason, not_before = :not_before, asked = '',
+    failures = failures + :failed, ended = :ended
+WHERE id = :id AND state = :old AND attempt = :attempt RETURNING id;
+
+-- name: job_ask
+-- Ask that a running job be ended.
+UPDATE job SET asked = :asked WHERE id = :id AND state = 'running' RETURNING id;
+
+-- name: job_asked
+-- Running jobs that someone wants ended.
+SELECT id, attempt, asked FROM job WHERE asked <> '';
+
+-- name: job_running
+-- Attempts that run, and who holds them.
+SELECT job.id, job.attempt, attempt.dir, attempt.starter, job.limit_key, job.spec, job.binding,
+       attempt.pid, job.started, job.rule, job.depth
+FROM job JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state = 'running' ORDER BY job.id;
+
+-- name: job_get
+-- One job.
+SELECT job.id, name, state, reason, spec.body, binding, attempt, priority, not_before, limit_key,
+       created, started, ended, rule, event, parent, depth, tag, failures, asked
+FROM job JOIN spec ON spec.id = job.spec WHERE job.id = :id;
+
+-- name: job_list
+-- Jobs by state, name, tag and number, newest last.
+SELECT * FROM (
+    SELECT job.id, name, state, reason, spec.body, binding, attempt, priority, not_before,
+           limit_key, created, started, ended, rule, event, parent, depth, tag
+    FROM job JOIN spec ON spec.id = job.spec
+    WHERE job.id BETWEEN :first AND :last
+      AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+      AND name GLOB :name AND (:tag = '' OR tag = :tag) AND created >= :since
+    ORDER BY job.id DESC LIMIT :most
+) ORDER BY id;
+
+-- name: job_ids
+-- Numbers of jobs by state, name and tag.
+SELECT id FROM job WHERE id BETWEEN :first AND :last
+  AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+  AND name GLOB :name AND (:tag = '' OR tag = :tag) ORDER BY id;
+
+-- name: job_counts
+-- How many jobs of each name are in each state.
+SELECT name, state, count(*) FROM job GROUP BY name, state ORDER BY min(id);
+
+-- name: job_state_counts
+-- How many of some jobs are in each state; :ids is [id, ...].
+SELECT state, count(*) FROM job WHERE id IN (SELECT value FROM json_each(:ids)) GROUP BY state;
+
+-- name: job_live
+-- How many jobs are not at an end and not held.
+SELECT count(*) FROM job
+WHERE state IN ('waiting', 'queued', 'staging_in', 'ready', 'submitted', 'running', 'staging_out');
+
+-- name: job_states
+-- The states of some jobs; :ids is [id, ...].
+SELECT id, state, reason FROM job WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+
+-- name: job_ahead
+-- How many queued jobs stand before one.
+SELECT count(*) FROM job WHERE state = 'queued'
+  AND (priority > :priority OR (priority = :priority AND id < :id));
+
+-- name: job_holding_limit
+-- Running jobs with a limit key.
+SELECT id FROM job WHERE state = 'running' AND limit_key = :key ORDER BY id;
+
+-- name: job_children
+-- Jobs that a job caused.
+SELECT id, name, state FROM job WHERE parent = :id ORDER BY id;
+
+-- name: job_rule_depth
+-- How often a rule stands among a job and its ancestors.
+WITH RECURSIVE up (id, parent, rule) AS (
+    SELECT id, parent, rule FROM job WHERE id = :id
+    UNION ALL SELECT job.id, job.parent, job.rule FROM job JOIN up ON job.id = up.parent
+) SELECT count(*) FROM up WHERE rule = :rule;
+
+-- name: job_lineage
+-- Numbers, names, states, times and parents of jobs, for pictures.
+SELECT id, name, state, created, started, ended, parent, rule, binding FROM job
+WHERE id BETWEEN :first AND :last ORDER BY id LIMIT :most;
+
+-- name: dependency_add
+-- A job waits for another.
+INSERT OR IGNORE INTO dependency (job, on_job) VALUES (:job, :on_job);
+
+-- name: dependency_of
+-- What a job waits for.
+SELECT on_job, state FROM dependency LEFT JOIN job ON job.id = on_job
+WHERE job = :job ORDER BY on_job;
+
+-- name: dependants
+-- Waiting jobs that wait for one, and how many others they still wait for.
+SELECT job.id, job.attempt, (
+    SELECT count(*) FROM dependency AS other JOIN job AS before ON before.id = other.on_job
+    WHERE other.job = job.id AND before.state <> 'done'
+) FROM dependency JOIN job ON job.id = dependency.job
+WHERE dependency.on_job = :id AND job.state = 'waiting' ORDER BY job.id;
+
+-- name: output_put
+-- A job says that it writes these files; :paths is [path, ...].
+INSERT INTO output (path, job) SELECT value, :job FROM json_each(:paths) WHERE true
+ON CONFLICT (path) DO UPDATE SET job = excluded.job;
+
+-- name: output_writer
+-- Which job said that it writes a file.
+SELECT job FROM output WHERE path = :path;
+
+-- name: output_of
+-- Files that a job said it writes.
+SELECT path FROM output WHERE job = :job ORDER BY path;
+
+-- name: output_all
+-- Every declared output with its job and how deep in a chain of causes that job is.
+SELECT path, output.job, depth FROM output JOIN job ON job.id = output.job;
+
+-- name: job_purgeable
+-- Jobs that ended before a time.
+SELECT id FROM job WHERE ended < :before AND state IN ('done', 'failed', 'cancelled', 'rejected')
+  AND id NOT IN (SELECT on_job FROM dependency JOIN job AS later ON later.id = dependency.job
+                 WHERE later.state = 'waiting')
+ORDER BY id LIMIT :most;
+
+-- name: attempt_dirs
+-- Directories of the attempts of jobs; :ids is [id, ...].
+SELECT dir FROM attempt WHERE job IN (SELECT value FROM json_each(:ids));
+
+-- name: job_spend
+-- Keep the keys of jobs that will be forgotten, so that nothing fires again.
+INSERT OR IGNORE INTO spent (key)
+SELECT key FROM job WHERE key IS NOT NULL AND id IN (SELECT value FROM json_each(:ids));
+
+-- name: job_purge
+-- Forget jobs; :ids is [id, ...].
+DELETE FROM job WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: attempt_purge
+-- Forget the attempts of jobs.
+DELETE FROM attempt WHERE job IN (SELECT value FROM json_each(:ids));
+
+-- name: journal_purge
+-- Forget the stories of jobs.
+DELETE FROM journal WHERE job IN (SELECT value FROM json_each(:ids));
+
+-- name: output_purge
+-- Forget the declared outputs of jobs.
+DELETE FROM output WHERE job IN (SELECT value FROM json_each(:ids));
+
+-- name: dependency_purge
+-- Forget what jobs waited for.
+DELETE FROM dependency WHERE job IN (SELECT value FROM json_each(:ids));

@@ -1,0 +1,137 @@
+"""One connection to the store, with named queries and errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from pilotage import errors
+from pilotage.store import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_BUSY_MS = 10_000
+
+#: What SQLite says when the fault is the disk's or another process's, not ours.
+_OUTSIDE: dict[type[apsw.Error], str] = {
+    apsw.FullError: "the disk is full",
+    apsw.IOError: "the disk does not take writes",
+    apsw.ReadOnlyError: "it is read-only",
+    apsw.CantOpenError: "it cannot be opened",
+    apsw.BusyError: "another process has kept it locked for too long",
+    apsw.PermissionsError: "it may not be accessed",
+}
+OUTSIDE = tuple(_OUTSIDE)
+_HINT = "make room or mend the permissions; work goes on by itself as soon as it can be written"
+
+
+class Db:
+    """A connection that speaks in named queries; one thread at a time may use it."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        """Wrap an open connection."""
+        self._connection = connection
+        self._queries = queries.load()
+        self.path = path
+
+    def run(self, name: str, **values: Any) -> apsw.Cursor:  # noqa: ANN401 - SQL values
+        """Start a named query; iterate over the result for its rows."""
+        return self._connection.execute(self._queries[name], values)
+
+    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - SQL values
+        """Return all rows of a named query."""
+        return self._connection.execute(self._queries[name], values).fetchall()
+
+    def row(self, name: str, **values: Any) -> tuple[Any, ...] | None:  # noqa: ANN401 - SQL values
+        """Return the first row of a named query, if any."""
+        return self._connection.execute(self._queries[name], values).fetchone()
+
+    def value(self, name: str, **values: Any) -> Any:  # noqa: ANN401 - SQL values
+        """Return the first column of the first row, or nothing."""
+        row = self.row(name, **values)
+        return None if row is None else row[0]
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Db]:
+        """Commit what is done inside, all or nothing, and only return when it is on disk."""
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # A full disk has rolled back by itself already.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what is done inside if it raises, without losing the rest of the transaction."""
+        self._connection.execute("SAVEPOINT step")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO step")
+                self._connection.execute("RELEASE step")
+            raise
+        self._connection.execute("RELEASE step")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn faults of the disk into `errors.StoreUnavailable`."""
+    try:
+        yield
+    except OUTSIDE as error:
+        why = next(text for kind, text in _OUTSIDE.items() if isinstance(error, kind))
+        message = f"cannot use the store {path}: {why}"
+        raise errors.StoreUnavailable(message, hint=_HINT) from error
+    except apsw.NotADBError as error:
+        message = f"{path} is not a Pilotage store"
+        raise errors.ConfigError(message, hint="name the right project with --project") from error
+
+
+def connect(path: Path, *, readonly: bool = False) -> Db:
+    """Open the store, make it if need be, and bring its schema up to date."""
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else (
+        apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    )
+    with explained(path):
+        connection = apsw.Connection(str(path), flags=flags)
+        connection.set_busy_timeout(_BUSY_MS)
+        # FULL: a commit returns when the write-ahead log is on disk, not before.
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY"):
+            if not readonly:
+                connection.execute(f"PRAGMA {pragma}")
+        db = Db(connection, path)
+        if not readonly:
+            _migrate(connection, db)
+        return db
+
+
+def _migrate(connection: apsw.Connection, db: Db) -> None:
+    newest = queries.migrations()[-1][0]
+    if _version(connection) > newest:
+        message = f"the store {db.path} was written by a newer Pilotage"
+        raise errors.ConfigError(message, hint="upgrade Pilotage: pip install -U pilotage")
+    if _version(connection) == newest:
+        return
+    with db.transaction():
+        for number, text in queries.migrations():
+            if number > _version(connection):
+                connection.execute(text)
+                connection.execute(f"PRAGMA user_version = {number}")
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))

@@ -1,0 +1,104 @@
+"""The one thread that writes: all that was asked for while it wrote is its next transaction."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from pilotage import errors
+from pilotage.store import sqlite
+
+_T = TypeVar("_T")
+_Step = tuple[Callable[[sqlite.Db], Any], Future[Any]]
+_log = logging.getLogger("pilotage.store")
+_PATIENCE_S = 1.0
+
+
+class Writer:
+    """Group commit: steps share a transaction and are answered when it is on disk."""
+
+    def __init__(self, db: sqlite.Db) -> None:
+        """Take over the connection; nobody else may use it from now on."""
+        self._db = db
+        self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        #: Why the store cannot be written now; empty when it can.
+        self.trouble = ""
+        self._thread.start()
+
+    def submit(self, step: Callable[[sqlite.Db], _T]) -> Future[_T]:
+        """Ask for a step; it may run more than once, and counts only when the future is done."""
+        future: Future[_T] = Future()
+        self._steps.put((step, future))
+        return future
+
+    def do(self, step: Callable[[sqlite.Db], _T]) -> _T:
+        """Run a step and wait until it is on disk; not for the event loop's thread."""
+        return self.submit(step).result()
+
+    def close(self) -> None:
+        """Finish what was asked for and stop; unwritable steps are given up with their error."""
+        self._closing.set()
+        self._steps.put(None)
+        self._thread.join()
+        self._db.close()
+
+    def _run(self) -> None:
+        while True:
+            steps, last = self._gather()
+            while steps:
+                steps = self._commit(steps)
+            if last:
+                return
+
+    def _gather(self) -> tuple[list[_Step], bool]:
+        steps: list[_Step] = []
+        item = self._steps.get()
+        while item is not None:
+            steps.append(item)
+            try:
+                item = self._steps.get_nowait()
+            except queue.Empty:
+                return steps, False
+        return steps, True
+
+    def _commit(self, steps: list[_Step]) -> list[_Step]:
+        """Try to commit all steps; return those that must be tried again."""
+        results: list[tuple[Future[Any], Any]] = []
+        try:
+            with self._db.transaction():
+                for step, future in steps:
+                    self._step(step, future, results)
+        except errors.StoreUnavailable as error:
+            return self._wait(steps, error)
+        self.trouble = ""
+        for future, result in results:
+            future.set_result(result)
+        return []
+
+    def _step(self, step: Callable[[sqlite.Db], Any], future: Future[Any], results: list[Any]) -> None:
+        try:
+            with self._db.savepoint():
+                result = step(self._db)
+        except sqlite.OUTSIDE:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked must learn of it, not this thread
+            future.set_exception(error)
+        else:
+            results.append((future, result))
+
+    def _wait(self, steps: list[_Step], error: errors.StoreUnavailable) -> list[_Step]:
+        left = [step for step in steps if not step[1].done()]
+        if self.trouble != error.message:
+            _log.error("%s; %d steps wait", error.message, len(left))
+        self.trouble = error.message
+        if self._closing.wait(_PATIENCE_S):
+            for _, future in left:
+                future.set_exception(error)
+            return []
+        return left
