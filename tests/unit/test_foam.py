@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from examples.foam import analyse, draw, files, foams, judge, plot, report, segment
+from examples.foam.science import analyse, draw, files, foams, judge, plot, report, segment
 
 LIMITS = {"low": 60, "high": 220}
 KINDS = [(kind, seed) for kind in draw.CLASSES for seed in range(2)]

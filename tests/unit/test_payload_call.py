@@ -40,6 +40,17 @@ def test_extra_parameters_go_to_keyword_arguments(tmp_path):
     assert result(tmp_path) == {"x": 2}
 
 
+def test_a_file_of_a_package_may_import_its_siblings(tmp_path):
+    inner = tmp_path / "outer/inner"
+    inner.mkdir(parents=True)
+    for name, text in {"__init__.py": "", "inner/__init__.py": "", "base.py": "n = 3\n"}.items():
+        (tmp_path / "outer" / name).write_text(text)
+    recipe = "from ..base import n\nfrom . import __name__ as me\ndef f():\n    return [me, n]\n"
+    done = run(inner, recipe, {}, "--function", "f", "--result", "result.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert result(inner) == ["outer.inner", 3]
+
+
 def test_missing_parameters_are_named(tmp_path):
     done = run(tmp_path, "def f(a, b, c=1): ...\n", {"c": 2}, "--function", "f")
     assert done.returncode == 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.machinery
 import importlib.util
 import inspect
@@ -58,8 +59,13 @@ def put_first(folder: str) -> None:
 
 
 def load(path: str) -> ModuleType:
-    """Import a file whatever its name."""
-    stem = os.path.splitext(os.path.basename(path))[0]
+    """Import a file whatever its name; one that is in a package as a part of that package."""
+    stem, suffix = os.path.splitext(os.path.basename(path))
+    root, names = packages(os.path.dirname(path))
+    if names and suffix == ".py" and stem.isidentifier() and names[0] not in sys.modules:
+        # Behind the file's own folder, which comes first for every recipe.
+        sys.path.insert(1, root)
+        return importlib.import_module(".".join([*names, stem]))
     name = stem if stem.isidentifier() and stem not in sys.modules else "pilotage_recipe"
     loader = importlib.machinery.SourceFileLoader(name, path)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
@@ -69,6 +75,17 @@ def load(path: str) -> ModuleType:
     sys.modules[name] = module
     loader.exec_module(module)
     return module
+
+
+def packages(folder: str) -> tuple[str, list[str]]:
+    """Return the packages that a folder is, the outermost first, and where that one lies."""
+    names: list[str] = []
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        if not name.isidentifier():
+            return folder, []
+        names.insert(0, name)
+    return folder, names
 
 
 def choose(
