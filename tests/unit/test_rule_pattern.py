@@ -184,8 +184,10 @@ def closed(path, kind=Kind.FILE_CLOSED, **more):
             {},
             closed("/p/raw/.a.csv"),
             (
-                "name '.a.csv' does not match 'raw/*.csv': "
-                "a name that begins with a dot needs a glob that does",
+                (
+                    "name '.a.csv' does not match 'raw/*.csv': "
+                    "a name that begins with a dot needs a glob that does"
+                ),
             ),
         ),
         (
@@ -203,8 +205,10 @@ def closed(path, kind=Kind.FILE_CLOSED, **more):
             closed("/p/raw/a.csv", size=10),
             (
                 "size 10 B is above max_size 5 B",
-                "age 10.0 s is below min_age 1 m; "
-                "the rule fires in 50.0 s if the file is left alone",
+                (
+                    "age 10.0 s is below min_age 1 m; "
+                    "the rule fires in 50.0 s if the file is left alone"
+                ),
             ),
         ),
         (

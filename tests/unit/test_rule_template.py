@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,7 +96,7 @@ def test_parameters_come_from_captures_then_the_rule_then_the_sweep():
 
 def test_templates_are_checked_before_there_are_values():
     template.check("{path} {message.any.thing}", ["path", "message.*"])
-    with pytest.raises(errors.BadRule, match="no keyword `{pat}`"):
+    with pytest.raises(errors.BadRule, match=r"no keyword `\{pat\}`"):
         template.check("{pat}", ["path"])
     assert template.names("{a}{b.c}{{d}}") == {"a", "b.c"}
 
@@ -107,7 +109,5 @@ def test_escaped_text_comes_back(text):
 
 @given(st.text(st.sampled_from("{}ab. ")))
 def test_any_text_is_a_template_or_a_bad_rule(text):
-    try:
+    with contextlib.suppress(errors.BadRule):
         template.render(text, {"a": 1, "b": {"a": 2}})
-    except errors.BadRule:
-        pass

@@ -12,7 +12,7 @@ from pilotage import errors
 RESERVED = frozenset({"PATH", "HOME", "IFS", "ENV", "BASH_ENV", "SHELL"})
 RESERVED_PREFIXES = ("LD_", "PYTHON", "PILOTAGE_")
 
-_ENTITY = re.compile(r"\w[\w.-]{0,199}")
+_ENTITY = re.compile(r"\w[\w-]{0,199}")
 
 
 def closest(word: str, known: Iterable[str]) -> str:
@@ -45,6 +45,6 @@ def check_entity(name: str) -> str:
     if not _ENTITY.fullmatch(name):
         raise errors.BadRule(
             f"{name!r} cannot name a rule or recipe",
-            hint="use letters, digits, `_`, `-` and `.`, at most 200, and begin with a letter",
+            hint="use letters, digits, `_` and `-`, at most 200, and begin with a letter",
         )
     return name

@@ -66,7 +66,7 @@ class _Entry:
             found = self.name.regex.fullmatch(name)
         else:
             found = self.whole.fullmatch(regex.relative(directory, name, self.pattern.base))
-        if found is None or excluded_by(self.pattern, directory, name):
+        if found is None or excluded_by(self.pattern, directory or "/", name):
             return None
         return outer | found.groupdict("") if outer or found.re.groups else _NO_GROUPS
 
@@ -157,9 +157,9 @@ class Index:
 
     def _learn(self, directory: str) -> tuple[tuple[_Table, dict[str, str]], ...]:
         found = []
-        for prefix in ancestors(directory):
+        for prefix in ancestors(directory or "/"):
             for place, table in self._tables.get(prefix, ()):
-                groups = self.scope.match(place, directory)
+                groups = self.scope.match(place, directory or "/")
                 if groups is not None:
                     found.append((table, groups or _NO_GROUPS))
         if len(self._known) >= MOST_DIRECTORIES:

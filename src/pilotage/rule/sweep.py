@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pilotage import errors
 from pilotage.rule import names
+from pilotage.rule.place import key
 
 #: A rule with more points than this is taken for a mistake.
 MOST = 1_000_000
@@ -26,7 +27,10 @@ def points(spec: Mapping[str, Any], mode: Mode = "product") -> tuple[dict[str, A
         raise errors.BadRule(
             "a sweep has no variables", hint="write `sweep = { level = [1, 2, 3] }`, or none"
         )
-    lists = {names.check_parameter(name): values(value, name) for name, value in spec.items()}
+    lists: dict[str, Sequence[Any]] = {}
+    for name, value in spec.items():
+        with key(str(name)):
+            lists[names.check_parameter(name)] = values(value, name)
     sizes = [len(found) for found in lists.values()]
     if mode == "zip":
         if len(set(sizes)) > 1:
@@ -62,16 +66,16 @@ def values(spec: Any, name: str) -> Sequence[Any]:  # noqa: ANN401 - what a pers
 
 
 def _range(spec: Mapping[str, Any], name: str) -> list[float]:
-    for key in spec:
-        if key not in _RANGE_KEYS:
+    for word in spec:
+        if word not in _RANGE_KEYS:
             raise errors.BadRule(
-                f"the range of {name!r} has an unknown key {key!r}",
-                hint=names.closest(str(key), ("start", "stop", "step")),
+                f"the range of {name!r} has an unknown key {word!r}",
+                hint=names.closest(str(word), ("start", "stop", "step")),
             )
     if "step" in spec and "jump" in spec:
         raise errors.BadRule(f"the range of {name!r} has `step` and `jump`, which mean the same")
     ends = {"step": spec.get("jump", 1), **spec}
-    start, stop, step = (_number(ends, key, name) for key in ("start", "stop", "step"))
+    start, stop, step = (_number(ends, end, name) for end in ("start", "stop", "step"))
     if step == 0:
         raise errors.BadRule(f"the range of {name!r} has step 0 and would never end")
     count = (stop - start) // step + 1
@@ -82,20 +86,20 @@ def _range(spec: Mapping[str, Any], name: str) -> list[float]:
             hint=f"write `step = {-ends['step']}`",
         )
     _cap(count, repr(name))
-    exact = all(isinstance(ends[key], int) for key in ("start", "stop", "step"))
+    exact = all(isinstance(ends[end], int) for end in ("start", "stop", "step"))
     # Fractions of what was written, so that 0 to 0.3 by 0.1 is 0.0, 0.1, 0.2, 0.3 and no more.
     steps = (start + at * step for at in range(count))
     return [int(value) for value in steps] if exact else [float(value) for value in steps]
 
 
-def _number(ends: Mapping[str, Any], key: str, name: str) -> Fraction:
-    if key not in ends:
+def _number(ends: Mapping[str, Any], end: str, name: str) -> Fraction:
+    if end not in ends:
         raise errors.BadRule(
-            f"the range of {name!r} has no `{key}`", hint="give `start`, `stop` and `step`"
+            f"the range of {name!r} has no `{end}`", hint="give `start`, `stop` and `step`"
         )
-    value = ends[key]
+    value = ends[end]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_sane(value):
-        raise errors.BadRule(f"`{key}` of the range of {name!r} is {value!r}, not a finite number")
+        raise errors.BadRule(f"`{end}` of the range of {name!r} is {value!r}, not a finite number")
     return Fraction(Decimal(repr(value)))
 
 
