@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 from pilotage import errors, text
 from pilotage.event import records
 from pilotage.rule import book as books
+from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 from pilotage.store import Db
 
@@ -98,7 +100,7 @@ def known(db: Db) -> dict[str, Known]:
     return found
 
 
-def apply(db: Db, loaded: Loaded, now: float) -> books.Diff:
+def apply(db: Db, loaded: Loaded, now: float) -> Diff:
     """Make the rules in force those of the books; rules that did not change are left alone."""
     old = known(db)
     kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}
@@ -143,6 +145,7 @@ def fingerprint(folder: Path) -> str:
     """Tell one state of the folder of books from another."""
     facts: list[Any] = []
     for file in _files(folder):
-        found = file.stat()
-        facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
+        with contextlib.suppress(FileNotFoundError):  # it left between the two looks
+            found = file.stat()
+            facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
     return hashlib.blake2b(text.dump(facts).encode(), digest_size=8).hexdigest()

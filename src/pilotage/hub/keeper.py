@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 
 from pilotage import text
@@ -31,6 +32,7 @@ class Keeper:
         self._source: FileSource | None = None
         self._generation = -1
         self._fingerprint = ""
+        self._turn = threading.Lock()
 
     def load(self) -> None:
         """Read the books and take their rules in force, before any source runs."""
@@ -45,6 +47,10 @@ class Keeper:
 
     def refresh(self) -> None:
         """Follow changes of the folder of books and of the rules in the store."""
+        with self._turn:
+            self._refresh()
+
+    def _refresh(self) -> None:
         if self._project.settings.rules.watch:
             self._read_folder()
         if self._source and self._writer.do(books.generation) != self._generation:

@@ -13,7 +13,7 @@ from pilotage.job.model import State
 if TYPE_CHECKING:
     import random
 
-    from pilotage.job.model import Job
+    from pilotage.job.model import Job, JobSpec
     from pilotage.store import Db
 
 
@@ -43,6 +43,19 @@ def claim(db: Db, claims: list[Claim], *, starter: str, folder: str, now: float)
         db.run("journal_add", now=now, job=one.job, attempt=number, state="running", reason="")
         mine.append(one)
     return mine
+
+
+def note_pids(db: Db, pids: dict[str, int]) -> None:
+    """Write down the processes of attempts, by `job.attempt`."""
+    for key, pid in pids.items():
+        job, _, number = key.partition(".")
+        db.run("attempt_pid", job=int(job), number=int(number), pid=pid)
+
+
+def declare(db: Db, outputs: dict[int, list[str]]) -> None:
+    """Write down which files jobs are about to write, so that events on them know their cause."""
+    for job, paths in outputs.items():
+        db.run("output_put", job=job, paths=text.dump(paths))
 
 
 def attempt_dir(folder: str, job: int, attempt: int) -> str:
@@ -79,16 +92,15 @@ def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
 
 
 def finish(
-    db: Db, job: int, attempt: int, end: retry.End, *, now: float, dice: random.Random
-) -> State | None:
+    db: Db, job: int, attempt: int, spec: JobSpec, end: retry.End, *, now: float,
+    dice: random.Random,
+) -> None:  # fmt: skip
     """Record how an attempt ended; only the current attempt of a running job is heard."""
-    row = db.row("job_get", id=job)
-    if row is None or row[2] != State.RUNNING or row[6] != attempt:
-        return None
-    end = msgspec.structs.replace(end, asked=row[19])
-    following = retry.decide(
-        records.read_spec(row[4]), end, failures=row[18], attempt=attempt, now=now, dice=dice
-    )
+    row = db.row("job_end_facts", id=job)
+    if row is None or row[:2] != (State.RUNNING, attempt):
+        return
+    end = msgspec.structs.replace(end, asked=row[3])
+    following = retry.decide(spec, end, failures=row[2], attempt=attempt, now=now, dice=dice)
     db.run(
         "attempt_end", job=job, number=attempt, now=now, state=following.attempt,
         exit=end.exit, signal=end.signal, reason=end.message, cpu=end.cpu, wall=end.wall,
@@ -98,7 +110,6 @@ def finish(
         db, job, attempt, State.RUNNING, following.state, following.reason, now=now,
         not_before=following.not_before, failed=following.failed,
     )  # fmt: skip
-    return following.state
 
 
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:

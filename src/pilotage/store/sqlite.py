@@ -38,21 +38,21 @@ class Db:
         self._queries = queries.load()
         self.path = path
 
-    def run(self, name: str, **values: Any) -> apsw.Cursor:  # noqa: ANN401 - SQL values
+    def run(self, query: str, /, **values: Any) -> apsw.Cursor:  # noqa: ANN401 - SQL values
         """Start a named query; iterate over the result for its rows."""
-        return self._connection.execute(self._queries[name], values)
+        return self._connection.execute(self._queries[query], values)
 
-    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - SQL values
+    def rows(self, query: str, /, **values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - SQL values
         """Return all rows of a named query."""
-        return self._connection.execute(self._queries[name], values).fetchall()
+        return self._connection.execute(self._queries[query], values).fetchall()
 
-    def row(self, name: str, **values: Any) -> tuple[Any, ...] | None:  # noqa: ANN401 - SQL values
+    def row(self, query: str, /, **values: Any) -> tuple[Any, ...] | None:  # noqa: ANN401 - SQL values
         """Return the first row of a named query, if any."""
-        return self._connection.execute(self._queries[name], values).fetchone()
+        return self._connection.execute(self._queries[query], values).fetchone()
 
-    def value(self, name: str, **values: Any) -> Any:  # noqa: ANN401 - SQL values
+    def value(self, query: str, /, **values: Any) -> Any:  # noqa: ANN401 - SQL values
         """Return the first column of the first row, or nothing."""
-        row = self.row(name, **values)
+        row = self.row(query, **values)
         return None if row is None else row[0]
 
     @contextlib.contextmanager

@@ -62,6 +62,7 @@ CREATE TABLE job (
     asked      TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX job_queue ON job (priority DESC, id) WHERE state = 'queued';
+CREATE INDEX job_delayed ON job (not_before) WHERE state = 'queued' AND not_before > 0;
 CREATE INDEX job_live ON job (state, id) WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected');
 CREATE INDEX job_asked ON job (id) WHERE asked <> '';
 

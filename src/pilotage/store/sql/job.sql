@@ -73,7 +73,7 @@ ORDER BY priority DESC, id;
 
 -- name: job_next_due
 -- When the next queued job may start.
-SELECT min(not_before) FROM job WHERE state = 'queued' AND not_before > :now;
+SELECT min(not_before) FROM job WHERE state = 'queued' AND not_before > 0 AND not_before > :now;
 
 -- name: job_start
 -- Claim a job: at most one process can.
@@ -123,10 +123,14 @@ SELECT job.id, job.attempt, attempt.dir, attempt.starter, job.limit_key, job.spe
 FROM job JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 WHERE job.state = 'running' ORDER BY job.id;
 
+-- name: job_end_facts
+-- What must be known of a job to record the end of its attempt.
+SELECT state, attempt, failures, asked FROM job WHERE id = :id;
+
 -- name: job_get
 -- One job.
 SELECT job.id, name, state, reason, spec.body, binding, attempt, priority, not_before, limit_key,
-       created, started, ended, rule, event, parent, depth, tag, failures, asked
+       created, started, ended, rule, event, parent, depth, tag
 FROM job JOIN spec ON spec.id = job.spec WHERE job.id = :id;
 
 -- name: job_list

@@ -1,0 +1,54 @@
+"""After a restart: what ran when an earlier process died is adopted, heard of, or counted lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from pilotage import errors, text
+from pilotage.job import records
+from pilotage.payload import run
+from pilotage.payload.model import Ending, Why
+from pilotage.site import launch
+from pilotage.site.choose import Specs, Tenant
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.site")
+
+
+def tenants(db: Db, specs: Specs, place: launch.Place) -> list[Tenant]:
+    """Read the jobs that ran when the last process ended."""
+    found = []
+    for job, attempt, folder, lock, limit_key, spec, binding, _, _, rule, _ in db.rows("job_running"):
+        tenant = Tenant(
+            job, attempt, specs.get(db, spec), limit_key, rule, text.load_path(folder), adopted=lock
+        )
+        one = records.read_binding(binding)
+        try:
+            prepared = launch.prepare(
+                place, tenant.spec, one, job=job, attempt=attempt, folder=tenant.dir
+            )
+            tenant.outputs = prepared.outputs
+        except (errors.PilotageError, OSError) as error:
+            _log.warning("job %d: its outputs cannot be named any more: %s", job, error)
+        found.append(tenant)
+    return found
+
+
+def endings(adopted: Iterable[Tenant]) -> list[Ending]:
+    """Look how adopted jobs ended; one whose starter died without evidence is lost."""
+    found, lost = [], []
+    held = list(adopted)
+    # Whether a starter lives must be known before its evidence is looked for: it writes first.
+    dead = {lock for lock in {one.adopted for one in held} if not run.alive(Path(lock))}
+    for tenant in held:
+        if (ending := run.evidence(tenant.dir)) is not None:
+            found.append(ending)
+        elif tenant.adopted in dead:
+            lost.append(tenant.key)
+    if lost:
+        run.end_orphans(lost)
+        _log.warning("%d attempts were lost when an earlier process died", len(lost))
+    why = "the process that held it died without evidence of its end"
+    return found + [Ending(key, 0.0, None, None, Why.LOST, why, None) for key in lost]
