@@ -1,0 +1,209 @@
+"""Whether a file is complete: nobody has it open for writing, or it has been still for a while."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import heapq
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+
+from pilotage.event.file.model import Entry, join
+from pilotage.event.file.outbox import Outbox
+
+#: A file that was made and not closed is looked at after so many seconds, since links have no
+#: close; most files are closed by then.
+FIRST_LOOK = 0.02
+#: Longest wait between two looks at a file that somebody has open, in seconds.
+LAST_LOOK = 5.0
+
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class State(Enum):
+    """What can be said of a file now."""
+
+    #: Nobody has it open for writing.
+    WHOLE = auto()
+    #: Somebody has it open for writing.
+    OPEN = auto()
+    #: The kernel does not tell us.
+    UNSURE = auto()
+    #: It is not there.
+    GONE = auto()
+
+
+def examine(path: str) -> State:
+    """Ask the kernel for a read lease, which it grants when nobody writes."""
+    try:
+        handle = os.open(path, _OPEN)
+    except OSError as error:
+        return State.GONE if error.errno in {errno.ENOENT, errno.ENOTDIR} else State.UNSURE
+    try:
+        # Who opens it for writing meanwhile makes the kernel send a signal. By default that is
+        # SIGIO, which kills; SIGURG is ignored unless somebody handles it.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return State.OPEN if error.errno == errno.EAGAIN else State.UNSURE
+    finally:
+        # This also gives the lease back.
+        os.close(handle)
+    return State.WHOLE
+
+
+def entry_of(path: str, *, fresh: bool = False) -> Entry | None:
+    """Return what a regular file is now; `fresh` also where another host may have written it."""
+    try:
+        if fresh:
+            # Opening is what makes NFS ask its server instead of its cache.
+            handle = os.open(path, _OPEN)
+            try:
+                now = os.fstat(handle)
+            finally:
+                os.close(handle)
+        else:
+            now = os.stat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(now.st_mode):
+        return None
+    return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+class Check:
+    """A file that is to be looked at again."""
+
+    __slots__ = ("bits", "directory", "due", "entry", "name", "other", "since", "still", "wait")
+
+    def __init__(self, directory: str, name: str, entry: Entry | None, *, still: bool) -> None:
+        """Say which file; `still` when only the passing of time tells that it is complete."""
+        self.directory = directory
+        self.name = name
+        self.entry = entry
+        self.still = still
+        #: What is to be said once it is complete.
+        self.bits = 0
+        self.other = ""
+        self.since = self.due = time.monotonic()
+        self.wait = FIRST_LOOK
+
+
+class Gate:
+    """Lets files through when they are complete."""
+
+    def __init__(self, outbox: Outbox, settle: float, idle: Callable[[], bool]) -> None:
+        """Begin with nothing to wait for; `idle` tells whether the kernel has nothing to say."""
+        self._outbox = outbox
+        self._settle = settle
+        self._idle = idle
+        self._checks: dict[str, Check] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __contains__(self, path: str) -> bool:
+        """Tell whether a file is waited for."""
+        return path in self._checks
+
+    def admit(
+        self, bits: int, directory: str, name: str, entry: Entry, other: str, *, still: bool
+    ) -> None:
+        """Say that a file is there if it is complete, else when it is."""
+        path = join(directory, name)
+        if path in self._checks:
+            self._checks[path].bits |= bits
+            return
+        state = State.UNSURE if still else examine(path)
+        if state is State.WHOLE:
+            # It may have grown between the look and the lease.
+            entry = entry_of(path) or entry
+            self._outbox.file(bits, directory, name, entry, other, whole=True)
+        elif state is not State.GONE:
+            check = Check(directory, name, entry, still=state is State.UNSURE)
+            check.bits, check.other = bits, other
+            self._await(path, check, self._settle if check.still else FIRST_LOOK)
+
+    def expect(self, bits: int, directory: str, name: str, entry: Entry | None) -> None:
+        """Look at a file soon, unless its close comes first."""
+        path = join(directory, name)
+        if path in self._checks:
+            self._checks[path].bits |= bits
+            return
+        check = Check(directory, name, entry, still=False)
+        check.bits = bits
+        self._await(path, check, FIRST_LOOK)
+
+    def release(self, path: str) -> tuple[int, str]:
+        """Stop waiting for a file; return what was to be said of it."""
+        check = self._checks.pop(path, None)
+        return (check.bits, check.other) if check is not None else (0, "")
+
+    def due(self) -> float | None:
+        """Return when the next file is to be looked at."""
+        return self._heap[0][0] if self._heap else None
+
+    def look(self) -> None:
+        """Look at all files whose time has come."""
+        now = time.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            due, path = heapq.heappop(self._heap)
+            check = self._checks.get(path)
+            if check is not None and check.due == due:
+                self._look_at(path, check, now)
+
+    def _look_at(self, path: str, check: Check, now: float) -> None:
+        entry = entry_of(path, fresh=check.still)
+        if entry is None:
+            self._missing(path, check)
+            return
+        if entry != check.entry:
+            check.entry, check.since = entry, now
+        if check.still:
+            wait = check.since + self._settle - now
+            if wait > 0:
+                self._await(path, check, wait)
+                return
+        elif not self._whole(path, check):
+            return
+        # A row alone may be written only when no close is left in the queue: it would hide it.
+        if not check.bits and not self._idle():
+            self._again(path, check)
+            return
+        del self._checks[path]
+        final = (entry_of(path) or entry) if not check.still else entry
+        if check.bits:
+            where = (check.directory, check.name)
+            self._outbox.file(check.bits, *where, final, check.other, whole=True)
+        elif final == entry:
+            self._outbox.row(check.directory, check.name, final)
+
+    def _whole(self, path: str, check: Check) -> bool:
+        """Tell whether a lease is granted; if not, look again later."""
+        state = examine(path)
+        if state is State.UNSURE:
+            check.still, check.since = True, time.monotonic()
+            self._await(path, check, self._settle)
+        elif state is State.OPEN:
+            self._again(path, check)
+        elif state is State.GONE:
+            self._missing(path, check)
+        return state is State.WHOLE
+
+    def _missing(self, path: str, check: Check) -> None:
+        """Give up on a path with nothing; a link may point to something later."""
+        if os.path.islink(path):
+            self._again(path, check)
+        else:
+            del self._checks[path]
+
+    def _again(self, path: str, check: Check) -> None:
+        check.wait = min(check.wait * 2, LAST_LOOK)
+        self._await(path, check, check.wait)
+
+    def _await(self, path: str, check: Check, seconds: float) -> None:
+        check.due = time.monotonic() + seconds
+        self._checks[path] = check
+        heapq.heappush(self._heap, (check.due, path))

@@ -1,0 +1,120 @@
+"""The kernel's queue: a thread that empties it into memory, and its raw records."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import struct
+import termios
+import threading
+import time
+from queue import SimpleQueue
+
+from inotify_simple import INotify
+
+#: One read takes more than the kernel holds with its default settings.
+READ = 1 << 20
+#: So many bytes are held in memory before the kernel has to hold the rest.
+BACKLOG = 256 << 20
+
+#: Watch, mask, cookie, length of the name that follows.
+HEADER = struct.Struct("iIII")
+
+
+class Chunk:
+    """Records as they were read."""
+
+    __slots__ = ("data", "since")
+
+    def __init__(self, data: bytes, since: float) -> None:
+        """All that the kernel had at `since` is in it, or in one before it."""
+        self.data = data
+        self.since = since
+
+
+class Call:
+    """Something that is to be done between two chunks."""
+
+    __slots__ = ("done", "what")
+
+    def __init__(self, what: str) -> None:
+        """Name it."""
+        self.what = what
+        self.done = threading.Event()
+
+
+Inbox = SimpleQueue[Chunk | Call]
+
+
+class Queue:
+    """An inotify instance with a thread that reads it."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        """Open an instance; records go to `inbox`."""
+        self._inotify = INotify(nonblocking=True)
+        self._inbox = inbox
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopped = threading.Event()
+        self._taken = threading.Event()
+        self._held = 0
+        #: Held while records are on their way from the kernel to the inbox.
+        self.gate = threading.Lock()
+        self._thread = threading.Thread(target=self._read, name="pilotage-inotify", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and give the instance back."""
+        self._stopped.set()
+        self._taken.set()
+        os.eventfd_write(self._wake, 1)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._inotify.close()
+        os.close(self._wake)
+
+    def watch(self, path: str, mask: int) -> int:
+        """Watch a directory, or change what is asked of it; return its number."""
+        return int(self._inotify.add_watch(path, mask))
+
+    def unwatch(self, number: int) -> None:
+        """Stop watching; the kernel may have done so already."""
+        try:
+            self._inotify.rm_watch(number)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+
+    def taken(self, chunk: Chunk) -> None:
+        """Say that a chunk was dealt with."""
+        self._held -= len(chunk.data)
+        self._taken.set()
+
+    def idle(self) -> bool:
+        """Tell whether there is nothing in the kernel nor in the inbox."""
+        with self.gate:
+            waiting = fcntl.ioctl(self._inotify.fileno(), termios.FIONREAD, b"\0\0\0\0")
+            return self._inbox.empty() and not any(waiting)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._inotify.fileno(), select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while not self._stopped.is_set():
+            poll.poll()
+            if self._held > BACKLOG:
+                self._taken.wait()
+                self._taken.clear()
+                continue
+            with self.gate:
+                since = time.monotonic()
+                try:
+                    data = os.read(self._inotify.fileno(), READ)
+                except BlockingIOError:
+                    continue
+                self._held += len(data)
+                self._inbox.put(Chunk(data, since))

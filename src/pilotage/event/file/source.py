@@ -1,0 +1,247 @@
+"""The loop of the file source: what the kernel tells, what is due, and what it is asked to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from pilotage import crash
+from pilotage.clock import Clock
+from pilotage.event.file.complete import Gate
+from pilotage.event.file.live import Live
+from pilotage.event.file.model import Known, Options, Scope, Sink, split
+from pilotage.event.file.outbox import FULL, Outbox
+from pilotage.event.file.queue import Call, Chunk, Inbox, Queue
+from pilotage.event.file.roots import Roots
+from pilotage.event.file.survey import Survey, Visit
+from pilotage.event.file.watches import Watches
+from pilotage.event.model import Kind
+
+#: Seconds between two looks at whether the roots are still the same directories: nothing tells of
+#: a mount over a root, nor of a move of what is above it.
+HEARTBEAT = 1.0
+#: So much said during a scan is remembered, if the kernel has nothing to say meanwhile.
+REMEMBERED = 50_000
+
+_OVERFLOW = "the kernel dropped file events (queue overflow): looking through all directories"
+
+
+class FileSource:
+    """Watches directories and puts what happens in them."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        kinds: frozenset[Kind],
+        known: Known,
+        sink: Sink,
+        clock: Clock,
+        options: Options | None = None,
+        warnings: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Wire the parts; nothing is opened before `run`."""
+        self._options = options or Options()
+        self._shape = (scope, kinds)
+        self._known = known
+        self._outbox = Outbox(sink, clock, kinds)
+        self.warnings = warnings
+        #: Set when the watches are set and the first scan is done.
+        self.ready = threading.Event()
+        self._inbox: Inbox = SimpleQueue()
+        self._stopped = threading.Event()
+        self._ended = threading.Event()
+        self._queue: Queue | None = None
+        self._turned = 0.0
+
+    def run(self) -> None:
+        """Watch until `stop`; errors of the sink come out of here."""
+        self._queue = self._open()
+        try:
+            self._build()
+            if self._queue is not None:
+                self._queue.start()
+            self._scan_roots()
+            self.ready.set()
+            while not self._stopped.is_set():
+                self._round()
+        finally:
+            self._ended.set()
+            self._answer_all()
+            if self._queue is not None:
+                self._queue.close()
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stopped.set()
+        self._inbox.put(Call("wake"))
+
+    def reshape(self, scope: Scope, kinds: frozenset[Kind]) -> None:
+        """Look elsewhere from now on; return when new ground is watched and scanned."""
+        self._shape = (scope, kinds)
+        if self.ready.is_set():
+            self._ask("reshape")
+
+    def rescan(self) -> None:
+        """Compare everything with what is known; return when that is done."""
+        if self.ready.is_set():
+            self._ask("rescan")
+
+    def _ask(self, what: str) -> None:
+        call = Call(what)
+        self._inbox.put(call)
+        while not call.done.wait(0.1) and not self._ended.is_set():
+            pass
+
+    def _open(self) -> Queue | None:
+        if self._options.mode == "poll":
+            return None
+        try:
+            return Queue(self._inbox)
+        except OSError as error:
+            self.warnings(
+                f"inotify cannot be used ({error.strerror}): directories are polled instead;"
+                " raise the limit with `sysctl fs.inotify.max_user_instances=1024`"
+            )
+            return None
+
+    def _build(self) -> None:
+        scope, kinds = self._shape
+        mode = self._options.mode
+        self._outbox.reshape(kinds)
+        self._gate = Gate(self._outbox, self._options.settle, self._idle)
+        self._watches = Watches(self._queue, kinds, mode, self._warn)
+        self._survey = Survey(
+            self._known, self._outbox, self._gate, self._watches, self._options.skip, self._warn
+        )
+        self._survey.scope = scope
+        self._live = Live(self._survey, self._outbox, self._gate, self._watches, self._warn)
+        self._roots = Roots(self._known, self._outbox, self._watches, self._survey)
+        self._roots.reshape(scope.roots)
+        self._heartbeat = self._poll_at = time.monotonic()
+
+    def _warn(self, text: str) -> None:
+        self.warnings(text)
+
+    def _round(self) -> None:
+        """Wait for something to do, and do it."""
+        try:
+            item = self._inbox.get(timeout=self._patience())
+        except Empty:
+            pass
+        else:
+            if isinstance(item, Chunk):
+                self._take(item)
+            else:
+                self._answer(item)
+        now = time.monotonic()
+        due = self._live.due()
+        if due is not None and due <= now:
+            self._live.settle()
+        self._gate.look()
+        self._outbox.send()
+        if self._live.roots_changed or now >= self._heartbeat:
+            self._beat(now)
+        if self._watches.polled and now >= self._poll_at:
+            self._poll()
+
+    def _patience(self) -> float:
+        """Return for how long nothing is due."""
+        times = [self._heartbeat, self._live.due(), self._gate.due()]
+        if self._watches.polled:
+            times.append(self._poll_at)
+        first = min(at for at in times if at is not None)
+        return max(0.0, first - time.monotonic())
+
+    def _take(self, chunk: Chunk | None) -> None:
+        """Take chunks until there are none or a batch is full."""
+        while chunk is not None:
+            crash.point("event.read")
+            position = 0
+            while position < len(chunk.data):
+                position, overflowed = self._live.gather(chunk.data, position)
+                if overflowed:
+                    self._overflow()
+            if self._queue is not None:
+                self._queue.taken(chunk)
+            since = chunk.since
+            chunk = self._next_chunk() if self._live.waiting() < FULL else None
+        self._live.settle()
+        if since > self._turned:
+            self._outbox.turn()
+            self._turned = time.monotonic()
+
+    def _next_chunk(self) -> Chunk | None:
+        try:
+            item = self._inbox.get_nowait()
+        except Empty:
+            return None
+        if isinstance(item, Chunk):
+            return item
+        self._live.settle()
+        self._answer(item)
+        return None
+
+    def _overflow(self) -> None:
+        self._live.settle()
+        self.warnings(_OVERFLOW)
+        self._roots.forget()
+        self._scan_roots()
+
+    def _scan_roots(self) -> None:
+        self._live.roots_changed |= self._roots.scan(self._breathe)
+
+    def _beat(self, now: float) -> None:
+        self._heartbeat = now + HEARTBEAT
+        self._live.roots_changed = False
+        self._scan_roots()
+        if self._idle():
+            self._outbox.forget()
+
+    def _idle(self) -> bool:
+        return self._queue is None or self._queue.idle()
+
+    def _breathe(self) -> None:
+        """Keep the memory of what was said short during a long scan."""
+        if self._outbox.remembered() > REMEMBERED and self._idle():
+            self._outbox.forget()
+
+    def _poll(self) -> None:
+        self._outbox.flush()
+        visits: list[Visit] = []
+        for path, still in self._watches.polled.items():
+            directory, name = split(path)
+            row = self._known.listing(directory).get(name)
+            visits.append(
+                Visit(path=path, row=row, top=path in self._roots, watch=False, still=still)
+            )
+        self._survey.scan(visits, self._breathe)
+        self._outbox.send()
+        self._poll_at = time.monotonic() + self._options.poll_interval
+
+    def _answer(self, call: Call) -> None:
+        if call.what == "reshape":
+            self._reshape()
+        elif call.what == "rescan":
+            self._roots.forget()
+            self._scan_roots()
+        call.done.set()
+
+    def _answer_all(self) -> None:
+        while True:
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return
+            if isinstance(item, Call):
+                item.done.set()
+
+    def _reshape(self) -> None:
+        scope, kinds = self._shape
+        self._outbox.reshape(kinds)
+        self._watches.reshape(kinds)
+        self._survey.scope = scope
+        self._roots.reshape(scope.roots)
+        self._roots.forget()
+        self._scan_roots()

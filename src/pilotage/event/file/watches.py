@@ -1,0 +1,144 @@
+"""Setting watches, and which directories must be polled instead."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from inotify_simple import flags
+
+from pilotage.event.file.bits import file_mask, way_mask
+from pilotage.event.file.model import split
+from pilotage.event.file.mounts import blind
+from pilotage.event.file.queue import Queue
+from pilotage.event.file.tree import Node, Role, Tree
+from pilotage.event.model import Kind
+from pilotage.text import show
+
+_NO_ROOM = """no inotify watch is left for {path} and what is below it: it is polled instead; \
+raise the limit with `sysctl fs.inotify.max_user_watches={more}`"""
+
+
+class Watches:
+    """The watched directories, and the ones that cannot be watched."""
+
+    def __init__(
+        self, queue: Queue | None, kinds: frozenset[Kind], mode: str, warn: Callable[[str], None]
+    ) -> None:
+        """Begin with none; without a queue everything is polled."""
+        self.tree = Tree()
+        #: Directories that are polled with all below them, and whether only time tells there
+        #: that a file is complete.
+        self.polled: dict[str, bool] = {}
+        #: Watches on the nearest directories above roots that do not exist.
+        self.above: dict[int, str] = {}
+        self._queue = queue
+        self._mode = mode
+        self._warn = warn
+        self._blind: dict[int, bool] = {}
+        self.reshape(kinds)
+
+    def reshape(self, kinds: frozenset[Kind]) -> None:
+        """Ask only for what these kinds need, of each directory that is set from now on."""
+        self._masks = {Role.FULL: file_mask(kinds), Role.WAY: way_mask(), Role.EDGE: way_mask()}
+
+    def set(self, path: str, role: Role, *, follow: bool) -> bool:
+        """Watch a directory; tell whether it is watched, or else not there or to be polled."""
+        mask = self._masks[role]
+        mask |= int(flags.MOVE_SELF) if follow else int(flags.DONT_FOLLOW)
+        number = self._add(path, mask)
+        if number is None:
+            return False
+        before = self.tree.by_number.get(number)
+        if before is not None and before.path != path and self._same(before.path, path):
+            # One directory has one watch, which tells one path: the other path is polled.
+            self.poll(path, still=False)
+            return False
+        self.tree.add(path, number, role)
+        return True
+
+    def poll(self, path: str, *, still: bool) -> None:
+        """Poll a directory with all below it."""
+        self.drop(path)
+        self.polled[path] = still
+
+    def must_poll(self, path: str, device: int) -> bool:
+        """Tell whether the kernel does not tell us of changes on the device of a path."""
+        if self._mode == "poll":
+            return True
+        if self._mode == "inotify":
+            return False
+        if device not in self._blind:
+            self._blind[device] = blind(path)
+        return self._blind[device]
+
+    def drop(self, path: str) -> None:
+        """Neither watch nor poll a directory and all below it."""
+        node = self.tree.by_path.get(path)
+        if node is not None:
+            self.drop_node(node)
+        self.unpoll(path)
+
+    def unpoll(self, path: str) -> None:
+        """Do not poll a directory nor what is below it."""
+        for top in [top for top in self.polled if top == path or top.startswith(path + "/")]:
+            del self.polled[top]
+
+    def drop_node(self, node: Node) -> None:
+        """Take back the watches of a directory and all below it, wherever it is now."""
+        for number in self.tree.forget(node):
+            self.unwatch(number)
+
+    def unwatch(self, number: int) -> None:
+        """Take back one watch."""
+        if self._queue is not None:
+            self._queue.unwatch(number)
+
+    def await_roots(self, roots: list[str]) -> None:
+        """Watch the nearest directories above roots that do not exist."""
+        before, self.above = self.above, {}
+        for root in roots:
+            self._await(root)
+        for number in before.keys() - self.above.keys() - self.tree.by_number.keys():
+            self.unwatch(number)
+
+    def _await(self, root: str) -> None:
+        mask = way_mask() | int(flags.MASK_ADD | flags.MOVE_SELF)
+        place = _nearest(root)
+        while (number := self._add(place, mask)) is not None:
+            self.above[number] = place
+            # One further down may have been made before the watch was set.
+            nearer = _nearest(root)
+            if nearer in {place, root}:
+                return
+            place = nearer
+
+    def _add(self, path: str, mask: int) -> int | None:
+        if self._queue is None:
+            return None
+        try:
+            return self._queue.watch(path, mask)
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.ENOMEM}:
+                self.poll(path, still=False)
+                more = 2 * max(len(self.tree.by_number), 8192)
+                self._warn(_NO_ROOM.format(path=show(path), more=more))
+            elif error.errno == errno.EACCES:
+                self._warn(f"{show(path)} cannot be watched: {error.strerror}")
+            return None
+
+    def _same(self, one: str, other: str) -> bool:
+        """Tell whether two paths are one directory now."""
+        try:
+            return os.path.samefile(one, other)
+        except OSError:
+            return False
+
+
+def _nearest(root: str) -> str:
+    """Return the longest part of a path that is a directory."""
+    place = root
+    while place != "/" and not os.path.isdir(place):
+        place = split(place)[0]
+    return place
