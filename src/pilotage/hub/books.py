@@ -109,13 +109,13 @@ def apply(db: Db, loaded: Loaded, now: float) -> Diff:
         db.run("rule_drop", name=name)
     changed = bool(old.keys() - new.keys())
     for name, rule in new.items():
-        digest = books.digest(rule)
-        if name in old and old[name].digest == digest:
+        before = old.get(name)
+        if before and before.rule == msgspec.structs.replace(rule, enabled=before.enabled):
             continue
         changed = True
         db.run(
-            "rule_put", name=name, book=rule.book, digest=digest, body=books.dump(rule),
-            enabled=int(old[name].enabled if name in old else rule.enabled), now=now,
+            "rule_put", name=name, book=rule.book, digest=books.digest(rule),
+            body=books.dump(rule), enabled=int(before.enabled if before else rule.enabled), now=now,
         )  # fmt: skip
     if changed:
         bump(db)
@@ -149,3 +149,10 @@ def fingerprint(folder: Path) -> str:
             found = file.stat()
             facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
     return hashlib.blake2b(text.dump(facts).encode(), digest_size=8).hexdigest()
+
+
+def summary(diff: Diff) -> str:
+    """Say in a few words how the rules changed; nothing if they did not."""
+    changed = tuple(change.name for change in diff.changed)
+    parts = (("new", diff.added), ("changed", changed), ("gone", diff.removed))
+    return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)

@@ -122,7 +122,8 @@ def read(root: Path) -> Settings:
         settings = msgspec.convert(found, Settings)
         _check(settings)
     except (msgspec.ValidationError, errors.UsageError) as error:
-        line = locate.line_of_error(source, str(error))
+        _, _, at = str(error).partition("`$.")
+        line = locate.line_of(source, at.rstrip("`").split(".")) if at else None
         place = f"{file}:{line}" if line else str(file)
         message = f"{place}: {error}"
         raise errors.ConfigError(message, hint="`pilotage config show` lists all settings") from error

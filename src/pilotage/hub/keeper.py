@@ -69,8 +69,8 @@ class Keeper:
         loaded, diff = self._writer.do(self._apply)
         for name, error in loaded.failed.items():
             _log.error("%s: its rules stay as they were: %s", name, error)
-        if not diff.empty:
-            _log.info("rules: %s", diff.summary())
+        if summary := books.summary(diff):
+            _log.info("rules: %s", summary)
 
     def _apply(self, db: Db) -> tuple[books.Loaded, books.Diff]:
         loaded = books.read(db, self._project.folder, self._project.root)

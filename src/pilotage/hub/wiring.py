@@ -140,7 +140,7 @@ class Hub(Listener):
             bell.ring()
 
     def _idle(self) -> bool:
-        return self._intake.idle and self._ends.idle and self._files.idle
+        return self._intake.idle and self._ends.idle
 
     # -- tasks -----------------------------------------------------------------------------------
 

@@ -13,12 +13,13 @@ DELETE FROM book WHERE name = :name;
 SELECT name, origin, source, loaded FROM book ORDER BY name;
 
 -- name: rule_put
--- Keep a rule; one that was known keeps its hits, and is not born again.
+-- Keep a rule; one that fires on the same as before is not born again.
 INSERT INTO rule (name, book, digest, body, enabled, loaded, settled)
 VALUES (:name, :book, :digest, :body, :enabled, :now, 0)
 ON CONFLICT (name) DO UPDATE SET
-    book = excluded.book, digest = excluded.digest, body = excluded.body,
-    loaded = excluded.loaded, settled = 0;
+    book = excluded.book, body = excluded.body, loaded = excluded.loaded,
+    settled = CASE WHEN digest = excluded.digest THEN settled ELSE 0 END,
+    digest = excluded.digest;
 
 -- name: rule_drop
 -- Forget a rule.
