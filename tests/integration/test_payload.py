@@ -49,7 +49,7 @@ async def endings(starter: Starter, count: int) -> dict[str, Ending]:
             found |= {one.key: one for one in reports if isinstance(one, Ending)}
             if len(found) >= count:
                 break
-    await starter.acknowledge(found)
+    starter.acknowledge(found)
     return found
 
 
@@ -135,7 +135,7 @@ async def test_a_payload_has_only_what_it_was_given(tmp_path):
     one = python(tmp_path, "1.1", code, env={"A": "b", "LC_CTYPE": "C.UTF-8"})
     assert (await run(tmp_path, one))["1.1"].ok
     said = said_by(one, "stdout").splitlines()
-    assert said[0] == "['A', 'LC_CTYPE', 'PILOTAGE_KEY']"
+    assert said[0] == "['A', 'LC_CTYPE', 'PILOTAGE_KEY', 'PILOTAGE_STARTER']"
     assert said[1] == "['0', '1', '2', '3']"  # the last is the listing itself
     assert said[2:4] == ["b''", "True"]
     assert said[4].count("SIG_DFL") == 3
@@ -374,3 +374,45 @@ async def test_a_repeated_order_starts_nothing(tmp_path):
         ended = await endings(starter, 1)
     assert ended["1.1"].ok
     assert (tmp_path / "count").read_text() == "\n"
+
+
+async def test_slots_keep_the_rest_waiting_in_order(tmp_path):
+    code = (
+        "open(f'{os.getpid()}.on', 'w'); n = len([f for f in os.listdir() if f.endswith('.on')])\n"
+    )
+    code += "time.sleep(0.02); os.unlink(f'{os.getpid()}.on'); sys.exit(n > 2)"
+    launches = [python(tmp_path, f"{n}.1", code) for n in range(12)]
+    order: list[str] = []
+    done = 0
+    async with Starter.open(tmp_path, slots=2) as starter:
+        await starter.start(launches)
+        with anyio.fail_after(DEADLINE):
+            async for reports in starter:
+                order += [one.key for one in reports if isinstance(one, Started)]
+                ended = [one for one in reports if isinstance(one, Ending)]
+                assert all(one.ok for one in ended), ended
+                done += len(ended)
+                if done == len(launches):
+                    break
+    assert order == [one.key for one in launches]
+
+
+async def test_a_waiting_payload_can_be_stopped(tmp_path):
+    async with Starter.open(tmp_path, slots=1) as starter:
+        await starter.start([launch(tmp_path, key, "sleep", "3600") for key in ("1.1", "2.1")])
+        await until((tmp_path / "attempts/1.1/stdout").exists)
+        await starter.stop("2.1", "not wanted", 0)
+        ended = await endings(starter, 1)
+        assert (ended["2.1"].reason, ended["2.1"].message) == (Why.STOPPED, "not wanted")
+        assert not (tmp_path / "attempts" / "2.1").exists()
+
+
+async def test_a_reader_that_is_slow_misses_nothing(tmp_path):
+    launches = [
+        launch(tmp_path, f"{n}.{'x' * 4000}", "true", dir=str(tmp_path / str(n)))
+        for n in range(200)
+    ]
+    async with Starter.open(tmp_path) as starter:
+        await starter.start(launches)
+        await until(lambda: len(list(tmp_path.glob("*/stdout"))) == len(launches))
+        assert len(await endings(starter, len(launches))) == len(launches)

@@ -176,6 +176,15 @@ async def test_orphans_are_found_by_their_key(tmp_path):
         assert await orphan.wait() == -signal.SIGKILL
 
 
+async def test_a_payload_whose_starter_lives_is_no_orphan(tmp_path):
+    key = f"{tmp_path.name}.1"
+    async with Starter.open(tmp_path) as starter:
+        await starter.start([wait(tmp_path, key)])
+        await until(lambda: holders({key}))
+        assert await anyio.to_thread.run_sync(end_orphans, {key}) == 0
+        assert holders({key})
+
+
 POINTS = ["received", "claimed", "spawned", "reaped", "reported"]
 
 
@@ -199,3 +208,13 @@ async def test_a_starter_that_cannot_start_says_why(tmp_path, monkeypatch):
     with pytest.raises(errors.Unavailable, match="can't open file"):
         async with Starter.open(tmp_path):
             pass
+
+
+async def test_what_still_waits_when_the_parent_goes_is_never_started(tmp_path):
+    async with Starter.open(tmp_path, slots=1, linger=True) as starter:
+        await starter.start([wait(tmp_path, "1.1"), wait(tmp_path, "2.1")])
+        await until((tmp_path / "1.1" / "stdout").exists)
+    (tmp_path / "go").touch()
+    await until(lambda: not alive(starter.lock))
+    assert evidence(tmp_path / "1.1") is not None
+    assert not (tmp_path / "2.1").exists()

@@ -30,11 +30,11 @@ class Why(StrEnum):
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A process to start; text may hold undecodable bytes as `os.fsdecode` gives them."""
 
-    #: The name of the attempt, "<job>.<attempt>"; no other payload of this user has it.
+    #: The name of the attempt, "<job>.<attempt>"; no other payload of this starter has it.
     key: str
     #: The program and its arguments; a bare program name is looked up in the PATH of `env`.
     argv: tuple[str, ...]
-    #: The whole environment of the process, but for PILOTAGE_KEY, which is always added.
+    #: The whole environment of the process, but for PILOTAGE_KEY and PILOTAGE_STARTER.
     env: dict[str, str]
     #: The directory in which the process begins.
     cwd: str

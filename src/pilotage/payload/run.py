@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,6 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import UNIXSocketStream
 
 from pilotage import errors, text
 from pilotage.payload.model import Ending, Launch, Report, Started, Why
@@ -38,33 +37,37 @@ class Starter:
     Whatever was given to `start` comes back as exactly one `Ending`, also when the starter dies.
     """
 
-    def __init__(self, stream: UNIXSocketStream, pid: int, lock: Path) -> None:
+    def __init__(self, channel: socket.socket, pid: int, lock: Path) -> None:
         #: The file that the starter holds a lock on while it lives; see `alive`.
         self.lock = lock
         #: Whether payloads go on when the context is left; else they are stopped.
         self.linger = False
-        self._stream = stream
+        self._channel = channel
         self._pid = pid
-        self._rest = b""
-        self._turn = anyio.Lock()
+        self._inward = b""
+        self._outward = bytearray()
+        self._turn = anyio.Lock(fast_acquire=True)
         self._held: dict[str, str] = {}
         self._over = False
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, state_dir: Path, *, linger: bool = False, grace: float = 10.0
+        cls, state_dir: Path, *, slots: int = 0, linger: bool = False, grace: float = 10.0
     ) -> AsyncIterator[Self]:
         """Run a starter; on leaving, stop its payloads or let them go on by themselves.
 
+        With `slots`, no more payloads run at once and further ones wait in the starter, which
+        saves the way to and fro between the end of one and the start of the next.
         The starter leaves `exit.json` in the directory of every payload whose ending was not
         acknowledged.
         """
         lock = _new_lock(state_dir)
         ours, theirs = socket.socketpair()
         with theirs:
-            pid = _spawn(theirs, lock)
-        starter = cls(await UNIXSocketStream.from_socket(ours), pid, lock)
+            pid = _spawn(theirs, lock, slots)
+        ours.setblocking(False)
+        starter = cls(ours, pid, lock)
         starter.linger = linger
         try:
             await starter._greet()
@@ -78,59 +81,68 @@ class Starter:
         if self._over:
             raise errors.Unavailable("the starter has died", hint="open another")
         self._held.update((launch.key, launch.dir) for launch in launches)
-        await self._send(*({"op": "start", **msgspec.structs.asdict(one)} for one in launches))
+        for launch in launches:
+            self._say({"op": "start", **msgspec.structs.asdict(launch)})
+        await self._flush()
 
     async def stop(self, key: str, message: str, grace: float | None = None) -> None:
         """Ask a payload to end, and have it killed after the grace time."""
-        await self._send({"op": "stop", "key": key, "message": message, "grace": grace})
+        self._say({"op": "stop", "key": key, "message": message, "grace": grace})
+        await self._flush()
 
-    async def acknowledge(self, keys: Collection[str]) -> None:
-        """Say that these endings are safe, so that the starter may forget them."""
-        await self._send({"op": "ack", "keys": list(keys)})
+    def acknowledge(self, keys: Iterable[str]) -> None:
+        """Say that these endings are safe; it goes out with what is sent or awaited next."""
+        self._say({"op": "ack", "keys": list(keys)})
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Report]:
         while not self._over:
-            try:
-                messages = await self._receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError):
-                messages = []
+            messages = await self._receive()
+            if messages is None:
                 if lost := await self._lose():
                     return lost
-            if reports := [_report(message) for message in messages]:
-                for ended in reports:
-                    if isinstance(ended, Ending):
-                        self._held.pop(ended.key, None)
+            elif reports := [_report(message) for message in messages]:
+                for one in reports:
+                    if isinstance(one, Ending):
+                        self._held.pop(one.key, None)
                 return reports
         raise StopAsyncIteration
 
-    async def _receive(self) -> list[dict[str, Any]]:
-        """Wait for the next bulk of messages."""
-        data = await self._stream.receive(_BULK)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [text.load(line) for line in lines]
+    def _say(self, message: dict[str, Any]) -> None:
+        self._outward += text.dump(message).encode() + b"\n"
 
-    async def _send(self, *messages: dict[str, Any]) -> None:
-        """Send messages in one bulk; what a dead starter misses is told by its last reports."""
-        data = "".join(f"{text.dump(message)}\n" for message in messages)
+    async def _flush(self) -> None:
+        """Send all that was said; what a dead starter misses shows in its last reports."""
         async with self._turn:
-            # Half a message would spoil the next one; the starter reads on, so this ends soon.
-            with anyio.CancelScope(shield=True), suppress(anyio.BrokenResourceError):
-                await self._stream.send(data.encode())
+            while self._outward:
+                try:
+                    del self._outward[: self._channel.send(self._outward)]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._channel)
+                except ConnectionError:
+                    self._outward.clear()
+
+    async def _receive(self) -> list[dict[str, Any]] | None:
+        """Wait for the next bulk of messages, or for the death of the starter."""
+        await self._flush()
+        await anyio.wait_readable(self._channel)
+        try:
+            data = self._channel.recv(_BULK)
+        except ConnectionError:
+            data = b""
+        *lines, self._inward = (self._inward + data).split(b"\n")
+        return [text.load(line) for line in lines] if data else None
 
     async def _greet(self) -> None:
         """Wait until the starter holds its lock, so that nobody takes it for dead."""
-        try:
-            with anyio.fail_after(_READY_SECONDS):
-                while not await self._receive():
-                    pass
-        except (anyio.EndOfStream, anyio.BrokenResourceError, TimeoutError) as error:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            message = f"the starter does not start: {_last_words(self.lock)}"
-            raise errors.Unavailable(message) from error
+        with anyio.move_on_after(_READY_SECONDS):
+            if await self._receive():
+                return
+        # Not collected yet, so the number means no other.
+        os.kill(self._pid, signal.SIGKILL)
+        raise errors.Unavailable(f"the starter does not start: {_last_words(self.lock)}")
 
     async def _leave(self, grace: float) -> None:
         """Part from the starter; it writes down what was not acknowledged."""
@@ -141,7 +153,8 @@ class Starter:
                 async for _ in self:
                     if not self._held:
                         break
-        await self._stream.aclose()
+        await self._flush()
+        self._channel.close()
         with anyio.move_on_after(0 if self.linger else _LEAVE_SECONDS):
             await self._death()
             self._collect()
@@ -184,7 +197,7 @@ def alive(lock: Path) -> bool:
     """Tell whether the starter that holds this lock lives."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         # Shared, so that two who look at once do not take each other for the starter.
@@ -200,7 +213,8 @@ def alive(lock: Path) -> bool:
 def end_orphans(keys: Collection[str]) -> int:
     """Kill whatever runs of these payloads; tell how many processes that were.
 
-    For payloads whose starter is dead; it waits until they are dead too.
+    A payload whose starter lives is no orphan, so that of another project with the same key is
+    safe. This waits until those it killed are gone.
     """
     return _end_orphans(keys, None)
 
@@ -228,8 +242,15 @@ def _orphans(keys: Collection[str], session: int | None) -> dict[int, int]:
     return {
         pid: row.group
         for pid, row in process.table().items()
-        if row.state not in "ZX" and (row.session == session or process.key_of(pid) in keys)
+        if row.state not in "ZX" and (row.session == session or _orphaned(pid, keys))
     }
+
+
+def _orphaned(pid: int, keys: Collection[str]) -> bool:
+    marks = process.environ(pid)
+    if marks.get(process.KEY) not in keys:
+        return False
+    return process.STARTER not in marks or not alive(Path(marks[process.STARTER]))
 
 
 def _report(message: dict[str, Any]) -> Report:
@@ -267,12 +288,13 @@ def _dead(pid: int) -> bool:
         return True
 
 
-def _spawn(channel: socket.socket, lock: Path) -> int:
+def _spawn(channel: socket.socket, lock: Path, slots: int) -> int:
     """Start the starter, with the channel as its input; what it says goes into the lock file."""
     flags = ["-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
+    options = ["--socket", "0", "--lock", str(lock), "--slots", str(slots)]
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, *flags, str(_PROGRAM), "--socket", "0", "--lock", str(lock)],
+        [sys.executable, *flags, str(_PROGRAM), *options],
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_DUP2, channel.fileno(), 0),

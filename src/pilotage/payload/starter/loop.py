@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import itertools
 import os
 import select
 import signal
 import socket
 import time
-from collections import deque
 from typing import Any
 
 from . import process, spawn
@@ -17,18 +17,25 @@ from .care import Payload, ending, write_evidence
 from .crash import point
 from .wire import Wire
 
-#: How many orders are carried out before those that ended are looked after.
+#: How many payloads are started before those that ended are looked after.
 _BURST = 16
+#: For how long reports may wait while there is something to start.
+_TALK_SECONDS = 0.005
 _SAMPLE_SECONDS = 0.25
 
 
 class Loop:
     """The payloads that run, those that ended, and what is to happen next."""
 
-    def __init__(self, wire: Wire, home: bytes) -> None:
+    def __init__(self, wire: Wire, home: bytes, lock: bytes, slots: int = 0) -> None:
         self.wire = wire
+        #: Where names that do not begin with a slash begin.
         self.home = home
-        self.orders: deque[dict[str, Any]] = deque()
+        self.lock = lock
+        #: How many payloads run at once; 0 is as many as are ordered.
+        self.slots = slots
+        #: Orders to start that wait for a slot, the oldest first.
+        self.waiting: dict[str, dict[str, Any]] = {}
         self.running: dict[str, Payload] = {}
         self.pids: dict[int, Payload] = {}
         self.limited: dict[int, Payload] = {}
@@ -40,36 +47,50 @@ class Loop:
         self.kept: dict[str, tuple[bytes | None, dict[str, Any]]] = {}
         self.timers: list[tuple[float, str, int]] = []
         self.sampled = 0.0
+        self.talked = 0.0
         self.closing = False
         self.terminated = False
 
     def obey(self, order: dict[str, Any]) -> None:
-        """Carry out one order."""
+        """Carry out one order, or let it wait for a slot."""
+        key = order.get("key", "")
         if order["op"] == "start":
-            self.start(order)
-        elif order["op"] == "stop" and order["key"] in self.running:
-            payload = self.running[order["key"]]
-            self.stop(payload, "stopped", order["message"] or "stopped", order["grace"])
+            point("starter.received")
+            # Whoever repeats an order gets the answer of the first.
+            if not any(key in known for known in (self.running, self.sweeping, self.kept)):
+                self.waiting[key] = order
+        elif order["op"] == "stop" and key in self.running:
+            message = order["message"] or "stopped"
+            self.stop(self.running[key], "stopped", message, order["grace"])
+        elif order["op"] == "stop" and self.waiting.pop(key, None):
+            self.report(None, ending(key, "stopped", order["message"] or "stopped"))
         elif order["op"] == "ack":
-            for key in order["keys"]:
-                self.kept.pop(key, None)
+            for safe in order["keys"]:
+                self.kept.pop(safe, None)
         elif order["op"] == "close":
             self.closing = True
 
-    def start(self, order: dict[str, Any]) -> None:
+    def fill(self) -> None:
+        """Start payloads while there are slots for them."""
+        if self.wire.gone:
+            # Nobody can tell an order whose sender has died from one that was never sent.
+            self.waiting.clear()
+        for key in list(itertools.islice(self.waiting, self.free())):
+            self.start(key, self.waiting.pop(key))
+
+    def free(self) -> int:
+        """Tell how many payloads may be started now."""
+        return min(_BURST, self.slots - len(self.running)) if self.slots else _BURST
+
+    def start(self, key: str, order: dict[str, Any]) -> None:
         """Start a payload, or tell why it cannot be started."""
-        point("starter.received")
-        key = order["key"]
-        # Nobody can tell an order whose sender has died from one that was never sent.
-        if self.wire.gone or key in self.running or key in self.sweeping or key in self.kept:
-            return
         place: bytes | None = None
         try:
             if self.terminated or self.closing:
                 raise spawn.ClaimedError("the starter is about to end")
             place = os.path.join(self.home, os.fsencode(order["dir"]))
             cwd = os.path.join(self.home, os.fsencode(order["cwd"]))
-            pid = spawn.begin(order, place, cwd)
+            pid = spawn.begin(order, place, cwd, self.lock)
         except spawn.ClaimedError as error:
             self.report(None, ending(key, "not_started", f"cannot start: {error}"))
         except (spawn.RefusedError, OSError, ValueError) as error:
@@ -185,7 +206,7 @@ class Loop:
 
     def settle(self) -> bool:
         """Write down what nobody will acknowledge; tell whether all work is done."""
-        idle = not (self.running or self.sweeping)
+        idle = not (self.running or self.sweeping or self.waiting)
         if self.wire.gone or (self.terminated and idle):
             for place, report in self.kept.values():
                 if place is not None:
@@ -196,10 +217,12 @@ class Loop:
 
     def patience(self) -> float | None:
         """Tell for how many milliseconds nothing is due."""
-        if self.orders:
+        if self.waiting and self.free() > 0:
             return 0
         now = time.monotonic()
         waits = [self.timers[0][0] - now] if self.timers else []
+        if self.wire.pending:
+            waits.append(self.talked + _TALK_SECONDS - now)
         if self.limited:
             waits.append(self.sampled + _SAMPLE_SECONDS - now)
         if self.sweeping:
@@ -208,13 +231,15 @@ class Loop:
 
     def step(self) -> None:
         """Do all that can be done now."""
-        for _ in range(min(_BURST, len(self.orders))):
-            self.obey(self.orders.popleft())
         if self.reap() or self.sweeping:
             self.sweep()
+        self.fill()
         self.expire()
         self.sample()
-        self.wire.flush()
+        now = time.monotonic()
+        if not self.waiting or now > self.talked + _TALK_SECONDS:
+            self.wire.flush()
+            self.talked = now
 
     def run(self, wake: socket.socket) -> None:
         """Work until there is nothing left to do; signals are numbers that arrive at `wake`."""
@@ -222,11 +247,12 @@ class Loop:
         poll.register(wake, select.POLLIN)
         while not self.settle():
             if not self.wire.gone:
-                writable = select.POLLOUT if self.wire.pending else 0
+                writable = select.POLLOUT if self.wire.full else 0
                 poll.register(self.wire.socket, select.POLLIN | writable)
             for fd, _ in poll.poll(self.patience()):
                 if fd != wake.fileno():
-                    self.orders.extend(self.wire.receive())
+                    for order in self.wire.receive():
+                        self.obey(order)
                 elif signal.SIGTERM in wake.recv(1 << 12) and not self.terminated:
                     self.terminate()
             self.step()

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 #: The environment variable that says whose payload a process is.
 KEY = "PILOTAGE_KEY"
+#: The environment variable that names the lock of the starter it is a payload of.
+STARTER = "PILOTAGE_STARTER"
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -46,21 +48,26 @@ def children() -> list[int]:
     """List the direct children of this process."""
     me = os.getpid()
     try:
-        with open(f"/proc/self/task/{me}/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
+        # Unbuffered: this is read whenever something ended.
+        with open(f"/proc/self/task/{me}/children", "rb", buffering=0) as file:
+            return [int(pid) for pid in file.readall().split()]
     except FileNotFoundError:
         return [pid for pid, row in table().items() if row.parent == me]
 
 
-def key_of(pid: int) -> str | None:
-    """Read from the environment of a process whose payload it is."""
+def environ(pid: int) -> dict[str, str]:
+    """Read the environment of a process, as far as it can be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
+            pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0")]
     except OSError:
-        return None
-    start = os.fsencode(KEY) + b"="
-    return next((os.fsdecode(v[len(start) :]) for v in variables if v.startswith(start)), None)
+        return {}
+    return {name: value for name, _, value in pairs}
+
+
+def key_of(pid: int) -> str | None:
+    """Tell whose payload a process is."""
+    return environ(pid).get(KEY)
 
 
 def memory(groups: set[int]) -> dict[int, int]:

@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 from .crash import point
-from .process import KEY
+from .process import KEY, STARTER
 
 _RESERVED = frozenset({"", ".", "..", "stdout", "stderr", "exit.json"})
 _RESETTABLE = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
@@ -31,7 +31,7 @@ class ClaimedError(RefusedError):
     """An attempt whose directory is not ours, so its evidence is another's to write."""
 
 
-def begin(order: dict[str, Any], place: bytes, cwd: bytes) -> int:
+def begin(order: dict[str, Any], place: bytes, cwd: bytes, lock: bytes) -> int:
     """Claim the attempt directory, fill it and start the process."""
     unknown = set(order["limits"]) - set(_LIMITS)
     if unknown:
@@ -41,7 +41,7 @@ def begin(order: dict[str, Any], place: bytes, cwd: bytes) -> int:
     write_files(place, order["files"])
     try:
         os.chdir(cwd)
-        return spawn(order, place)
+        return spawn(order, place, lock)
     except OSError as error:
         raise RefusedError(f"its directory {shown(cwd)}: {error.strerror}") from error
     finally:
@@ -73,16 +73,17 @@ def write_files(place: bytes, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def spawn(order: dict[str, Any], place: bytes) -> int:
+def spawn(order: dict[str, Any], place: bytes, lock: bytes) -> int:
     """Start the process in the current directory and in a group of its own."""
     env = {os.fsencode(name): os.fsencode(value) for name, value in order["env"].items()}
     env[os.fsencode(KEY)] = os.fsencode(order["key"])
+    env[os.fsencode(STARTER)] = lock
     argv = [os.fsencode(word) for word in order["argv"]] or [b""]
     program = find(argv[0], env.get(b"PATH", os.fsencode(os.defpath)))
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, b"/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.path.join(place, b"stdout"), _CREATE, 0o644),
-        (os.POSIX_SPAWN_OPEN, 2, os.path.join(place, b"stderr"), _CREATE, 0o644),
+        (os.POSIX_SPAWN_OPEN, 1, place + b"/stdout", _CREATE, 0o644),
+        (os.POSIX_SPAWN_OPEN, 2, place + b"/stderr", _CREATE, 0o644),
     ]
     try:
         return os.posix_spawn(

@@ -10,6 +10,7 @@ from typing import Any
 from .crash import point
 
 _BULK = 1 << 18
+_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Wire:
@@ -21,6 +22,8 @@ class Wire:
         self.socket.setblocking(False)
         #: Whether the other side has died or left.
         self.gone = False
+        #: Whether the other side must read before more can be sent.
+        self.full = False
         self._inward = b""
         self._outward = bytearray()
         self._ended = 0
@@ -44,15 +47,17 @@ class Wire:
 
     def send(self, message: dict[str, Any]) -> None:
         """Put a report into the next bulk."""
-        self._outward += json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self._outward += _encode(message).encode() + b"\n"
         self._ended += message["op"] == "ended"
 
     def flush(self) -> None:
         """Send what the other side can take now."""
+        self.full = False
         while self.pending:
             try:
                 del self._outward[: self.socket.send(self._outward)]
             except BlockingIOError:
+                self.full = True
                 return
             except ConnectionError:
                 self.gone = True
