@@ -136,6 +136,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     params: dict[str, Any] = {}
     #: Names and paths (templates) of files that must exist after the run.
     outputs: dict[str, str] = {}
+    #: Names and paths (templates) of files that a run may write or not: what follows knows its cause.
+    optional_outputs: dict[str, str] = {}
     #: Environment variables; values are templates.
     env: dict[str, str] = {}
     #: Working directory (a template); empty means the job's own directory.

@@ -59,6 +59,7 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
         name=name,
         params=written.params,
         outputs=written.outputs,
+        optional_outputs=written.optional_outputs,
         env={variable: template.write(value) for variable, value in written.env.items()},
         cwd=written.cwd or "",
         resources=_resources(written),
@@ -97,7 +98,12 @@ def _check_templates(spec: JobSpec, pattern: Pattern, keywords: set[str]) -> Non
             _check_all(value, keywords)
     everything = keywords | set(spec.params)
     recipe.check_templates(spec.recipe, everything)
-    for table, texts in (("outputs", spec.outputs), ("env", spec.env)):
+    tables = {
+        "outputs": spec.outputs,
+        "optional_outputs": spec.optional_outputs,
+        "env": spec.env,
+    }
+    for table, texts in tables.items():
         for name, text in texts.items():
             with key(table, name):
                 template.check(text, everything)

@@ -31,8 +31,8 @@ from pilotage.rule.trigger import FINAL
 _T = TypeVar("_T", bound=Part)
 
 _TABLES: dict[str, type[Part]] = {"retry": RetryText, "limit": LimitText, "gather": GatherText}
-_MERGED = ("params", "outputs", "env")
-_TEMPLATES = ("run", "args", "output", "params", "outputs", "env", "cwd")
+_MERGED = ("params", "outputs", "optional_outputs", "env")
+_TEMPLATES = ("run", "args", "output", "params", "outputs", "optional_outputs", "env", "cwd")
 _CHOICES = {
     "on_change": get_args(OnChange),
     "catch_up": ("none", "one", "all"),

@@ -84,6 +84,8 @@ class RecipeText(Part, frozen=True):
     params: dict[str, Any] = {}
     #: Files that must exist after the run, by name; templates.
     outputs: dict[str, str] = {}
+    #: Files that a run may write or not, by name, so that what they cause is known; templates.
+    optional_outputs: dict[str, str] = {}
     #: Environment variables; templates.
     env: dict[str, str | int | float] = {}
     #: Working directory; a template.

@@ -32,10 +32,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A process to start and the files it must leave."""
+    """A process to start, and its files: those it must leave and those it may leave."""
 
     launch: Launch
     outputs: dict[str, str]
+    optional: dict[str, str]
 
 
 def prepare(
@@ -48,10 +49,13 @@ def prepare(
     files = {"params.json": text.dump(_plain(known) | params)}
     argv = _argv(place, spec.recipe, values, params, folder, files)
     cwd = template.render(spec.cwd, values) if spec.cwd else folder
-    outputs = {
-        name: os.path.join(place.base, template.render(path, values))
-        for name, path in spec.outputs.items()
-    }
+    outputs, optional = (
+        {
+            name: os.path.normpath(os.path.join(place.base, template.render(path, values)))
+            for name, path in paths.items()
+        }
+        for paths in (spec.outputs, spec.optional_outputs)
+    )
     launch = Launch(
         key=f"{job}.{attempt}",
         argv=tuple(argv),
@@ -62,7 +66,7 @@ def prepare(
         timeout=spec.resources.time,
         memory=spec.resources.memory,
     )
-    return Prepared(launch, outputs)
+    return Prepared(launch, outputs, optional)
 
 
 def _plain(known: Mapping[str, Any]) -> dict[str, Any]:

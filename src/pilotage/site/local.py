@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import logging
 import random
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
@@ -24,6 +25,7 @@ from pilotage.site import adopt, choose, launch, unchanged
 from pilotage.site.choose import Tenant
 from pilotage.store import Db, Writer
 
+_log = logging.getLogger("pilotage.site")
 _T = TypeVar("_T")
 _End = tuple[str, retry.End]
 _GLANCE_S = 0.2
@@ -73,6 +75,7 @@ class LocalSite:
         self._ends: list[_End] = []
         self._pids: dict[str, int] = {}
         self._mean_wall = 1.0
+        self._alive = False
         self._wake = anyio.Event()
         self._starter: run.Starter
 
@@ -82,15 +85,24 @@ class LocalSite:
 
     async def run(self, *, linger: bool = False) -> None:
         """Run jobs until cancelled; `linger` says whether payloads then go on without us."""
-        async with run.Starter.open(self._state, linger=linger) as starter:
-            self._starter = starter
-            await self._adopt()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._collect)
-                tasks.start_soon(self._watch_adopted)
-                tasks.start_soon(self._note_pids)
-                while True:
-                    await self._turn()
+        await self._adopt()
+        while True:
+            async with run.Starter.open(self._state, linger=linger) as self._starter:
+                await self._serve()
+            _log.error("the starter died; what it ran counts as lost, and another takes its place")
+            await anyio.sleep(_GLANCE_S)
+
+    async def _serve(self) -> None:
+        """Run jobs for as long as the starter lives."""
+        self._alive = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._collect)
+            tasks.start_soon(self._watch_adopted)
+            tasks.start_soon(self._note_pids)
+            await self._start()
+            while self._alive:
+                await self._turn()
+            tasks.cancel_scope.cancel()
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
@@ -157,9 +169,10 @@ class LocalSite:
                 continue
             tenant.outputs = prepared.outputs
             self._shelf.append((tenant, prepared.launch))
-            self._listener.started(claim, binding, list(prepared.outputs.values()))
-            if prepared.outputs:
-                outputs[claim.job] = [text.store_path(path) for path in prepared.outputs.values()]
+            declared = [*prepared.outputs.values(), *prepared.optional.values()]
+            self._listener.started(claim, binding, declared)
+            if declared:
+                outputs[claim.job] = [text.store_path(path) for path in declared]
         if outputs:
             await self._do(lambda db: moves.declare(db, outputs))
         await self._start()
@@ -179,7 +192,7 @@ class LocalSite:
     async def _start(self) -> None:
         """Start from the shelf what there is room for."""
         launches = []
-        while self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer):
+        while self._alive and self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer):
             tenant, one = self._shelf.popleft()
             self._offer = fit.carve(tenant.spec.resources, self._offer)
             launches.append(one)
@@ -217,6 +230,8 @@ class LocalSite:
                     self._hear(report)
             # Room is filled at once from the shelf; the turn writes down what ended meanwhile.
             await self._start()
+        self._alive = False
+        self.poke()
 
     def _hear(self, ending: Ending) -> None:
         """Take in how a job ended, and give its room back."""
