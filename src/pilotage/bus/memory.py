@@ -1,0 +1,127 @@
+"""The bus within one process and one event loop."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from pilotage import errors
+from pilotage.bus.model import Message, matches
+
+#: So many messages may wait at one pattern.
+MOST_WAITING = 100_000
+
+
+class _Queue:
+    """The messages that wait for the subscribers of one pattern."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Message] = deque()
+        self._count = anyio.Semaphore(0)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: Message, *, back: bool = False) -> None:
+        """Add a message at the end, or put it back before all others."""
+        (self._messages.appendleft if back else self._messages.append)(message)
+        self._count.release()
+
+    async def take(self) -> Message:
+        """Wait for the first message."""
+        await self._count.acquire()
+        return self._messages.popleft()
+
+
+class _Receiver:
+    """One subscriber, and the deliveries that it has not acknowledged."""
+
+    def __init__(self, queue: _Queue, tags: itertools.count[int]) -> None:
+        self.held: dict[int, Message] = {}
+        self._queue = queue
+        self._tags = tags
+        self._open = True
+
+    def __aiter__(self) -> _Receiver:
+        return self
+
+    async def __anext__(self) -> Message:
+        if not self._open:
+            raise StopAsyncIteration
+        message = replace(await self._queue.take(), tag=next(self._tags))
+        self.held[message.tag] = message
+        return message
+
+    def close(self) -> None:
+        """Let others have what was not acknowledged."""
+        self._open = False
+        for message in reversed(self.held.values()):
+            self._queue.put(message, back=True)
+
+
+class MemoryBus:
+    """A bus that lives and dies with its process."""
+
+    def __init__(self) -> None:
+        """Begin with no patterns."""
+        self._queues: dict[str, _Queue] = {}
+        self._receivers: set[_Receiver] = set()
+        self._tags = itertools.count(1)
+
+    async def publish(self, topic: str, body: bytes, key: str = "") -> None:
+        """Send; raise `Unavailable` if too many messages wait already."""
+        await checkpoint()
+        self._post(Message(topic, body, key, 0, _unheard))
+
+    @asynccontextmanager
+    async def subscribe(self, pattern: str) -> AsyncIterator[AsyncIterator[Message]]:
+        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
+        receiver = _Receiver(self._queues.setdefault(pattern, _Queue()), self._tags)
+        self._receivers.add(receiver)
+        try:
+            yield receiver
+        finally:
+            self._receivers.discard(receiver)
+            receiver.close()
+
+    async def ack(self, message: Message) -> None:
+        """Say that a message is dealt with; of an old delivery this means nothing."""
+        await checkpoint()
+        for receiver in self._receivers:
+            receiver.held.pop(message.tag, None)
+
+    async def request(self, topic: str, body: bytes, within: float) -> bytes:
+        """Send and return the first answer; raise `TimedOut` after so many seconds."""
+        answers: list[bytes] = []
+        answered = anyio.Event()
+
+        async def reply(answer: bytes) -> None:
+            await checkpoint()
+            answers.append(answer)
+            answered.set()
+
+        if not self._post(Message(topic, body, "", 0, reply)):
+            raise errors.Unavailable(f"nobody listens to {topic!r}")
+        with anyio.move_on_after(within):
+            await answered.wait()
+        if not answers:
+            raise errors.TimedOut(f"no answer from {topic!r} within {within:g} s")
+        return answers[0]
+
+    def _post(self, message: Message) -> bool:
+        found = [queue for name, queue in self._queues.items() if matches(name, message.topic)]
+        if any(len(queue) >= MOST_WAITING for queue in found):
+            raise errors.Unavailable(f"too many messages wait for who reads {message.topic!r}")
+        for queue in found:
+            queue.put(message)
+        return bool(found)
+
+
+async def _unheard(_: bytes) -> None:
+    await checkpoint()
