@@ -25,6 +25,7 @@ from pilotage.store import Db, connect
 
 _LOCK = "lock"
 _POKE = "poke"
+_READY = "ready"
 
 
 class Project:
@@ -184,21 +185,30 @@ class Project:
                 return True
             return False
 
+    def ready(self) -> bool:
+        """Say whether a process runs this project and has seen all files that were there."""
+        return self.running() and (self.state / _LOCK).read_text().endswith(_READY)
+
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be the one process that runs this project."""
+    def alone(self) -> Iterator[Callable[[], None]]:
+        """Be the one process that runs this project; call what is given when it is ready."""
         with open(self.state / _LOCK, "a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.seek(0)
-                message = f"{self.root} is run by process {file.read().strip() or '?'} already"
+                pid = (self.state / _LOCK).read_text().partition(" ")[0] or "?"
+                message = f"{self.root} is run by process {pid} already"
                 hint = "stop that one first, or work with it: every command does"
                 raise errors.AlreadyRunning(message, hint=hint) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+
+            def say(text: str) -> None:
+                file.truncate(0)
+                file.write(text)
+                file.flush()
+
+            say(str(os.getpid()))
+            yield lambda: say(f"{os.getpid()} {_READY}")
+            say("")
 
     def poke(self) -> None:
         """Tell whoever runs the project that there is something new."""

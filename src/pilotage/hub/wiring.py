@@ -38,7 +38,7 @@ async def up(
 ) -> None:
     """Run a project until cancelled, or until nothing is left to do."""
     with ExitStack() as stack:
-        stack.enter_context(project.alone())
+        announce = stack.enter_context(project.alone())
         writer = Writer(connect(project.db.path))
         stack.callback(writer.close)
 
@@ -47,7 +47,11 @@ async def up(
             stack.callback(reader.close)
             return reader
 
-        await Hub(project, writer, open_reader).run(until_idle=until_idle, ready=ready)
+        def seen_all() -> None:
+            announce()
+            ready()
+
+        await Hub(project, writer, open_reader).run(until_idle=until_idle, ready=seen_all)
 
 
 class Hub(Listener):

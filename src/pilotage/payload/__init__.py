@@ -1,13 +1,14 @@
 """Run payloads: a `Launch` comes in, `Started` and one `Ending` go out.
 
-`starter` is the program that payloads are children of, `run` speaks with it, and `call` is
-the program that a payload is when its recipe is a Python function.
+`starter` is the program that payloads are children of, `run` speaks with it, `remains` is for
+when it has died, and `call` is the program of payloads whose recipe is a Python function.
 """
 
 from __future__ import annotations
 
 from pilotage.payload.model import Ending, Launch, Report, Started, Usage, Why
-from pilotage.payload.run import Starter, alive, end_orphans, evidence
+from pilotage.payload.remains import alive, end_orphans, evidence
+from pilotage.payload.run import Starter
 
 __all__ = [
     "Ending",

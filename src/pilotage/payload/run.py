@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -10,7 +9,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -21,14 +20,15 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.payload.model import Ending, Launch, Report, Started, Why
-from pilotage.payload.starter import process
+from pilotage.payload.remains import alive, end_orphans, evidence
+
+__all__ = ["Starter", "alive", "end_orphans", "evidence"]
 
 _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).parent / "starter"
 _BULK = 1 << 18
 _READY_SECONDS = 60.0
 _LEAVE_SECONDS = 30.0
-_KILL_SECONDS = 10.0
 
 
 class Starter:
@@ -163,7 +163,7 @@ class Starter:
         """Kill what a dead starter left behind, and tell what is known of it."""
         await self._death()
         # Until it is collected, the number of the dead starter can mean no other session.
-        await anyio.to_thread.run_sync(_end_orphans, set(self._held), self._pid)
+        await anyio.to_thread.run_sync(end_orphans, set(self._held), self._pid)
         self._collect()
         self._over = True
         _log.error("a starter died with %d payloads: %s", len(self._held), _last_words(self.lock))
@@ -182,75 +182,6 @@ class Starter:
         """Let the number of the dead starter go."""
         with suppress(ChildProcessError):
             os.waitpid(self._pid, os.WNOHANG)
-
-
-def evidence(directory: str | Path) -> Ending | None:
-    """Read how the payload of an attempt directory ended, if its starter had to write it down."""
-    try:
-        data = Path(directory, "exit.json").read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return msgspec.convert(text.load(data), Ending)
-
-
-def alive(lock: Path) -> bool:
-    """Tell whether the starter that holds this lock lives."""
-    try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        # Shared, so that two who look at once do not take each other for the starter.
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)
-
-
-def end_orphans(keys: Collection[str]) -> int:
-    """Kill whatever runs of these payloads; tell how many processes that were.
-
-    A payload whose starter lives is no orphan, so that of another project with the same key is
-    safe. This waits until those it killed are gone.
-    """
-    return _end_orphans(keys, None)
-
-
-def _end_orphans(keys: Collection[str], session: int | None) -> int:
-    killed: set[int] = set()
-    quiet = 0
-    deadline = time.monotonic() + _KILL_SECONDS
-    # Twice, since a process that was about to begin shows its environment a moment later.
-    while quiet < 2 and time.monotonic() < deadline:
-        found = _orphans(keys, session)
-        for pid, group in found.items():
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                if group != os.getpgrp():
-                    os.killpg(group, signal.SIGKILL)
-        killed.update(found)
-        quiet = 0 if found else quiet + 1
-        time.sleep(0.02)
-    return len(killed)
-
-
-def _orphans(keys: Collection[str], session: int | None) -> dict[int, int]:
-    """Find the processes of these payloads, with their groups."""
-    return {
-        pid: row.group
-        for pid, row in process.table().items()
-        if row.state not in "ZX" and (row.session == session or _orphaned(pid, keys))
-    }
-
-
-def _orphaned(pid: int, keys: Collection[str]) -> bool:
-    marks = process.environ(pid)
-    if marks.get(process.KEY) not in keys:
-        return False
-    return process.STARTER not in marks or not alive(Path(marks[process.STARTER]))
 
 
 def _report(message: dict[str, Any]) -> Report:

@@ -1,0 +1,1 @@
+"""Results: what jobs wrote and what became of them."""

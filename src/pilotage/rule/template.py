@@ -40,34 +40,34 @@ _KEYWORD = re.compile(r"[^\W\d]\w*(?:\.[\w-]+)*")
 
 
 @lru_cache(maxsize=8192)
-def _parse(text: str) -> tuple[tuple[str, str], ...]:
+def pieces(text: str) -> tuple[tuple[str, str], ...]:
     """Take a template apart into pairs of literal text and the keyword after it."""
-    pieces: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     literal, at = "", 0
-    for found in _PIECE.finditer(text):
-        literal += text[at : found.start()]
-        at = found.end()
-        if found[2]:
+    for piece in _PIECE.finditer(text):
+        literal += text[at : piece.start()]
+        at = piece.end()
+        if piece[2]:
             raise errors.BadRule(
-                f"a lone `{found[2]}` in {_short(text)}",
-                hint=f"a literal brace is `{found[2] * 2}`",
+                f"a lone `{piece[2]}` in {_short(text)}",
+                hint=f"a literal brace is `{piece[2] * 2}`",
             )
-        if found[1] is None:
-            literal += found[0][0]
-        elif not _KEYWORD.fullmatch(found[1]):
+        if piece[1] is None:
+            literal += piece[0][0]
+        elif not _KEYWORD.fullmatch(piece[1]):
             raise errors.BadRule(
-                f"`{found[0]}` in {_short(text)} is not a keyword",
+                f"`{piece[0]}` in {_short(text)} is not a keyword",
                 hint="literal braces are written `{{` and `}}`",
             )
         else:
-            pieces.append((literal, found[1]))
+            found.append((literal, piece[1]))
             literal = ""
-    return (*pieces, (literal + text[at:], ""))
+    return (*found, (literal + text[at:], ""))
 
 
 def names(text: str) -> frozenset[str]:
     """Return the keywords of a template."""
-    return frozenset(keyword for _, keyword in _parse(text) if keyword)
+    return frozenset(keyword for _, keyword in pieces(text) if keyword)
 
 
 def check(text: str, known: Iterable[str]) -> None:
@@ -86,16 +86,16 @@ def render(text: str, values: Mapping[str, Any]) -> str:
     """Fill a template."""
     return "".join(
         literal + (write(look_up(keyword, values)) if keyword else "")
-        for literal, keyword in _parse(text)
+        for literal, keyword in pieces(text)
     )
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
     """Fill all templates in a value; a lone keyword keeps its type."""
     if isinstance(value, str):
-        pieces = _parse(value)
-        if len(pieces) == 2 and pieces[0][0] == "" and pieces[1][0] == "":
-            return look_up(pieces[0][1], values)
+        found = pieces(value)
+        if len(found) == 2 and found[0][0] == "" and found[1][0] == "":
+            return look_up(found[0][1], values)
         return render(value, values)
     if isinstance(value, dict):
         return {key: fill(inner, values) for key, inner in value.items()}
@@ -114,6 +114,11 @@ def argv(parts: Sequence[str], values: Mapping[str, Any]) -> list[str]:
         else:
             filled.append(write(value))
     return filled
+
+
+def place(text: str, values: Mapping[str, Any], base: str) -> str:
+    """Fill a template of a path; what is relative starts from the base."""
+    return posixpath.normpath(posixpath.join(base, render(text, values)))
 
 
 def write(value: Any) -> str:  # noqa: ANN401 - any JSON value

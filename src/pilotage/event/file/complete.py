@@ -7,7 +7,6 @@ import fcntl
 import heapq
 import os
 import signal
-import stat
 import time
 from collections.abc import Callable
 from enum import Enum, auto
@@ -22,6 +21,7 @@ FIRST_LOOK = 0.02
 LAST_LOOK = 5.0
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_TYPE, _REGULAR = 0o170000, 0o100000
 
 
 class State(Enum):
@@ -56,21 +56,29 @@ def examine(path: str) -> State:
     return State.WHOLE
 
 
-def entry_of(path: str, *, fresh: bool = False) -> Entry | None:
-    """Return what a regular file is now; `fresh` also where another host may have written it."""
+def entry_of(path: str) -> Entry | None:
+    """Return what a regular file, or the one that a link points to, is now."""
     try:
-        if fresh:
-            # Opening is what makes NFS ask its server instead of its cache.
-            handle = os.open(path, _OPEN)
-            try:
-                now = os.fstat(handle)
-            finally:
-                os.close(handle)
-        else:
-            now = os.stat(path)
+        now = os.stat(path)
     except OSError:
         return None
-    if not stat.S_ISREG(now.st_mode):
+    if now.st_mode & _TYPE != _REGULAR:
+        return None
+    return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
+
+
+def fresh_entry_of(path: str) -> Entry | None:
+    """Return what a regular file is now, also where another host may have written it."""
+    try:
+        # Opening is what makes NFS ask its server instead of its cache.
+        handle = os.open(path, _OPEN)
+        try:
+            now = os.fstat(handle)
+        finally:
+            os.close(handle)
+    except OSError:
+        return entry_of(path)
+    if now.st_mode & _TYPE != _REGULAR:
         return None
     return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
 
@@ -114,7 +122,8 @@ class Gate:
         """Say that a file is there if it is complete, else when it is."""
         path = join(directory, name)
         if path in self._checks:
-            self._checks[path].bits |= bits
+            check = self._checks[path]
+            check.bits, check.other = check.bits | bits, other or check.other
             return
         state = State.UNSURE if still else examine(path)
         if state is State.WHOLE:
@@ -155,7 +164,7 @@ class Gate:
                 self._look_at(path, check, now)
 
     def _look_at(self, path: str, check: Check, now: float) -> None:
-        entry = entry_of(path, fresh=check.still)
+        entry = fresh_entry_of(path) if check.still else entry_of(path)
         if entry is None:
             self._missing(path, check)
             return

@@ -23,7 +23,7 @@ from pilotage.event.file.bits import (
 )
 from pilotage.event.file.complete import Gate, entry_of
 from pilotage.event.file.marks import PAIRING, Marks, decode
-from pilotage.event.file.model import Entry, join, split
+from pilotage.event.file.model import Entry, join, split, within
 from pilotage.event.file.outbox import Outbox
 from pilotage.event.file.survey import Survey, Visit
 from pilotage.event.file.tree import Node, Role
@@ -172,7 +172,10 @@ class Live:
             self._changed.add(departed.number)
             if node.role is Role.FULL:
                 name = decode(departed.raw)
-                self._gate.release(join(node.path, name))
+                path = join(node.path, name)
+                # Something else may have come to that name since, and be waited for.
+                if path in self._gate and not os.path.lexists(path):
+                    self._gate.release(path)
                 self._outbox.lost(LEFT, node.path, name, self._path(to), is_dir=False, stale=False)
 
     def _stray(self, number: int) -> None:
@@ -218,7 +221,7 @@ class Live:
             if moving is None:
                 self._adopted[path] = CAME
             else:
-                if moving.node is not None:
+                if moving.node is not None and not self._tree.labelled(moving.node):
                     self._tree.attach(moving.node, path)
                 self._moved.append((moving, path))
 
@@ -232,11 +235,14 @@ class Live:
         before = time.monotonic() - PAIRING
         while self._buried and self._buried[0][0] < before - PAIRING:
             self._tree.forget(self._buried.popleft()[1])
+        came = [*self._adopted, *(to for _, to in self._moved)]
+        gone = []
         for cookie, moving in list(self._moving.items()):
-            # A new directory of the same name must not be taken for the one that left.
-            if moving.since <= before or moving.path in self._adopted:
+            # What is at its path by now must not be taken for what left.
+            if moving.since <= before or any(within(moving.path, path) for path in came):
                 del self._moving[cookie]
-                self._moved.append((moving, ""))
+                gone.append((moving, ""))
+        self._moved = gone + self._moved
 
     def _directories(self) -> None:
         """Walk what came, after saying what left."""
@@ -246,7 +252,7 @@ class Live:
             if to and self._enters(to):
                 self._survey.scan([Visit(path=to, how=CAME, origin=moving.path)])
             else:
-                if moving.node is not None:
+                if moving.node is not None and (to or not self._tree.labelled(moving.node)):
                     self._watches.drop_node(moving.node)
                 if to:
                     self._survey.name(to, CAME)

@@ -115,3 +115,8 @@ def split(path: str) -> tuple[str, str]:
     """Return directory and name of an absolute path; those of `/` are `/` and the empty name."""
     directory, _, name = path.rpartition("/")
     return directory or "/", name
+
+
+def within(path: str, top: str) -> bool:
+    """Tell whether a path is a directory or below it."""
+    return path == top or path.startswith(top if top == "/" else top + "/")

@@ -18,6 +18,8 @@ from inotify_simple import INotify
 READ = 1 << 20
 #: So many bytes are held in memory before the kernel has to hold the rest.
 BACKLOG = 256 << 20
+#: Seconds between two reads while earlier records wait; the kernel holds far more than come in it.
+PAUSE = 0.003
 
 #: Watch, mask, cookie, length of the name that follows.
 HEADER = struct.Struct("iIII")
@@ -89,9 +91,10 @@ class Queue:
             if error.errno != errno.EINVAL:
                 raise
 
-    def taken(self, chunk: Chunk) -> None:
-        """Say that a chunk was dealt with."""
-        self._held -= len(chunk.data)
+    def taken(self, size: int) -> None:
+        """Say that so many bytes were dealt with."""
+        with self.gate:
+            self._held -= size
         self._taken.set()
 
     def idle(self) -> bool:
@@ -118,3 +121,6 @@ class Queue:
                     continue
                 self._held += len(data)
                 self._inbox.put(Chunk(data, since))
+            if self._held > len(data):
+                # Nobody waits for more: let the kernel gather some, and others have the processor.
+                time.sleep(PAUSE)

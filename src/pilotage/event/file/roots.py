@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from pilotage.event.file.bits import EXISTED, MADE
-from pilotage.event.file.model import Known, split
+from pilotage.event.file.model import Known, split, within
 from pilotage.event.file.outbox import Outbox
 from pilotage.event.file.survey import Survey, Visit
 from pilotage.event.file.watches import Watches
@@ -19,11 +19,6 @@ def outermost(roots: tuple[str, ...]) -> list[str]:
         if not any(within(root, top) for top in kept):
             kept.append(root)
     return kept
-
-
-def within(path: str, top: str) -> bool:
-    """Tell whether a path is a directory or below it."""
-    return path == top or path.startswith(top if top == "/" else top + "/")
 
 
 class Roots:

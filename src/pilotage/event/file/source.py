@@ -156,6 +156,7 @@ class FileSource:
 
     def _take(self, chunk: Chunk | None) -> None:
         """Take chunks until there are none or a batch is full."""
+        size, since = 0, 0.0
         while chunk is not None:
             crash.point("event.read")
             position = 0
@@ -163,11 +164,11 @@ class FileSource:
                 position, overflowed = self._live.gather(chunk.data, position)
                 if overflowed:
                     self._overflow()
-            if self._queue is not None:
-                self._queue.taken(chunk)
-            since = chunk.since
+            size, since = size + len(chunk.data), chunk.since
             chunk = self._next_chunk() if self._live.waiting() < FULL else None
         self._live.settle()
+        if self._queue is not None:
+            self._queue.taken(size)
         if since > self._turned:
             self._outbox.turn()
             self._turned = time.monotonic()

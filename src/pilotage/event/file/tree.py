@@ -60,7 +60,7 @@ class Tree:
     def add(self, path: str, number: int, role: Role) -> Node:
         """Label a watch; the directory may have been known under another path."""
         node = self.by_number.get(number)
-        if node is None:
+        if node is None or node.gone:
             node = Node(path, number, role)
             self.by_number[number] = node
         node.role = role
@@ -102,9 +102,12 @@ class Tree:
     def forget(self, node: Node) -> list[int]:
         """Drop a directory and all below it; return their watches."""
         self.detach(node)
-        numbers = [each.number for each in node.walk()]
-        for number in numbers:
-            self.by_number.pop(number, None)
+        numbers = []
+        for each in node.walk():
+            # A directory taken for deleted may have been found again meanwhile.
+            if self.by_number.get(each.number) is each:
+                del self.by_number[each.number]
+                numbers.append(each.number)
         return numbers
 
     def labelled(self, node: Node) -> bool:

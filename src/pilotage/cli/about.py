@@ -1,0 +1,3 @@
+"""What the command line says of itself: the overview, help topics and the version."""
+
+from __future__ import annotations

@@ -1,0 +1,45 @@
+"""`pilotage explain`: why jobs do not run, or how they ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pilotage.cli import facts, select, shape
+from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.common import HERE, Common
+from pilotage.cli.verbs import Selectors
+from pilotage.match import explain as explaining
+from pilotage.match.explain import Explanation
+
+_MOST = 20
+
+
+def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
+    """Say why jobs do not run, or how they ended, and what to do."""
+    data: list[dict[str, Any]] = []
+    shown: list[Shown] = []
+    with at.open() as project:
+        running = project.running()
+        free = facts.free(project, running=running)
+        numbers = select.numbers(project, selector)
+        for number in numbers[:_MOST] if at.mode == "table" else numbers:
+            known = facts.gather(project, number, running=running, free=free)
+            found = explaining.explain(known)
+            data.append({"id": number, "state": known.job.state, **msgspec.to_builtins(found)})
+            shown += [*([""] if shown else []), *_sheet(found, known.job.name, known.job.state)]
+    more = len(numbers) - _MOST
+    notes = (f"… and {shape.count(more, 'job')} more",) if more > 0 and at.mode == "table" else ()
+    return Answer({"jobs": data}, tuple(shown), tuple(numbers), notes)
+
+
+def _sheet(found: Explanation, name: str, state: str) -> list[Shown]:
+    style = shape.STYLES.get(state, "")
+    parts: list[Shown] = [line(Styled(found.headline, style or "bold"), Styled(f"  ({name})", "dim"))]
+    for reason in found.reasons:
+        detail = f": {reason.detail}" if reason.detail else ""
+        parts.append(f"  • {reason.text}{detail}")
+    if found.suggestion:
+        parts.append(line("  ", Styled("→", "cyan"), f" {found.suggestion}"))
+    return parts

@@ -1,0 +1,58 @@
+"""Facts from the store that explanations need."""
+
+from __future__ import annotations
+
+from pilotage import text
+from pilotage.event import records as events
+from pilotage.hub import config
+from pilotage.hub.project import Project
+from pilotage.job import records
+from pilotage.job.model import State
+from pilotage.match import fit
+from pilotage.match.explain import Facts
+from pilotage.match.model import Offer
+
+_OFFER = "offer"
+
+
+def gather(project: Project, number: int, *, running: bool, free: Offer) -> Facts:
+    """Read what there is to know of a job."""
+    db = project.db
+    job = project.job(number)
+    row = db.row("job_get", id=number)
+    attempts = project.attempts(number)
+    ahead = 0
+    if job.state is State.QUEUED:
+        ahead = int(db.value("job_ahead", priority=job.priority, id=number))
+    return Facts(
+        now=project.clock.now(),
+        job=job,
+        running=running,
+        before=tuple((on, state or "") for on, state in db.rows("dependency_of", job=number)),
+        ahead=ahead,
+        holders=tuple(one for (one,) in db.rows("job_holding_limit", key=job.limit_key))
+        if job.limit_key
+        else (),
+        offer=free,
+        attempt=attempts[-1] if attempts else None,
+        asked=row[19] if row else "",
+    )
+
+
+def note_offer(project: Project, offer: Offer) -> None:
+    """Keep what the running process offers, so that other commands can explain with it."""
+    with project.db.transaction() as db:
+        events.advance(db, _OFFER, text.dump([offer.cpus, offer.memory, offer.gpus]))
+
+
+def free(project: Project, *, running: bool) -> Offer:
+    """Say what the place to run has, in all and free now."""
+    offer = config.offer(project.settings)
+    noted = events.cursor(project.db, _OFFER)
+    if running and noted is not None:
+        cpus, memory, gpus = text.load(noted)
+        offer = Offer(offer.site, cpus, cpus, memory, memory, gpus, gpus)
+    for row in project.db.rows("job_running"):
+        spec = records.read_spec(project.db.value("spec_body", id=row[5]))
+        offer = fit.carve(spec.resources, offer)
+    return offer

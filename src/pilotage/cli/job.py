@@ -1,0 +1,108 @@
+"""`pilotage job`: list, show and forget jobs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from pilotage import errors, units
+from pilotage.cli import select, shape, sheet
+from pilotage.cli.answer import Answer, Shown
+from pilotage.cli.common import HERE, Common
+from pilotage.hub.project import Project
+from pilotage.job import purge as purging
+from pilotage.job.model import Job, State
+from pilotage.job.records import Selection
+
+app = App(name="job", help="List, show and forget jobs.")
+for _verb in ("cancel", "hold", "release", "retry"):
+    app.command(f"pilotage.cli.verbs:{_verb}", name=_verb)
+app.command("pilotage.cli.submit:submit", name="submit")
+_MOST = 50
+
+
+@app.command
+def ls(
+    *,
+    state: Annotated[tuple[State, ...], Parameter(help="Only jobs in this state; repeatable.")] = (),
+    name: Annotated[str, Parameter(help="Only jobs with this name; a glob.")] = "*",
+    tag: Annotated[str, Parameter(help="Only jobs with this label.")] = "",
+    since: Annotated[str, Parameter(help="Only jobs made in the last `1h`, `2d`, …")] = "",
+    most: Annotated[int, Parameter(help="Only so many, the newest; 0 means all.")] = _MOST,
+    at: Common = HERE,
+) -> Answer:
+    """List jobs, the newest last."""
+    with at.open() as project:
+        now = project.clock.now()
+        start = now - units.seconds(since) if since else 0.0
+        wanted = Selection(
+            states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
+        )
+        found = project.jobs(wanted)
+    more = bool(most) and len(found) > most
+    found = found[-most:] if more else found
+    return Answer(
+        data={"jobs": [shape.job(one) for one in found], "more": more},
+        shown=(shape.jobs(found, now),) if found else (),
+        ids=tuple(one.id for one in found),
+        notes=_notes(found, more=more),
+    )
+
+
+def _notes(found: list[Job], *, more: bool) -> tuple[str, ...]:
+    if not found:
+        return ("no jobs",)
+    return (f"these are the newest {len(found)}; `--most 0` shows all",) if more else ()
+
+
+@app.command
+def show(
+    selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
+) -> Answer:
+    """Show all that is known of jobs: definition, attempts and files."""
+    with at.open() as project:
+        now = project.clock.now()
+        data, shown = [], list[Shown]()
+        for number in select.numbers(project, selector):
+            one = project.job(number)
+            attempts = project.attempts(number)
+            facts = shape.job(one) | shape.definition(one)
+            data.append(facts | {"attempts": [shape.attempt(each) for each in attempts]})
+            shown += [*([""] if shown else []), *sheet.job(one, attempts, now)]
+    return Answer({"jobs": data}, tuple(shown), tuple(each["id"] for each in data))
+
+
+@app.command
+def purge(
+    *,
+    older: Annotated[str, Parameter(help="Jobs that ended longer ago than this, such as 30d.")],
+    yes: Annotated[bool, Parameter(name=("--yes", "-y"), negative="", help="Do not ask.")] = False,
+    at: Common = HERE,
+) -> Answer:
+    """Forget jobs that ended long ago, and remove their directories."""
+    with at.open() as project:
+        before = project.clock.now() - units.seconds(older)
+        count = len(project.db.rows("job_purgeable", before=before, most=2**62))
+        words = f"{shape.count(count, 'job')} that ended before {shape.clock(before)}"
+        if count and not yes and not ask(f"forget {words}, with their logs?"):
+            return Answer({"purged": 0}, notes=("nothing was forgotten",))
+        _forget(project, before)
+    return Answer({"purged": count}, (f"forgot {words}",))
+
+
+def _forget(project: Project, before: float) -> None:
+    while project.db.rows("job_purgeable", before=before, most=1):
+        with project.db.transaction() as db:
+            folders = purging.forget(db, before)
+        purging.remove(folders)
+
+
+def ask(question: str) -> bool:
+    """Ask a person; where there is none, refuse."""
+    if not sys.stdin.isatty():
+        message = "this removes data, and there is nobody to ask"
+        raise errors.UsageError(message, hint="add `--yes` if it is meant")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

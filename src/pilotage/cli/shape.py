@@ -1,0 +1,104 @@
+"""Jobs, attempts and times, as data for programs and as cells for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pilotage import units
+from pilotage.cli.answer import Cell, Style, Styled, Table, columns
+from pilotage.job.machine import FINAL
+from pilotage.job.model import Attempt, Job, State
+
+STYLES: dict[str, Style] = {
+    State.RUNNING: "cyan",
+    State.HELD: "yellow",
+    State.DONE: "green",
+    State.FAILED: "red",
+    State.REJECTED: "red",
+    State.CANCELLED: "dim",
+    State.WAITING: "dim",
+    "lost": "yellow",
+}
+_HEADS = columns("ID> NAME STATE TIME> SITE REASON")
+
+
+def stamp(time: float | None) -> str | None:
+    """Write a time for programs: RFC 3339, UTC."""
+    if time is None:
+        return None
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(time: float, *, day: bool = True) -> str:
+    """Write a time for people, in their own zone."""
+    local = datetime.fromtimestamp(time, UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}" if day else f"{local:%H:%M:%S}"
+
+
+def state(word: str) -> Styled:
+    """Write a state in its colour."""
+    return Styled(word.replace("_", " "), STYLES.get(word, ""))
+
+
+def job(one: Job) -> dict[str, Any]:
+    """Write a job for programs, without its definition."""
+    return {
+        "id": one.id, "name": one.name, "state": one.state, "reason": one.reason,
+        "rule": one.rule, "tag": one.tag, "priority": one.priority, "attempt": one.attempt,
+        "created": stamp(one.created), "started": stamp(one.started), "ended": stamp(one.ended),
+        "not_before": stamp(one.not_before or None), "path": one.binding.path,
+        "event": one.event, "parent": one.parent,
+    }  # fmt: skip
+
+
+def definition(one: Job) -> dict[str, Any]:
+    """Write what a job runs, and with what."""
+    return {
+        "spec": msgspec.to_builtins(one.spec),
+        "binding": msgspec.to_builtins(one.binding),
+        "limit_key": one.limit_key,
+    }
+
+
+def attempt(one: Attempt) -> dict[str, Any]:
+    """Write an attempt for programs."""
+    facts: dict[str, Any] = msgspec.structs.asdict(one)
+    del facts["job"], facts["starter"]
+    return facts | {"started": stamp(one.started), "ended": stamp(one.ended)}
+
+
+def elapsed(one: Job, now: float) -> str:
+    """Write how long a job ran or has been running."""
+    if one.started is None:
+        return ""
+    if one.ended is None and one.state is not State.RUNNING:
+        return ""
+    return units.for_people(max(0.0, (one.ended or now) - one.started))
+
+
+def site(one: Job) -> str:
+    """Write where a job runs or ran."""
+    return "local" if one.attempt else ""
+
+
+def jobs(found: Iterable[Job], now: float, reasons: Mapping[int, str] = {}) -> Table:
+    """Write jobs as a table with the columns of a batch system."""
+    return Table(_HEADS, tuple(_row(one, now, reasons.get(one.id, one.reason)) for one in found))
+
+
+def _row(one: Job, now: float, reason: str) -> tuple[Cell, ...]:
+    return (one.id, one.name, state(one.state), elapsed(one, now), site(one), reason)
+
+
+def ended(one: Job) -> bool:
+    """Say whether nothing more will happen to a job by itself."""
+    return one.state in FINAL
+
+
+def count(number: int, noun: str) -> str:
+    """Write `1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

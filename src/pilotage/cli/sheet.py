@@ -1,0 +1,112 @@
+"""Job sheets: all that is known of a job, for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from pilotage import text, units
+from pilotage.cli import shape
+from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
+from pilotage.job import model
+
+_ATTEMPTS = columns("TRY> STATE BEGAN TIME> CPU> MEMORY> ENDED")
+_LABEL = 10
+
+
+def job(one: model.Job, attempts: Sequence[model.Attempt], now: float) -> Iterator[Shown]:
+    """Write a job with its definition and its attempts."""
+    yield line(Styled(f"job {one.id}", "bold"), f"  {one.name}  ", shape.state(one.state))
+    facts = {
+        "reason": one.reason,
+        "runs": runs(one.spec.recipe),
+        "in": one.spec.cwd,
+        "file": one.binding.path,
+        "files": ", ".join(one.binding.paths),
+        "sweep": _pairs(one.binding.sweep),
+        "params": _pairs(one.spec.params),
+        "outputs": _pairs(one.spec.outputs),
+        "needs": needs(one.spec.resources),
+        "limit": one.limit_key and f"{one.limit_key.replace(':', ', ')} at once",
+        "retry": f"{one.spec.retry.attempts} attempts" if one.spec.retry.attempts > 1 else "",
+        "priority": str(one.priority or ""),
+        "tag": one.tag,
+        "cause": cause(one),
+        "made": shape.clock(one.created),
+        "time": shape.elapsed(one, now),
+        "directory": attempts[-1].dir if attempts else "",
+    }
+    for name, value in facts.items():
+        if value:
+            yield pair(name, value)
+    if attempts:
+        yield ""
+        yield Table(_ATTEMPTS, tuple(_attempt(each, now) for each in attempts))
+
+
+def pair(name: str, value: str) -> Shown:
+    """Write a fact with its name before it."""
+    return line(Styled(f"{name:<{_LABEL}}", "dim"), f"  {text.show(value)}")
+
+
+def cause(one: model.Job) -> str:
+    """Say what made a job."""
+    parts = [f"rule {one.rule}" if one.rule else "submitted by hand"]
+    parts += [f"event {one.event}"] if one.event is not None else []
+    parts += [f"job {one.parent}"] if one.parent is not None else []
+    return ", ".join(parts)
+
+
+def runs(recipe: model.Recipe) -> str:
+    """Write what runs on one line."""
+    match recipe:
+        case model.Command(argv=argv):
+            return shlex.join(argv)
+        case model.App(app=app, args=args):
+            return shlex.join([app, *args])
+        case model.Script(interpreter=interpreter, args=args):
+            return shlex.join([*interpreter, recipe.file or "(script)", *args])
+        case model.Python(function=function):
+            return f"{recipe.file or '(Python)'}{':' if function else ''}{function}"
+        case model.Notebook(file=file):
+            return file or "(notebook)"
+
+
+def needs(resources: model.Resources) -> str:
+    """Write what a job needs on one line."""
+    parts = [shape.count(resources.cpus, "cpu")]
+    if resources.memory is not None:
+        parts.append(f"{units.bytes_for_people(resources.memory)} of memory")
+    if resources.gpus:
+        parts.append(shape.count(resources.gpus, "gpu"))
+    if resources.time is not None:
+        parts.append(f"at most {units.for_people(resources.time)}")
+    return ", ".join(parts)
+
+
+def _pairs(facts: dict[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in facts.items())
+
+
+def _attempt(one: model.Attempt, now: float) -> tuple[Cell, ...]:
+    wall = one.wall if one.wall is not None else (one.ended or now) - one.started
+    return (
+        one.number,
+        shape.state(one.state),
+        shape.clock(one.started),
+        units.for_people(max(0.0, wall)),
+        "" if one.cpu is None else units.for_people(one.cpu),
+        "" if one.max_rss is None else units.bytes_for_people(one.max_rss),
+        how(one),
+    )
+
+
+def how(one: model.Attempt) -> str:
+    """Say how an attempt ended."""
+    if one.ended is None:
+        return ""
+    if one.reason:
+        return one.reason
+    if one.signal is not None:
+        return f"signal {one.signal}"
+    return "" if one.exit is None else f"exit {one.exit}"

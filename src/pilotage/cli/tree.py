@@ -1,0 +1,43 @@
+"""All commands; each is imported when it is called."""
+
+from __future__ import annotations
+
+from cyclopts import App, Group
+
+_EVERYDAY = Group("Everyday", sort_key=1)
+_CONTROL = Group("Change the course of jobs", sort_key=2)
+_NOUNS = Group("By noun", sort_key=3)
+_ABOUT = Group("About", sort_key=4)
+
+#: Name, place and help of each command, in the order in which people meet them.
+_COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
+    (_EVERYDAY, "init", "init:init", "Make a project in a folder."),
+    (_EVERYDAY, "up", "up:up", "Run the project here: watch, match and run until Ctrl-C."),
+    (_EVERYDAY, "submit", "submit:submit", "Queue a command, a script or a job file."),
+    (_EVERYDAY, "status", "status:status", "Show what runs, what is done and what went wrong."),
+    (_EVERYDAY, "logs", "logs:logs", "Print what jobs wrote, and follow it."),
+    (_EVERYDAY, "explain", "explain:explain", "Say why jobs do not run, or how they ended."),
+    (_EVERYDAY, "story", "story:story", "Tell all that happened to jobs, from event to result."),
+    (_EVERYDAY, "wait", "wait:wait", "Wait until jobs have ended."),
+    (_CONTROL, "cancel", "verbs:cancel", "Call jobs off."),
+    (_CONTROL, "hold", "verbs:hold", "Keep jobs from going on."),
+    (_CONTROL, "release", "verbs:release", "Let held jobs go on."),
+    (_CONTROL, "retry", "verbs:retry", "Try jobs again that ended badly."),
+    (_NOUNS, "job", "job:app", "List, show and forget jobs."),
+    (_NOUNS, "rule", "rule:app", "List, test, check and change rules."),
+    (_NOUNS, "event", "event:app", "Send messages, and see what happened."),
+    (_NOUNS, "config", "config:app", "Show and check the settings."),
+    (_ABOUT, "doctor", "doctor:doctor", "Look at all that Pilotage needs of this machine."),
+    (_ABOUT, "help", "about:topic", "Explain exit statuses, selectors or an error such as E302."),
+    (_ABOUT, "version", "about:version", "Print the version."),
+)
+
+app = App(
+    name="pilotage",
+    help="Events make jobs, jobs run here or elsewhere, results are events again.",
+    version_flags=(),
+    group_commands=_ABOUT,
+    help_format="plaintext",
+)
+for _group, _name, _place, _help in _COMMANDS:
+    app.command(f"pilotage.cli.{_place}", name=_name, help=_help, group=_group)

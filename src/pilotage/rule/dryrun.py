@@ -1,0 +1,129 @@
+"""What would happen if an event came: every rule's verdict, and the jobs that would be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.event.model import Event, Kind
+from pilotage.job.model import App, Binding, Command, JobSpec, Notebook, Python, Recipe, Script
+from pilotage.rule import template
+from pilotage.rule.judge import Verdict, judge
+from pilotage.rule.model import FilePattern, Rule
+
+#: Jobs of one rule that are shown in full; the rest are counted.
+MOST = 100
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """A job that would be made."""
+
+    #: The point of the sweep.
+    sweep: dict[str, Any]
+    #: Program and arguments, as far as they are known before there is a job.
+    argv: tuple[str, ...]
+    #: What the recipe would receive.
+    params: dict[str, Any]
+    #: Files that would have to exist afterwards.
+    outputs: dict[str, str]
+    #: The key of its limit.
+    limit: str = ""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What one rule makes of the event."""
+
+    #: The rule.
+    rule: str
+    #: Whether it fires, and why not.
+    verdict: Verdict
+    #: How many jobs it would make.
+    count: int = 0
+    #: The first of them.
+    jobs: tuple[PlannedJob, ...] = ()
+    #: What else is worth knowing: that a set is waited for, or that a template cannot be filled.
+    note: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What all rules make of the event."""
+
+    #: The event.
+    event: Event
+    #: Those that fire first.
+    trials: tuple[Trial, ...]
+
+
+def dry_run(rules: Iterable[Rule], event: Event, now: float, base: str = "/") -> Report:
+    """Judge every rule and plan the jobs of those that fire; nothing is stored or started."""
+    trials = [_trial(rule, event, now, base) for rule in rules]
+    return Report(event, tuple(sorted(trials, key=lambda trial: not trial.verdict.fires)))
+
+
+def _trial(rule: Rule, event: Event, now: float, base: str) -> Trial:
+    verdict = judge(rule, event, now)
+    if not verdict.fires:
+        return Trial(rule.name, verdict)
+    start = rule.pattern.base if isinstance(rule.pattern, FilePattern) else base
+    try:
+        jobs = tuple(
+            _plan(rule.spec, _binding(event, verdict.groups, point), start)
+            for point in rule.points[:MOST]
+        )
+    except errors.BadRule as error:
+        return Trial(rule.name, verdict, note=f"{error.message}; {error.hint}")
+    return Trial(rule.name, verdict, len(rule.points), jobs, _note(rule.pattern, jobs))
+
+
+def _note(pattern: object, jobs: tuple[PlannedJob, ...]) -> str:
+    if not isinstance(pattern, FilePattern) or not jobs:
+        return ""
+    notes = []
+    if pattern.gather:
+        size = pattern.gather.count or len(pattern.gather.values)
+        notes.append(f"made when all {size} files of the set are there")
+    if pattern.settle:
+        notes.append(f"made when the file has been still for {pattern.settle:g} s")
+    return "; ".join(notes)
+
+
+def _binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
+    path = event.subject
+    if event.kind is Kind.MESSAGE:
+        path = event.other
+    elif event.kind in (Kind.TIMER, Kind.JOB_ENDED):
+        path = ""
+    return Binding(path=path, match=groups, sweep=point, data=event.data, other=event.other)
+
+
+def _plan(spec: JobSpec, binding: Binding, base: str) -> PlannedJob:
+    known = template.keywords(binding, base) | {"job": "<job>"}
+    params = template.parameters(spec, binding, known)
+    values = known | params
+    return PlannedJob(
+        sweep=binding.sweep,
+        argv=tuple(_argv(spec.recipe, values)),
+        params=params,
+        outputs={name: template.place(path, values, base) for name, path in spec.outputs.items()},
+        limit=template.render(spec.limit.key, values) if spec.limit else "",
+    )
+
+
+def _argv(recipe: Recipe, values: dict[str, Any]) -> list[str]:
+    match recipe:
+        case Command(argv=argv):
+            return template.argv(argv, values)
+        case Script():
+            shell = recipe.interpreter or ("bash",)
+            return [*shell, recipe.file or "<script>", *template.argv(recipe.args, values)]
+        case Python():
+            function = f":{recipe.function}" if recipe.function else ""
+            return [recipe.python or "python", (recipe.file or "<source>") + function]
+        case Notebook():
+            output = template.render(recipe.output, values) or "<job>/result.ipynb"
+            return ["papermill", recipe.file or "<notebook>", output]
+        case App():
+            return [recipe.app, *template.argv(recipe.args, values)]

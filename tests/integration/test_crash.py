@@ -1,0 +1,89 @@
+"""Killed with -9 at every named point, and started again: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import collections
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from pilotage import crash
+from pilotage.job.model import State
+from tests.rig import Rig
+
+FILES = 200
+
+RULES = """
+[rule.copy]
+files = "raw/*.txt"
+sweep = { level = [1, 2] }
+retry = 3
+run = ["cp", "{path}", "{base}/clean/{stem}.{level}"]
+outputs = { out = "clean/{stem}.{level}" }
+
+[rule.after]
+job = "copy"
+retry = 3
+run = ["true"]
+"""
+
+
+def write_files(folder: Path) -> None:
+    for number in range(FILES):
+        temporary = folder / f".{number}"
+        temporary.write_text(f"{number}\n" * 20)
+        temporary.rename(folder / f"{number}.txt")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    for folder in ("raw", "clean"):
+        (tmp_path / folder).mkdir()
+    return Rig(tmp_path, RULES)
+
+
+@pytest.mark.parametrize("point", crash.POINTS)
+def test_kill_and_restart(rig: Rig, point: str) -> None:
+    nth = {"event.read": 3, "event.matched": 2, "intake.before_commit": 4, "intake.after_commit": 4}
+    where = f"{point}:{nth.get(point, 30)}"
+    if point == "jobevent.before_commit":
+        where = f"{point}:5"
+    first = rig.start(env={"PILOTAGE_CRASH_AT": where})
+    writer = threading.Thread(target=write_files, args=(rig.root / "raw",))
+    rig.wait(lambda project: project.ready() or first.poll() is not None)
+    writer.start()
+    try:
+        if point.startswith("starter."):
+            rig.wait(lambda project: "the starter died" in _journal(project))
+            first.kill()
+        assert first.wait(timeout=120) == -signal.SIGKILL
+    finally:
+        first.kill()
+        first.communicate()
+        writer.join()
+    assert rig.run() == 0, rig.said
+    check(rig)
+    assert rig.run() == 0, rig.said
+    check(rig)
+
+
+def _journal(project: object) -> str:
+    rows = project.db.rows("attempt_lost")  # type: ignore[attr-defined]
+    return "the starter died" if rows else ""
+
+
+def check(rig: Rig) -> None:
+    """Every (rule, file, sweep point) has exactly one finished job, and every attempt began once."""
+    done = rig.jobs("copy")
+    made = collections.Counter((job.binding.path, job.binding.sweep["level"]) for job in done)
+    assert len(made) == 2 * FILES
+    assert set(made.values()) == {1}
+    assert {job.state for job in done} == {State.DONE}
+    for number in range(FILES):
+        for level in (1, 2):
+            assert (rig.root / "clean" / f"{number}.{level}").read_text() == f"{number}\n" * 20
+    followers = rig.jobs("after")
+    assert {job.state for job in followers} == {State.DONE}
+    assert sorted(job.parent for job in followers) == sorted(job.id for job in done)

@@ -1,0 +1,91 @@
+"""A project in a temporary folder and the process that runs it, for tests that kill and restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pilotage.hub.project import Project
+from pilotage.job.model import Job, State
+from pilotage.job.records import Selection
+
+#: Generous: machines are noisy, and a test that waits for a condition loses nothing by it.
+PATIENCE = 120.0
+
+
+class Rig:
+    """A project to play with; rules are TOML text."""
+
+    def __init__(self, root: Path, rules: str = "", settings: str = "") -> None:
+        self.root = root
+        (root / "rules").mkdir(parents=True, exist_ok=True)
+        (root / "pilotage.toml").write_text(settings)
+        self.rules(rules)
+
+    def rules(self, source: str, name: str = "book.toml") -> None:
+        """Put a book in the rules folder, at once and whole."""
+        temporary = self.root / "rules" / f".{name}"
+        temporary.write_text(source)
+        temporary.rename(self.root / "rules" / name)
+
+    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start `pilotage up`."""
+        return subprocess.Popen(
+            [sys.executable, *os.environ.get("RIG_UP", "-m pilotage up").split(), "--project", str(self.root), *args],
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, env: dict[str, str] | None = None) -> int:
+        """Run until nothing is left to do; return the exit status."""
+        process = self.start("--until-idle", env=env)
+        said, _ = process.communicate(timeout=PATIENCE)
+        self.said = said
+        return process.returncode
+
+    @contextmanager
+    def up(self, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """Have it run while the block does."""
+        process = self.start(env=env)
+        try:
+            self.wait(lambda project: project.ready())
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE)
+
+    def project(self) -> Project:
+        """Open the project as a command would."""
+        return Project(self.root)
+
+    def jobs(self, name: str = "*", *states: State) -> list[Job]:
+        """Read jobs."""
+        with self.project() as project:
+            return project.jobs(Selection(name=name, states=states))
+
+    def wait(self, condition: Callable[[Project], object], patience: float = PATIENCE) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + patience
+        with self.project() as project:
+            while not condition(project):
+                assert time.monotonic() < deadline, self.state()
+                time.sleep(0.02)
+
+    def wait_jobs(self, count: int, name: str = "*", state: State = State.DONE) -> list[Job]:
+        """Wait until so many jobs are in a state."""
+        selection = Selection(name=name, states=(state,))
+        self.wait(lambda project: len(project.jobs(selection)) >= count)
+        return self.jobs(name, state)
+
+    def state(self) -> str:
+        """Say how things stand, for messages."""
+        with self.project() as project:
+            return f"{project.db.rows('job_counts')}"
