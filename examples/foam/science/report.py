@@ -19,17 +19,22 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def report(*, judged: str, segmented: str, analysed: str, page: str, scans: str = "") -> None:
+def report(
+    *, judged: str, segmented: str, analysed: str, page: str, scans: str = "", part: str = ""
+) -> None:
     """Write the page from three folders of results, as far as they have come.
 
     For a scan ``a.png`` they hold ``judged/a.json``, ``judged/a.png`` if it was accepted,
     ``segmented/a.png`` (the picture) and ``analysed/a.csv``. With ``scans``, the folder of the
-    scans themselves, the page shows also those that were turned away.
+    scans themselves, the page shows also those that were turned away. With ``part``, the same is
+    written there as an element to stand inside another page.
     """
     found = [
         gather(verdict, Path(judged), Path(segmented), Path(analysed), Path(scans or judged))
         for verdict in verdicts(Path(judged))
     ]
+    if part:
+        files.publish_text(part, layout.fragment(found))
     files.publish_text(page, layout.document(found))
 
 

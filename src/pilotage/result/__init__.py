@@ -1,1 +1,1 @@
-"""Results: what jobs wrote and what became of them."""
+"""The last stage: what came of jobs goes in, what a person or a program can read comes out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 Name = Literal["stdout", "stderr"]
@@ -46,22 +45,8 @@ def size(file: str) -> int:
         return 0
 
 
-def grow(
-    file: str, start: int, ended: Callable[[], bool], pause: Callable[[], None]
-) -> Iterator[bytes]:
-    """Read what is written from `start` on, until the attempt has ended and all is read."""
-    while True:
-        # Asked before reading: what is written up to the end is then read for sure.
-        over = ended()
-        while piece := _piece(file, start):
-            start += len(piece)
-            yield piece
-        if over:
-            return
-        pause()
-
-
-def _piece(file: str, start: int) -> bytes:
+def piece(file: str, start: int) -> bytes:
+    """Read some of what was written from `start` on; nothing means that there is no more yet."""
     try:
         with open(file, "rb") as written:
             return os.pread(written.fileno(), _BLOCK, start)

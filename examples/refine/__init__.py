@@ -1,0 +1,1 @@
+"""A loop that refines an estimate until it is good enough, and one that never would."""

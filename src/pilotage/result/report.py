@@ -1,0 +1,170 @@
+"""What ran in a project, as one HTML file: no script, no other file, fit for screen and paper."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from pilotage import text, units
+from pilotage.job.model import State
+from pilotage.result import gallery, lineage, timeline
+from pilotage.rule import layout
+from pilotage.store import Db
+
+#: Jobs in the time line, lines in the table of jobs, failures told in full, last lines of each.
+MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 30, 20
+_TAIL_BYTES = 16_384
+_TROUBLE = (State.FAILED, State.REJECTED, State.HELD, State.CANCELLED)
+
+
+class Failure(NamedTuple):
+    """A job that did not end well, with its last words."""
+
+    job: lineage.Ran
+    trigger: str
+    stderr: str
+
+
+class Totals(NamedTuple):
+    """All jobs in a few figures."""
+
+    states: dict[State, int]
+    begin: float
+    end: float
+    cpu: float
+    memory: int | None
+
+    @property
+    def jobs(self) -> int:
+        """Jobs in all."""
+        return sum(self.states.values())
+
+
+def write(project_db: Db, out: Path, title: str, lead_html: str | None = None) -> None:
+    """Write the report of a project; `lead_html` is trusted and stands on top."""
+    page = render(project_db, title, lead_html)
+    handle, hidden = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(page)
+    os.chmod(hidden, 0o644)
+    os.replace(hidden, out)
+
+
+def render(db: Db, title: str, lead_html: str | None = None) -> str:
+    """Return the report of a project."""
+    root = db.path.parent.parent
+    base = str(root)
+    totals = read_totals(db)
+    jobs = lineage.read(db, MOST_BARS)
+    return _template().render(
+        title=title,
+        project=text.show(root.name),
+        lead=Markup(lead_html) if lead_html else None,  # noqa: S704 - the caller's own page
+        facts=facts(totals),
+        when=_when(totals),
+        graph=Markup(_draw(lineage.by_rule(db, base), "The rules that ran")),  # noqa: S704
+        every=_every(db, jobs, totals, base),
+        timeline=Markup(timeline.svg(jobs, totals.end, base)),  # noqa: S704
+        legend=timeline.colours(jobs),
+        bars=len(jobs),
+        lines=[_line(job, base, totals.begin) for job in jobs[-MOST_LINES:]],
+        total=totals.jobs,
+        failures=read_failures(db, base),
+        gallery=gallery.collect(db, base),
+    )
+
+
+def read_totals(db: Db) -> Totals:
+    """Add up all jobs."""
+    rows = db.rows("result_totals")
+    peaks = [row[5] for row in rows if row[5] is not None]
+    return Totals(
+        states={State(row[0]): row[1] for row in rows},
+        begin=min((row[2] for row in rows), default=0.0),
+        end=max((row[3] for row in rows), default=0.0),
+        cpu=sum(row[4] for row in rows),
+        memory=max(peaks, default=None),
+    )
+
+
+def facts(totals: Totals) -> list[tuple[str, str, str]]:
+    """Say the totals in a few words: what, how much, and how it looks."""
+    span = totals.end - totals.begin
+    found = [("jobs", f"{totals.jobs}", "")]
+    found += [(str(state), f"{count}", state) for state, count in totals.states.items()]
+    if totals.jobs:
+        found += [
+            ("from first to last", units.for_people(span), ""),
+            ("processor time", units.for_people(totals.cpu), ""),
+        ]
+    if totals.memory:
+        found.append(("largest memory", units.bytes_for_people(totals.memory), ""))
+    return found
+
+
+def read_failures(db: Db, base: str) -> list[Failure]:
+    """Read the newest jobs that did not end well."""
+    jobs = lineage.read(db, MOST_FAILURES, _TROUBLE)
+    return [Failure(job, lineage.trigger(job, base), tail(job.dir)) for job in jobs]
+
+
+def tail(folder: str) -> str:
+    """Return the last lines that an attempt wrote to its standard error."""
+    try:
+        with open(os.path.join(folder, "stderr"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            last = file.read().decode("utf-8", "surrogateescape").splitlines()[-TAIL:]
+    except OSError:
+        return ""
+    return "\n".join(text.show(line.expandtabs(4)) for line in last)
+
+
+def _every(db: Db, jobs: Sequence[lineage.Ran], totals: Totals, base: str) -> Markup | None:
+    """Draw each job, if they are few and more than one picture tells something."""
+    if not 1 < totals.jobs <= lineage.MOST_JOBS:
+        return None
+    return Markup(_draw(lineage.by_job(db, list(jobs), base), "Every job"))  # noqa: S704
+
+
+def _draw(picture: lineage.Picture, title: str) -> str:
+    return layout.svg(picture.nodes, picture.edges, title=title)
+
+
+def _line(job: lineage.Ran, base: str, begin: float) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": text.show(job.name),
+        "trigger": lineage.trigger(job, base),
+        "state": str(job.state),
+        "start": "–" if job.started is None else f"{job.started - begin:.1f}",
+        "wall": "–" if job.seconds is None else units.for_people(job.seconds),
+        "cpu": "–" if job.cpu is None else units.for_people(job.cpu),
+        "memory": "–" if job.memory is None else units.bytes_for_people(job.memory),
+        "attempt": job.attempt,
+    }
+
+
+def _when(totals: Totals) -> str:
+    if not totals.jobs:
+        return "nothing has run yet"
+    begin, end = (dt.datetime.fromtimestamp(at, dt.UTC) for at in (totals.begin, totals.end))
+    last = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%-d %B %Y, %H:%M:%S}"
+    return f"{begin:%-d %B %Y, %H:%M:%S} to {last} UTC"
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pilotage.result", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("report.html")
