@@ -201,7 +201,8 @@ def test_differences_are_told_by_field():
             '[rule.a]\nfiles = "a"\nrun = ["x"]\n\n[rule.a.params]\nx = 1\nLD_PRELOAD = "x"',
             (
                 "b.toml:7: rule.a.params.LD_PRELOAD: 'LD_PRELOAD' cannot be a parameter: "
-                "scripts get parameters as environment variables, and this one changes how programs run"
+                "scripts get parameters as environment variables, "
+                "and this one changes how programs run"
             ),
             "call it `ld_preload`",
         ),

@@ -14,23 +14,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pilotage import errors
+from pilotage.rule import component
+from pilotage.rule.component import DEEP, STAR, Component
 
 _SPECIAL = re.compile(r"[*?\[{}]")
-
-
-class Token(NamedTuple):
-    """A piece of one component."""
-
-    #: `text`, `star`, `any`, `set`, `group`, or `deep` for a component that is `**`.
-    kind: str
-    #: The literal text, the class of characters as a regular expression, or the group's name.
-    value: str = ""
-
-
-#: The tokens of what stands between two slashes.
-Component = tuple[Token, ...]
-DEEP: Component = (Token("deep"),)
-STAR: Component = (Token("star"),)
 
 
 class Name(NamedTuple):
@@ -88,7 +75,7 @@ class Glob(NamedTuple):
 @lru_cache(maxsize=65536)
 def parse(text: str, *, hidden: bool = False) -> Glob:
     """Take a glob apart; with `hidden` wildcards match leading dots too."""
-    components = [component(part) for part in _split(text)]
+    components = [component.parse(part) for part in _split(text)]
     groups = [token.value for part in components for token in part if token.kind == "group"]
     for group in groups:
         if groups.count(group) > 1:
@@ -99,11 +86,11 @@ def parse(text: str, *, hidden: bool = False) -> Glob:
         components.append(STAR)
     *outer, last = components
     literal = 0
-    while literal < len(outer) and _is_text(outer[literal]):
+    while literal < len(outer) and component.is_text(outer[literal]):
         literal += 1
     prefix = "".join(f"/{part[0].value}" for part in outer[:literal])
     steps = tuple(outer[literal:])
-    directory = directory_regex(prefix, steps, hidden=hidden)
+    directory = component.directory_regex(prefix, steps, hidden=hidden)
     return Glob(text, prefix or "/", steps, directory, _name(last, hidden), tuple(groups), last)
 
 
@@ -129,39 +116,6 @@ def escape(path: str) -> str:
     return re.sub(r"[*?\[]", r"[\g<0>]", doubled)
 
 
-def component(part: str) -> Component:
-    """Take one component apart."""
-    if part == "**":
-        return DEEP
-    tokens: list[Token] = []
-    at = 0
-    while at < len(part):
-        token, at = _token(part, at)
-        if tokens and token.kind == tokens[-1].kind == "text":
-            tokens[-1] = Token("text", tokens[-1].value + token.value)
-        elif not (tokens and token.kind == tokens[-1].kind == "star"):
-            tokens.append(token)
-    return tuple(tokens)
-
-
-def directory_regex(
-    prefix: str, steps: tuple[Component, ...], *, hidden: bool = False
-) -> re.Pattern[str] | None:
-    """Compile what a directory must be (`""` is the root); None means exactly the prefix."""
-    if not steps:
-        return None
-    between = "".join(_step_regex(part, hidden=hidden) for part in steps)
-    return re.compile(re.escape(prefix.rstrip("/")) + between, re.DOTALL)
-
-
-def component_regex(part: Component, *, hidden: bool = False) -> str:
-    """Write a component (not `**`) as a regular expression."""
-    first = part[0]
-    dotless = first.kind in ("star", "any", "group") or first.value.startswith("[^")
-    guard = r"(?!\.)" if dotless and not hidden and first.kind != "text" else ""
-    return guard + "".join(_token_regex(token) for token in part)
-
-
 def _split(text: str) -> list[str]:
     if not text.startswith("/"):
         raise errors.BadRule(f"the glob {text!r} is not absolute")
@@ -184,96 +138,11 @@ def _split(text: str) -> list[str]:
     return [part for part, before in pairs if not part == before == "**"]
 
 
-def _token(part: str, at: int) -> tuple[Token, int]:
-    char = part[at]
-    if char == "*":
-        return Token("star"), at + 1
-    if char == "?":
-        return Token("any"), at + 1
-    if char == "[":
-        return _set(part, at)
-    if part[at : at + 2] in ("{{", "}}"):
-        return Token("text", char), at + 2
-    if char == "{":
-        return _group(part, at)
-    if char == "}":
-        raise errors.BadRule(f"a `}}` in {part!r} closes nothing", hint="a literal brace is `}}`")
-    return Token("text", char), at + 1
-
-
-def _group(part: str, at: int) -> tuple[Token, int]:
-    end = part.find("}", at)
-    name = part[at + 1 : end]
-    if end < 0:
-        raise errors.BadRule(f"a `{{` in {part!r} is not closed", hint="a literal brace is `{{`")
-    if not name.isidentifier():
-        raise errors.BadRule(
-            f"{name!r} in {part!r} cannot name a capture",
-            hint="write `{scan}` to capture part of a name; a literal brace is `{{`",
-        )
-    return Token("group", name), end + 1
-
-
-def _set(part: str, at: int) -> tuple[Token, int]:
-    negated = part[at + 1 : at + 2] in ("!", "^")
-    start = at + 1 + negated
-    end = part.find("]", start + 1)
-    if end < 0:
-        raise errors.BadRule(f"a `[` in {part!r} is not closed", hint="a literal bracket is `[[]`")
-    inner = part[start:end]
-    if len(inner) == 1 and not negated:
-        return Token("text", inner), end + 1
-    return Token("set", f"[{'^/' if negated else ''}{_ranges(inner, part)}]"), end + 1
-
-
-def _ranges(inner: str, part: str) -> str:
-    pieces, at = [], 0
-    while at < len(inner):
-        low, high = inner[at], inner[at + 2 : at + 3]
-        if inner[at + 1 : at + 2] == "-" and high:
-            if low > high:
-                raise errors.BadRule(f"the range {low}-{high} in {part!r} is upside down")
-            pieces.append(f"{re.escape(low)}-{re.escape(high)}")
-            at += 3
-        else:
-            pieces.append(_escape_in_set(low))
-            at += 1
-    return "".join(pieces)
-
-
-def _escape_in_set(char: str) -> str:
-    return "\\" + char if char in r"\]^-[&~|" else char
-
-
-def _token_regex(token: Token) -> str:
-    match token.kind:
-        case "text":
-            return re.escape(token.value)
-        case "star":
-            return "[^/]*"
-        case "any":
-            return "[^/]"
-        case "group":
-            return f"(?P<{token.value}>[^/]+)"
-        case _:
-            return "(?!/)" + token.value
-
-
-def _step_regex(part: Component, *, hidden: bool) -> str:
-    if part == DEEP:
-        return "(?:/[^/]+)*" if hidden else r"(?:/(?!\.)[^/]+)*"
-    return "/" + component_regex(part, hidden=hidden)
-
-
-def _is_text(part: Component) -> bool:
-    return len(part) == 1 and part[0].kind == "text"
-
-
 def _name(part: Component, hidden: bool) -> Name:  # noqa: FBT001 - private
     prefix = part[0].value if part[0].kind == "text" else ""
-    exact = _is_text(part)
+    exact = component.is_text(part)
     suffix = part[-1].value if part[-1].kind == "text" and not exact else ""
     middle = part[bool(prefix) : len(part) - bool(suffix)]
     groups = tuple(token.value for token in part if token.kind == "group")
-    regex = re.compile(component_regex(part, hidden=hidden), re.DOTALL)
+    regex = re.compile(component.regex(part, hidden=hidden), re.DOTALL)
     return Name(prefix, suffix, exact, middle == STAR, hidden or bool(prefix), regex, groups)

@@ -1,7 +1,7 @@
 """Boxes and arrows as SVG: rules that feed each other, jobs that made each other.
 
 A pure function of generic nodes and edges; it needs no library, and draws hundreds of boxes. Parts
-that are not connected stand below each other; boxes without arrows share rows.
+that are not connected stand beside or below each other; boxes without arrows share rows.
 """
 
 from __future__ import annotations
@@ -64,13 +64,21 @@ def svg(nodes: Sequence[Node], edges: Iterable[Edge], *, title: str = "") -> str
     pictures = [_draw([known[key] for key in part], labels) for part in parts]
     if lone:
         pictures.append(_rows([known[key] for key in lone], labels))
-    shapes, top = [], _MARGIN
+    return _document(pictures, title)
+
+
+def _document(pictures: Sequence[_Picture], title: str) -> str:
+    """Put pictures side by side while there is room, then below each other."""
+    room = max([_ROW, *(picture.width for picture in pictures)])
+    shapes, left, top, low, right = [], 0.0, 0.0, 0.0, 0.0
     for picture in pictures:
-        shapes += [f'<g transform="translate({_MARGIN:g},{top:.1f})">', *picture.shapes, "</g>"]
-        top += picture.height + 2 * _GAP
-    width = max((picture.width for picture in pictures), default=0.0) + 2 * _MARGIN
-    height = max(2 * _MARGIN, top - 2 * _GAP + _MARGIN)
-    return drawing.document(shapes, width, height, title)
+        if left and left + picture.width > room:
+            left, top = 0.0, low + 2 * _GAP
+        corner = f"{_MARGIN + left:.1f},{_MARGIN + top:.1f}"
+        shapes += [f'<g transform="translate({corner})">', *picture.shapes, "</g>"]
+        low, right = max(low, top + picture.height), max(right, left + picture.width)
+        left += picture.width + _COLUMN_GAP
+    return drawing.document(shapes, right + 2 * _MARGIN, low + 2 * _MARGIN, title)
 
 
 def _merged(edges: Iterable[Edge]) -> dict[Ends, str]:
@@ -119,7 +127,7 @@ def _draw(nodes: Sequence[Node], labels: dict[Ends, str]) -> _Picture:
         arrows.append(drawing.arrow(stations[::-1] if back else stations, back=back))
         if labels[ends]:
             before, last = stations[-2:]
-            middle = Point((before.x + last.x) / 2, (before.y + last.y) / 2 - 4)
+            middle = Point((before.x + last.x) / 2, (before.y + last.y) / 2 - 5)
             notes.append(drawing.note(middle, labels[ends]))
     shapes = [_node(own[key], boxes[key], labels) for key in own]
     width = max(box.x + box.width for box in boxes.values())

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from pilotage.event.model import Kind
-from pilotage.rule import exclude, glob, judge, template
-from pilotage.rule.glob import DEEP, Component, Token
+from pilotage.rule import component, exclude, glob, judge, template
+from pilotage.rule.component import DEEP, Component, Token
 from pilotage.rule.model import FilePattern, Rule
 
 _APPEARS = frozenset(
@@ -56,7 +56,7 @@ def shapes(rule: Rule, output: str, base: str) -> list[tuple[Component, ...]]:
             text = "/**/" + text
         whole = text if text.startswith("/") else f"{glob.escape(base)}/{text}"
         parts = [part for part in whole.split("/") if part not in ("", ".")]
-        found.append(tuple(glob.component(part) for part in parts))
+        found.append(tuple(component.parse(part) for part in parts))
     return found
 
 
@@ -131,8 +131,9 @@ def meets(left: tuple[Component, ...], right: tuple[Component, ...]) -> bool:
 
 
 def _components_meet(left: Component, right: Component) -> bool:
-    if left[0].kind == "text" and left[0].value.startswith(".") and right[0].kind != "text":
-        return right[0].kind == "set" and not right[0].value.startswith("[^")
+    hidden = left[0].kind == "text" and left[0].value.startswith(".")
+    if hidden and component.passes_dots_over(right):
+        return False
     return _atoms_meet(tuple(_atoms(left)), tuple(_atoms(right)))
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pilotage.rule import glob
+from pilotage.rule import component
+from pilotage.rule.component import DEEP, Component, Token
 
 
 class Place(NamedTuple):
@@ -15,17 +16,17 @@ class Place(NamedTuple):
     #: The directory that all of them are or are below.
     prefix: str
     #: What is between the prefix and the file; `ANYWHERE` for regular expressions.
-    steps: tuple[glob.Component, ...] = ()
+    steps: tuple[Component, ...] = ()
 
     def regex(self) -> re.Pattern[str] | None:
         """Return what a directory must be; None means exactly the prefix."""
         if self.steps == ANYWHERE:
             return re.compile(re.escape(self.prefix.rstrip("/")) + "(?:/[^/]+)*", re.DOTALL)
-        return glob.directory_regex(self.prefix, self.steps)
+        return component.directory_regex(self.prefix, self.steps)
 
 
 #: The steps of a place that takes in every directory below, hidden ones too.
-ANYWHERE: tuple[glob.Component, ...] = ((glob.Token("anywhere"),),)
+ANYWHERE: tuple[Component, ...] = ((Token("anywhere"),),)
 
 
 def ancestors(directory: str) -> Iterator[str]:
@@ -83,7 +84,7 @@ class Scope:
                 yield prefix
 
 
-def _leads_on(steps: tuple[glob.Component, ...], parts: list[str]) -> bool:
+def _leads_on(steps: tuple[Component, ...], parts: list[str]) -> bool:
     """Tell whether the directories of `parts` can begin what `steps` describe."""
     if steps == ANYWHERE:
         return True
@@ -92,7 +93,7 @@ def _leads_on(steps: tuple[glob.Component, ...], parts: list[str]) -> bool:
         states = _skip(
             steps,
             {
-                at if steps[at] == glob.DEEP else at + 1
+                at if steps[at] == DEEP else at + 1
                 for at in states
                 if at < len(steps) and _admits(steps[at], part)
             },
@@ -100,18 +101,18 @@ def _leads_on(steps: tuple[glob.Component, ...], parts: list[str]) -> bool:
     return bool(states)
 
 
-def _skip(steps: tuple[glob.Component, ...], states: set[int]) -> set[int]:
+def _skip(steps: tuple[Component, ...], states: set[int]) -> set[int]:
     """Add the states that are reached because `**` may stand for nothing."""
     reached = set(states)
     for at in sorted(states):
         step = at
-        while step < len(steps) and steps[step] == glob.DEEP:
+        while step < len(steps) and steps[step] == DEEP:
             step += 1
             reached.add(step)
     return reached
 
 
-def _admits(step: glob.Component, part: str) -> bool:
-    if step == glob.DEEP:
+def _admits(step: Component, part: str) -> bool:
+    if step == DEEP:
         return not part.startswith(".")
-    return re.fullmatch(glob.component_regex(step), part, re.DOTALL) is not None
+    return re.fullmatch(component.regex(step), part, re.DOTALL) is not None
