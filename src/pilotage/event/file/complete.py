@@ -37,23 +37,30 @@ class State(Enum):
     GONE = auto()
 
 
-def examine(path: str) -> State:
-    """Ask the kernel for a read lease, which it grants when nobody writes."""
+def examine(path: str) -> tuple[State, Entry | None]:
+    """Ask the kernel for a read lease, which it grants when nobody writes; return what it is."""
     try:
         handle = os.open(path, _OPEN)
     except OSError as error:
-        return State.GONE if error.errno in {errno.ENOENT, errno.ENOTDIR} else State.UNSURE
+        absent = error.errno in {errno.ENOENT, errno.ENOTDIR}
+        return (State.GONE if absent else State.UNSURE), None
     try:
         # Who opens it for writing meanwhile makes the kernel send a signal. By default that is
         # SIGIO, which kills; SIGURG is ignored unless somebody handles it.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return State.WHOLE, _regular(os.fstat(handle))
     except OSError as error:
-        return State.OPEN if error.errno == errno.EAGAIN else State.UNSURE
+        return (State.OPEN if error.errno == errno.EAGAIN else State.UNSURE), None
     finally:
         # This also gives the lease back.
         os.close(handle)
-    return State.WHOLE
+
+
+def _regular(now: os.stat_result) -> Entry | None:
+    if now.st_mode & _TYPE != _REGULAR:
+        return None
+    return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
 
 
 def entry_of(path: str) -> Entry | None:
@@ -62,9 +69,7 @@ def entry_of(path: str) -> Entry | None:
         now = os.stat(path)
     except OSError:
         return None
-    if now.st_mode & _TYPE != _REGULAR:
-        return None
-    return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
+    return _regular(now)
 
 
 def fresh_entry_of(path: str) -> Entry | None:
@@ -78,9 +83,7 @@ def fresh_entry_of(path: str) -> Entry | None:
             os.close(handle)
     except OSError:
         return entry_of(path)
-    if now.st_mode & _TYPE != _REGULAR:
-        return None
-    return Entry(False, now.st_ino, now.st_size, now.st_mtime_ns)
+    return _regular(now)
 
 
 class Check:
@@ -125,10 +128,10 @@ class Gate:
             check = self._checks[path]
             check.bits, check.other = check.bits | bits, other or check.other
             return
-        state = State.UNSURE if still else examine(path)
+        state, now = (State.UNSURE, None) if still else examine(path)
         if state is State.WHOLE:
             # It may have grown between the look and the lease.
-            entry = entry_of(path) or entry
+            entry = now or entry
             self._outbox.file(bits, directory, name, entry, other, whole=True)
         elif state is not State.GONE:
             check = Check(directory, name, entry, still=state is State.UNSURE)
@@ -175,31 +178,32 @@ class Gate:
             if wait > 0:
                 self._await(path, check, wait)
                 return
-        elif not self._whole(path, check):
+        elif (leased := self._whole(path, check)) is None:
             return
-        # A row alone may be written only when no close is left in the queue: it would hide it.
-        if not check.bits and not self._idle():
-            self._again(path, check)
-            return
-        del self._checks[path]
-        final = (entry_of(path) or entry) if not check.still else entry
+        else:
+            entry = leased
         if check.bits:
+            del self._checks[path]
             where = (check.directory, check.name)
-            self._outbox.file(check.bits, *where, final, check.other, whole=True)
-        elif final == entry:
-            self._outbox.row(check.directory, check.name, final)
+            self._outbox.file(check.bits, *where, entry, check.other, whole=True)
+        elif self._idle():
+            del self._checks[path]
+            self._outbox.row(check.directory, check.name, entry)
+        else:
+            # A row alone would hide a close that is still in the queue.
+            self._again(path, check)
 
-    def _whole(self, path: str, check: Check) -> bool:
-        """Tell whether a lease is granted; if not, look again later."""
-        state = examine(path)
+    def _whole(self, path: str, check: Check) -> Entry | None:
+        """Return what a file is if a lease is granted; if not, look again later."""
+        state, entry = examine(path)
         if state is State.UNSURE:
             check.still, check.since = True, time.monotonic()
             self._await(path, check, self._settle)
         elif state is State.OPEN:
             self._again(path, check)
-        elif state is State.GONE:
+        elif entry is None:
             self._missing(path, check)
-        return state is State.WHOLE
+        return entry
 
     def _missing(self, path: str, check: Check) -> None:
         """Give up on a path with nothing; a link may point to something later."""
