@@ -56,11 +56,13 @@ class Rig:
         """Have it run while the block does."""
         process = self.start(env=env)
         try:
-            self.wait(lambda project: project.ready())
+            self.wait(lambda project: project.ready() or process.poll() is not None)
             yield process
         finally:
+            alive = process.poll() is None
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=PATIENCE)
+            self.said, _ = process.communicate(timeout=PATIENCE)
+            assert alive, self.said
 
     def project(self) -> Project:
         """Open the project as a command would."""

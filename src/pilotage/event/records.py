@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pilotage.store import Db
 
 
+#: Where the other end of a move, or the file of a message, stands among an event's own fields.
+_OTHER = "//other"
+
+
 class Stored(msgspec.Struct, frozen=True):
     """An event with its number."""
 
@@ -33,7 +37,7 @@ def row(event: Event, *, taken: bool) -> list[Any]:
     """Write an event as a row."""
     data = event.data
     if event.other:
-        data = data | {"other": text.store_path(event.other)}
+        data = data | {_OTHER: text.store_path(event.other)}
     return [
         event.time, event.kind, text.store_path(event.subject), event.version,
         text.dump(data) if data else "{}", event.cause, int(taken),
@@ -44,7 +48,7 @@ def read(found: tuple[Any, ...]) -> Stored:
     """Read a row."""
     number, time, kind, subject, version, data, cause = found
     facts = text.load(data)
-    other = text.load_path(facts.pop("other", ""))
+    other = text.load_path(facts.pop(_OTHER, ""))
     return Stored(
         number,
         Event(

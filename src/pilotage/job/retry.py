@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import random
 
 #: An attempt that vanished is not the job's fault, but one that always vanishes must end.
-MOST_LOST = 10
+MOST_LOST = 20
 _JITTER = 0.1
 
 
@@ -26,6 +26,8 @@ class End(msgspec.Struct, frozen=True):
     message: str
     #: Whether the attempt vanished without evidence.
     lost: bool = False
+    #: Whether it was stopped because its runner stopped.
+    stopped: bool = False
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
     #: What a person asked for meanwhile: '', 'cancel' or 'hold'.
@@ -68,6 +70,8 @@ def decide(
         return Next(State.CANCELLED, end.message or "cancelled by a person", "cancelled")
     if end.asked == "hold":
         return Next(State.HELD, "held by a person while it ran", "cancelled")
+    if end.stopped:
+        return Next(State.QUEUED, end.message, "lost", now)
     if end.lost:
         return _after_loss(end, lost=attempt - failures, now=now)
     message = end.message

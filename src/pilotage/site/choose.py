@@ -59,33 +59,67 @@ def ahead(cpus: int, wall: float) -> int:
     return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
 
 
+class _Room:
+    """What is free, as it is filled."""
+
+    def __init__(self, offer: Offer, tenants: Iterable[Tenant], extra: int) -> None:
+        self.offer = offer
+        self.extra = extra
+        self.running = _by_limit(tenants)
+        #: Definitions that do not fit any more; their jobs need not be looked at.
+        self.unfit: list[int] = []
+
+    @property
+    def full(self) -> bool:
+        return self.offer.free_cpus <= 0 and self.extra <= 0
+
+    def take(self, needs: model.Resources, limit_key: str) -> bool:
+        """Find room for a job, or a place in the row of those that start next."""
+        if limit_key and self.running.get(limit_key, 0) >= most(limit_key):
+            return False
+        if fit.fits(needs, self.offer):
+            self.offer = fit.carve(needs, self.offer)
+        elif self.extra > 0 and not limit_key and fit.fit(needs, self.offer).ever:
+            self.extra -= 1
+        else:
+            return False
+        if limit_key:
+            self.running[limit_key] = self.running.get(limit_key, 0) + 1
+        return True
+
+
 def choose(
     db: Db, specs: Specs, offer: Offer, tenants: Iterable[Tenant], *, extra: int, now: float
 ) -> list[moves.Claim]:
     """Pick what fits into the free room, the most urgent first, and some `extra` for later."""
-    if offer.free_cpus <= 0 and extra <= 0:
-        return []
-    running = _by_limit(tenants)
-    blocked = [key for key, count in running.items() if count >= most(key)]
+    room = _Room(offer, tenants, extra)
     chosen: list[moves.Claim] = []
-    for job, attempt, limit_key, spec, binding, rule, depth in db.run(
-        "job_queue", now=now, blocked=text.dump(blocked)
-    ):
-        needs = specs.get(db, spec).resources
-        if fit.fits(needs, offer):
-            if limit_key and running.get(limit_key, 0) >= most(limit_key):
-                continue
-            offer = fit.carve(needs, offer)
-        elif extra > 0 and not limit_key and fit.fit(needs, offer).ever:
-            extra -= 1
-        else:
-            continue
-        if limit_key:
-            running[limit_key] = running.get(limit_key, 0) + 1
-        chosen.append(moves.Claim(job, attempt + 1, spec, binding, rule, depth, limit_key))
-        if offer.free_cpus <= 0 and extra <= 0:
-            break
+    while not room.full and _pick(db, specs, room, chosen, now):
+        pass
     return chosen
+
+
+def _pick(db: Db, specs: Specs, room: _Room, chosen: list[moves.Claim], now: float) -> bool:
+    """Go through the queue; stop and say so at the first definition that does not fit.
+
+    The next walk leaves out all jobs of that definition, so that a long queue of jobs that cannot
+    run costs no more than one of them.
+    """
+    taken = {claim.job for claim in chosen}
+    blocked = [key for key, count in room.running.items() if count >= most(key)]
+    for job, attempt, limit_key, spec, binding, rule, depth in db.run(
+        "job_queue", now=now, blocked=text.dump(blocked), unfit=text.dump(room.unfit)
+    ):
+        if job in taken:
+            continue
+        if room.take(specs.get(db, spec).resources, limit_key):
+            chosen.append(moves.Claim(job, attempt + 1, spec, binding, rule, depth, limit_key))
+            if room.full:
+                return False
+        elif not limit_key:
+            room.unfit.append(spec)
+            return True
+    return False
 
 
 def _by_limit(tenants: Iterable[Tenant]) -> dict[str, int]:

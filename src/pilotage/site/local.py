@@ -281,7 +281,7 @@ def _judge(tenant: Tenant, ending: Ending) -> retry.End:
     crash.point("result.checked")
     return retry.End(
         ok=ok, message=ending.message, lost=ending.reason is Why.LOST, missing=missing,
-        exit=ending.exit, signal=ending.signal,
+        stopped=ending.reason is Why.STOPPED, exit=ending.exit, signal=ending.signal,
         cpu=usage and usage.cpu_user + usage.cpu_system, wall=usage and usage.wall,
         max_rss=usage and usage.max_rss, read_bytes=usage and usage.read_bytes,
         written_bytes=usage and usage.written_bytes,

@@ -65,10 +65,12 @@ SELECT coalesce(max(seq), 0) FROM journal;
 SELECT time, attempt, state, reason FROM journal WHERE job = :job ORDER BY seq;
 
 -- name: job_queue
--- Jobs that could start now, the most urgent first; :blocked is [limit_key, ...].
+-- Jobs that could start now, the most urgent first, but for those whose limit is reached or whose
+-- definition does not fit; :blocked is [limit_key, ...], :unfit is [spec, ...].
 SELECT id, attempt, limit_key, spec, binding, rule, depth FROM job
 WHERE state = 'queued' AND not_before <= :now
   AND limit_key NOT IN (SELECT value FROM json_each(:blocked))
+  AND spec NOT IN (SELECT value FROM json_each(:unfit))
 ORDER BY priority DESC, id;
 
 -- name: job_next_due

@@ -1,0 +1,21 @@
+-- name: job_name_counts
+-- How many of some jobs are in each state, by name; :ids is [id, ...].
+SELECT name, state, count(*) FROM job WHERE id IN (SELECT value FROM json_each(:ids))
+GROUP BY name, state ORDER BY min(id);
+
+-- name: job_counts_after
+-- How many jobs of each name after a number are in each state.
+SELECT name, state, count(*) FROM job WHERE id > :after GROUP BY name, state ORDER BY min(id);
+
+-- name: job_first_live
+-- The number of the oldest job that is not at an end.
+SELECT min(id) FROM job WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+
+-- name: journal_end_counts
+-- How many jobs ended in which state after a line.
+SELECT state, count(*) FROM journal
+WHERE seq > :after AND state IN ('done', 'failed', 'cancelled', 'rejected') GROUP BY state;
+
+-- name: job_asked_of
+-- What a person asked of a running job.
+SELECT asked FROM job WHERE id = :id;
