@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from pilotage.event.model import Kind
-from tests.integration.test_event_file_rig import WHOLE, Below, Rig, eventually, present, version
+from tests.integration.test_event_file_rig import (
+    ALL,
+    WHOLE,
+    Below,
+    Rig,
+    eventually,
+    present,
+    version,
+)
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -75,6 +83,27 @@ def test_directories_have_their_kinds(root):
         (root / "e").rmdir()
         rig.await_said(Kind.DIR_DELETED, root / "e")
         assert Kind.DIR_EXISTING in rig.of(root)
+
+
+def test_a_directory_that_is_not_entered_still_tells_of_changes(root):
+    class Flat(Below):
+        """Only what is directly in the root matters."""
+
+        def inside(self, directory: str) -> bool:
+            return directory in self.roots
+
+    (root / "d").mkdir()
+    rig = Rig(root)
+    rig.source._shape = (Flat(str(root)), ALL)
+    with rig:
+        (root / "d" / "file").write_text("x")
+        rig.await_said(Kind.DIR_MODIFIED, root / "d")
+        assert rig.of(root / "d" / "file") == []
+    (root / "d" / "other").write_text("x")
+    again = Rig(root, memory=rig.memory)
+    again.source._shape = (Flat(str(root)), ALL)
+    with again:
+        assert again.said() == [(Kind.DIR_MODIFIED, str(root / "d"))]
 
 
 def test_a_file_that_never_lasted_is_not_deleted(root):

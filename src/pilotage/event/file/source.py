@@ -50,6 +50,7 @@ class FileSource:
         #: Set when the watches are set and the first scan is done.
         self.ready = threading.Event()
         self._inbox: Inbox = SimpleQueue()
+        self._started = threading.Event()
         self._stopped = threading.Event()
         self._ended = threading.Event()
         self._queue: Queue | None = None
@@ -57,6 +58,7 @@ class FileSource:
 
     def run(self) -> None:
         """Watch until `stop`; errors of the sink come out of here."""
+        self._started.set()
         self._queue = self._open()
         try:
             self._build()
@@ -80,12 +82,12 @@ class FileSource:
     def reshape(self, scope: Scope, kinds: frozenset[Kind]) -> None:
         """Look elsewhere from now on; return when new ground is watched and scanned."""
         self._shape = (scope, kinds)
-        if self.ready.is_set():
+        if self._started.is_set():
             self._ask("reshape")
 
     def rescan(self) -> None:
         """Compare everything with what is known; return when that is done."""
-        if self.ready.is_set():
+        if self._started.is_set():
             self._ask("rescan")
 
     def _ask(self, what: str) -> None:

@@ -92,20 +92,24 @@ class Survey:
         """Tell whether a directory is to be looked into."""
         return path not in self._skip and self.scope.descend(path)
 
-    def name(self, path: str, how: int, inode: int | None = None) -> None:
+    def name(self, path: str, how: int, row: Entry | None = None) -> None:
         """Take note of a directory that is not entered."""
         directory, name = split(path)
         edge = Kind.DIR_MODIFIED in self._outbox.kinds and self.scope.inside(directory)
-        mtime_ns = 0
-        if edge or inode is None:
-            try:
-                now = os.lstat(path)
-            except OSError:
-                return
-            inode, mtime_ns = now.st_ino, now.st_mtime_ns if edge else 0
-            if edge:
-                self._watches.set(path, Role.EDGE, follow=False)
-        self._outbox.directory(how, directory, name, Entry(True, inode, NAMED, mtime_ns))
+        if row is not None and not edge:
+            return
+        if edge and path not in self._skip:
+            self._watches.set(path, Role.EDGE, follow=False)
+        try:
+            now = os.lstat(path)
+        except OSError:
+            return
+        entry = Entry(True, now.st_ino, NAMED, now.st_mtime_ns if edge else 0)
+        if row is None:
+            self._outbox.directory(how, directory, name, entry)
+        elif entry != row:
+            changed = CHANGED if row.mtime_ns else 0
+            self._outbox.directory(changed, directory, name, entry)
 
     def leave(self, path: str, to: str) -> None:
         """Say that all that was known below a directory left it, for another or for nowhere."""
@@ -174,8 +178,7 @@ class Survey:
             if row is not None:
                 how = EXISTED
             if not self.scope.descend(path):
-                if row is None:
-                    self.name(path, how, inode)
+                self.name(path, how, row)
                 continue
             if row is None and how == EXISTED:
                 # After a crash before its own scan it must not look as if made in between.
