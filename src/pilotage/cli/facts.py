@@ -19,7 +19,6 @@ def gather(project: Project, number: int, *, running: bool, free: Offer) -> Fact
     """Read what there is to know of a job."""
     db = project.db
     job = project.job(number)
-    row = db.row("job_get", id=number)
     attempts = project.attempts(number)
     ahead = 0
     if job.state is State.QUEUED:
@@ -35,7 +34,7 @@ def gather(project: Project, number: int, *, running: bool, free: Offer) -> Fact
         else (),
         offer=free,
         attempt=attempts[-1] if attempts else None,
-        asked=row[19] if row else "",
+        asked=db.value("job_asked_of", id=number) or "",
     )
 
 

@@ -65,7 +65,8 @@ def runs(recipe: model.Recipe) -> str:
         case model.App(app=app, args=args):
             return shlex.join([app, *args])
         case model.Script(interpreter=interpreter, args=args):
-            return shlex.join([*interpreter, recipe.file or "(script)", *args])
+            words = [*map(shlex.quote, interpreter), shlex.quote(recipe.file) if recipe.file else "(script)"]
+            return " ".join([*words, *map(shlex.quote, args)])
         case model.Python(function=function):
             return f"{recipe.file or '(Python)'}{':' if function else ''}{function}"
         case model.Notebook(file=file):

@@ -19,6 +19,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_EVERYDAY, "explain", "explain:explain", "Say why jobs do not run, or how they ended."),
     (_EVERYDAY, "story", "story:story", "Tell all that happened to jobs, from event to result."),
     (_EVERYDAY, "wait", "wait:wait", "Wait until jobs have ended."),
+    (_EVERYDAY, "report", "report:report", "Write what ran as one HTML file."),
     (_CONTROL, "cancel", "verbs:cancel", "Call jobs off."),
     (_CONTROL, "hold", "verbs:hold", "Keep jobs from going on."),
     (_CONTROL, "release", "verbs:release", "Let held jobs go on."),

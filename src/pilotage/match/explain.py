@@ -167,7 +167,9 @@ def _running(facts: Facts) -> Explanation:
     if job.spec.resources.time:
         share = f"{100 * took / job.spec.resources.time:.0f} %"
         limit = units.for_people(job.spec.resources.time)
-        reasons.append(Reason(f"{share} of its time is used", f"{units.for_people(took)} of {limit}"))
+        reasons.append(
+            Reason(f"{share} of its time is used", f"{units.for_people(took)} of {limit}")
+        )
     if attempt is not None and attempt.pid:
         reasons.append(Reason(f"it is process {attempt.pid}", f"attempt {attempt.number}"))
     if facts.asked:

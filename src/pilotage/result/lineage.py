@@ -121,13 +121,15 @@ def by_rule(db: Db, base: str) -> Picture:
         for before, name, count in db.rows(query)
     ]
     patterns = {row[0]: book.load_rule(row[3]).pattern for row in db.rows("rule_list")}
+    born: Counter[tuple[str, str]] = Counter()
     for name, rule, kind, count, folder in db.rows("result_births"):
         if kind.startswith("dir.") and (writers := db.rows("result_writers", folder=folder)):
             edges += [Edge(f"rule {one}", f"rule {name}", f"{files}") for one, files in writers]
         else:
             source = _source(kind, patterns.get(rule), base)
             nodes.append(source)
-            edges.append(Edge(source.id, f"rule {name}", f"{count}"))
+            born[source.id, f"rule {name}"] += count
+    edges += [Edge(source, rule, f"{count}") for (source, rule), count in born.items()]
     return Picture(list({node.id: node for node in nodes}.values()), edges)
 
 

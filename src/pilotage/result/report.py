@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,15 @@ from pilotage.store import Db
 #: Jobs in the time line, lines in the table of jobs, failures told in full, last lines of each.
 MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 30, 20
 _TAIL_BYTES = 16_384
+_WIDTH = re.compile(r'viewBox="0 0 ([\d.]+) ')
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD, State.CANCELLED)
+
+
+class Drawn(NamedTuple):
+    """A graph and its natural width in pixels."""
+
+    svg: Markup
+    width: float
 
 
 class Failure(NamedTuple):
@@ -65,11 +74,11 @@ def render(db: Db, title: str, lead_html: str | None = None) -> str:
     jobs = lineage.read(db, MOST_BARS)
     return _template().render(
         title=title,
-        project=text.show(root.name),
+        project=root.name,
         lead=Markup(lead_html) if lead_html else None,  # noqa: S704 - the caller's own page
         facts=facts(totals),
         when=_when(totals),
-        graph=Markup(_draw(lineage.by_rule(db, base), "The rules that ran")),  # noqa: S704
+        graph=_draw(lineage.by_rule(db, base), "The rules that ran"),
         every=_every(db, jobs, totals, base),
         timeline=Markup(timeline.svg(jobs, totals.end, base)),  # noqa: S704
         legend=timeline.colours(jobs),
@@ -123,24 +132,27 @@ def tail(folder: str) -> str:
             last = file.read().decode("utf-8", "surrogateescape").splitlines()[-TAIL:]
     except OSError:
         return ""
-    return "\n".join(text.show(line.expandtabs(4)) for line in last)
+    return "\n".join(line.expandtabs(4) for line in last)
 
 
-def _every(db: Db, jobs: Sequence[lineage.Ran], totals: Totals, base: str) -> Markup | None:
-    """Draw each job, if they are few and more than one picture tells something."""
-    if not 1 < totals.jobs <= lineage.MOST_JOBS:
+def _every(db: Db, jobs: Sequence[lineage.Ran], totals: Totals, base: str) -> Drawn | None:
+    """Draw each job, if they are few and one caused another."""
+    if totals.jobs > lineage.MOST_JOBS:
         return None
-    return Markup(_draw(lineage.by_job(db, list(jobs), base), "Every job"))  # noqa: S704
+    picture = lineage.by_job(db, list(jobs), base)
+    return _draw(picture, "Every job") if picture.edges else None
 
 
-def _draw(picture: lineage.Picture, title: str) -> str:
-    return layout.svg(picture.nodes, picture.edges, title=title)
+def _draw(picture: lineage.Picture, title: str) -> Drawn:
+    drawn = layout.svg(picture.nodes, picture.edges, title=title)
+    found = _WIDTH.search(drawn)
+    return Drawn(Markup(drawn), float(found[1]) if found else 0.0)  # noqa: S704 - layout escapes
 
 
 def _line(job: lineage.Ran, base: str, begin: float) -> dict[str, Any]:
     return {
         "id": job.id,
-        "name": text.show(job.name),
+        "name": job.name,
         "trigger": lineage.trigger(job, base),
         "state": str(job.state),
         "start": "–" if job.started is None else f"{job.started - begin:.1f}",
@@ -166,5 +178,13 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_printable,
     )
     return environment.get_template("report.html")
+
+
+def _printable(value: object) -> object:
+    """Escape what cannot be shown in text; what is markup already was made from such text."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "\n".join(text.show(line) for line in value.split("\n"))

@@ -1,0 +1,130 @@
+"""`pilotage doctor`: look at all that Pilotage needs of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from pilotage import errors, units
+from pilotage.cli.answer import Answer, Styled, Table, columns
+from pilotage.cli.common import HERE, Common
+from pilotage.event.file import mounts
+from pilotage.hub.project import Project
+
+_LEAST_WATCHES = 65_536
+_LEAST_ROOM = 1024**3
+_LEAST_SQLITE = (3, 38)
+_THIS_CENTURY = 1_700_000_000.0
+_SIGNS = {"ok": Styled("✔", "green"), "warn": Styled("!", "yellow"), "bad": Styled("✘", "red")}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    name: str
+    #: `ok`, `warn` or `bad`.
+    verdict: str
+    #: What was found, and what to do if that is not well.
+    found: str
+
+
+def doctor(*, at: Common = HERE) -> Answer:
+    """Look at all that Pilotage needs of this machine."""
+    checks = [*_machine()]
+    try:
+        with at.open() as project:
+            checks += _project(project)
+    except errors.NoProject as error:
+        checks.append(Check("project", "warn", f"{error}: {error.hint}"))
+    except errors.PilotageError as error:
+        checks.append(Check("project", "bad", f"{error}: {error.hint}"))
+    rows = tuple((_SIGNS[one.verdict], one.name, one.found) for one in checks)
+    bad = [one for one in checks if one.verdict == "bad"]
+    return Answer(
+        {"ok": not bad, "checks": msgspec.to_builtins(checks)},
+        (Table(columns("· CHECK FOUND"), rows),),
+        tuple(one.name for one in bad),
+        status=1 if bad else 0,
+    )
+
+
+def _machine() -> Iterator[Check]:
+    new = sys.version_info >= (3, 11)
+    yield Check("python", "ok" if new else "bad", f"{platform.python_version()} at {sys.executable}")
+    version = apsw.sqlite_lib_version()
+    fresh = tuple(int(part) for part in version.split(".")[:2]) >= _LEAST_SQLITE
+    yield Check("sqlite", "ok" if fresh else "bad", f"{version}, apsw {apsw.apsw_version()}")
+    yield _watches()
+    yield _limit("max_user_instances", 128, "inotify instances")
+    has = importlib.util.find_spec("papermill") is not None
+    yield Check(
+        "notebooks", "ok" if has else "warn",
+        "papermill is here" if has else "no papermill: `pip install 'pilotage[notebook]'`",
+    )  # fmt: skip
+    cores = len(os.sched_getaffinity(0))
+    memory = units.bytes_for_people(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    yield Check("machine", "ok", f"{cores} cores, {memory}, {platform.system()} {platform.release()}")
+    sane = time.time() > _THIS_CENTURY
+    now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    yield Check("clock", "ok" if sane else "bad", now if sane else f"{now}: set the clock")
+
+
+def _watches() -> Check:
+    return _limit("max_user_watches", _LEAST_WATCHES, "inotify watches")
+
+
+def _limit(name: str, least: int, what: str) -> Check:
+    try:
+        number = int(Path(f"/proc/sys/fs/inotify/{name}").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return Check(what, "warn", "unknown here; set `events.mode = \"poll\"` if files are missed")
+    if number >= least:
+        return Check(what, "ok", f"{number} a user")
+    return Check(what, "warn", f"{number} a user: `sudo sysctl fs.inotify.{name}={least}`")
+
+
+def _project(project: Project) -> Iterator[Check]:
+    yield Check("project", "ok", str(project.root))
+    yield _store(project)
+    kind = _kind(str(project.root))
+    mode = "polled, since inotify misses what other machines do" if mounts.is_blind(kind) else "inotify"
+    yield Check("file system", "ok", f"{kind or 'unknown'}: files are watched by {mode}")
+    room = shutil.disk_usage(project.state).free
+    yield Check(
+        "disk", "ok" if room >= _LEAST_ROOM else "warn", f"{units.bytes_for_people(room)} free"
+    )
+    yield _books(project)
+    running = project.running()
+    words = "this project is run by a process" if running else "nothing runs it: `pilotage up`"
+    yield Check("process", "ok" if running else "warn", words)
+
+
+def _store(project: Project) -> Check:
+    try:
+        with project.db.transaction():
+            pass
+    except errors.StoreUnavailable as error:
+        return Check("store", "bad", f"{error}: {error.hint}")
+    size = units.bytes_for_people(project.db.path.stat().st_size)
+    return Check("store", "ok", f"{project.db.path.name} can be written, {size}")
+
+
+def _books(project: Project) -> Check:
+    loaded = project.read_books()
+    for error in loaded.failed.values():
+        return Check("rules", "bad", str(error))
+    return Check("rules", "ok", f"{len(loaded.rules)} in order")
+
+
+def _kind(path: str) -> str:
+    table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    return mounts.type_of(path, mounts.read_mounts(table))

@@ -1,0 +1,92 @@
+"""`pilotage submit`: queue a command, a script or a job file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors
+from pilotage.cli import facts, select, sheet, spec, wait
+from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.common import HERE, Common
+from pilotage.cli.spec import Wishes
+from pilotage.hub.project import Project
+from pilotage.job.model import NewJob
+from pilotage.match import fit
+
+
+def submit(
+    words: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="CMD", negative="", required=True,
+            help="A program with its arguments, or a .sh, .py, .ipynb or .json file alone.",
+        ),
+    ],
+    /,
+    *,
+    wishes: Wishes = spec.NONE,
+    after: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Start when these jobs are done; repeatable.")
+    ] = (),
+    tag: Annotated[str, Parameter(help="A label; `@LABEL` selects all jobs that have it.")] = "",
+    wait_: Annotated[
+        bool, Parameter(name="--wait", negative="", help="Wait for its end and print its output.")
+    ] = False,
+    propagate: Annotated[
+        bool, Parameter(negative="", help="With --wait: exit with the job's own status.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        Parameter(name=("--dry-run", "-n"), negative="", help="Say what would be queued; do nothing."),
+    ] = False,
+    at: Common = HERE,
+) -> Answer:  # fmt: skip
+    """Queue a command, a script or a job file; it is safe when this returns."""
+    draft = spec.build(words, wishes)
+    with at.open() as project:
+        new = NewJob(
+            draft.spec,
+            limit_key=spec.limit_key(draft.spec),
+            after=tuple(select.numbers(project, after)),
+            tag=tag or draft.tag,
+        )
+        if dry_run:
+            return _plan(project, new, draft.notes)
+        number = project.submit(new)
+        running = project.running()
+    notes = list(draft.notes)
+    if not running:
+        notes.append(f"nothing runs this project now; job {number} is kept: start `pilotage up`")
+    if wait_ or propagate:
+        return wait.for_one(number, at, propagate=propagate, notes=notes)
+    return Answer(
+        {"id": number, "name": new.spec.name, "running": running},
+        (line("job ", Styled(str(number), "bold"), f"  {new.spec.name}"),),
+        (number,),
+        tuple(notes),
+    )
+
+
+def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
+    offer = facts.free(project, running=project.running())
+    verdict = fit.fit(new.spec.resources, offer)
+    shown: list[Shown] = [line(Styled("would queue", "bold"), f"  {new.spec.name}")]
+    rows = {
+        "runs": sheet.runs(new.spec.recipe),
+        "in": new.spec.cwd or "(a directory of its own)",
+        "needs": sheet.needs(new.spec.resources),
+        "after": ", ".join(f"job {one}" for one in new.after),
+        "outputs": ", ".join(new.spec.outputs.values()),
+        "limit": new.limit_key.replace(":", ", ") + " at once" if new.limit_key else "",
+    }
+    shown += [sheet.pair(name, value) for name, value in rows.items() if value]
+    words = "it fits now" if verdict.now else "; ".join(verdict.reasons)
+    style = "green" if verdict.now else "yellow" if verdict.ever else "red"
+    shown.append(line(Styled(f"{'match':<10}  ", "dim"), Styled(words, style)))
+    data = {"job": msgspec.to_builtins(new), "match": msgspec.to_builtins(verdict)}
+    return Answer(data, tuple(shown), (), notes, status=0 if verdict.ever else errors.Denied.exit_status)
+
+

@@ -1,0 +1,51 @@
+"""How many jobs of each name are in which state, as lines that people can watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pilotage.cli.answer import Cell, Styled
+from pilotage.job.machine import FINAL
+from pilotage.job.model import State
+
+Counts = Mapping[str, Mapping[str, int]]
+
+_BAD = (State.FAILED, State.REJECTED)
+_BUSY = (State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.STAGING_OUT)
+
+
+def by_name(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]]:
+    """Sort rows of name, state and count by name."""
+    found: dict[str, dict[str, int]] = {}
+    for name, state, count in rows:
+        found.setdefault(name, {})[state] = count
+    return found
+
+
+def line(name: str, states: Mapping[str, int], wide: int) -> tuple[Cell, ...]:
+    """Write one line: how many of all ended, how they ended, and what goes on."""
+    total = sum(states.values())
+    ended = sum(states.get(state, 0) for state in FINAL)
+    pieces: list[Cell] = [f"{name:<{wide}}  {ended:>{len(str(total))}}/{total}"]
+    for sign, style, members in (
+        ("✔", "green", (State.DONE,)),
+        ("✘", "red", _BAD),
+        ("▶", "cyan", _BUSY),
+        ("⏸", "yellow", (State.HELD,)),
+        ("–", "dim", (State.CANCELLED,)),
+    ):
+        count = sum(states.get(state, 0) for state in members)
+        if count:
+            pieces += [f"  {count} ", Styled(sign, style)]  # type: ignore[arg-type]
+    return tuple(pieces)
+
+
+def lines(counts: Counts, most: int = 20) -> list[tuple[Cell, ...]]:
+    """Write a line for each name; those where something goes on come first if there are many."""
+    wide = max((len(name) for name in counts), default=0)
+    names = list(counts)
+    if len(names) > most:
+        names.sort(key=lambda name: all(state in FINAL for state in counts[name]))
+        left = len(names) - most
+        return [*(line(name, counts[name], wide) for name in names[:most]), (f"… and {left} more",)]
+    return [line(name, counts[name], wide) for name in names]

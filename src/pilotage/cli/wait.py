@@ -1,0 +1,144 @@
+"""`pilotage wait`: until jobs have ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from pilotage import errors, text, units
+from pilotage.cli import live, render, select, shape, tally
+from pilotage.cli.answer import Answer, Styled
+from pilotage.cli.common import HERE, Common
+from pilotage.cli.verbs import Selectors
+from pilotage.hub.project import Project
+from pilotage.job.machine import FINAL
+from pilotage.job.model import Job, State
+from pilotage.result import logs
+
+_GLANCE_S = 0.1
+_TAIL = 50
+_FEW = 3
+
+
+def wait(
+    selector: Selectors,
+    /,
+    *,
+    timeout: Annotated[str, Parameter(help="Give up after `30s`, `1h`, …; the jobs go on.")] = "",
+    at: Common = HERE,
+) -> Answer:
+    """Wait until jobs have ended; the exit status is 1 unless all are done."""
+    with at.open() as project:
+        numbers = select.numbers(project, selector)
+        patience = units.seconds(timeout) if timeout else None
+        _until_ended(project, numbers, patience, lambda: None)
+        found = [project.job(number) for number in numbers]
+        bad = [one for one in found if one.state is not State.DONE]
+        for one in bad[:_FEW]:
+            _tell(project, one)
+    return _answer(found, bad, project.clock.now())
+
+
+def _answer(found: list[Job], bad: list[Job], now: float, notes: Sequence[str] = ()) -> Answer:
+    rest = f"{len(bad)} of {shape.count(len(found), 'job')} did not end well"
+    return Answer(
+        {"jobs": [shape.job(one) for one in found], "ok": not bad},
+        (shape.jobs(bad, now),) if bad and len(found) > 1 else (),
+        tuple(one.id for one in found),
+        (*notes, rest) if bad and len(found) > 1 else tuple(notes),
+        status=1 if bad else 0,
+    )
+
+
+def _until_ended(
+    project: Project, numbers: list[int], patience: float | None, glance: Callable[[], None]
+) -> None:
+    """Wait until no job of these can go on by itself, and show how far they are."""
+    start = time.monotonic()
+    ids = text.dump(numbers)
+    board = live.Board()
+    warned = False
+    try:
+        while True:
+            counts = dict(project.db.rows("job_state_counts", ids=ids))
+            glance()
+            if all(state in FINAL or state == State.HELD for state in counts):
+                return
+            if not warned and not project.running():
+                warned = True
+                render.say("nothing runs this project now: start `pilotage up`")
+            if patience is not None and time.monotonic() - start >= patience:
+                raise _too_late(counts, patience)
+            if board.on and len(numbers) > 1:
+                rows = project.db.rows("job_name_counts", ids=ids)
+                board.draw(tally.lines(tally.by_name(rows)))
+            time.sleep(_GLANCE_S)
+    finally:
+        board.clear()
+
+
+def _too_late(counts: dict[str, int], patience: float) -> errors.TimedOut:
+    left = sum(count for state, count in counts.items() if state not in FINAL)
+    message = f"{shape.count(left, 'job')} not ended after {units.for_people(patience)}"
+    return errors.TimedOut(message, hint="the work goes on: `pilotage status` shows how far it is")
+
+
+def _tell(project: Project, one: Job) -> None:
+    """Say how a job ended badly, with the last lines that it wrote to standard error."""
+    reason = f": {one.reason}" if one.reason else ""
+    render.say(f"job {one.id} {one.name} is ", shape.state(one.state), reason)
+    attempts = project.attempts(one.id)
+    if attempts and (tail := logs.read(logs.path(attempts[-1].dir, "stderr"), _TAIL)):
+        render.say(Styled(f"the end of its stderr ({attempts[-1].dir}/stderr):", "dim"))
+        sys.stderr.buffer.write(tail if tail.endswith(b"\n") else tail + b"\n")
+        sys.stderr.flush()
+
+
+def for_one(number: int, at: Common, *, propagate: bool, notes: Sequence[str]) -> Answer:
+    """Wait for a job that was just submitted, and pass on what it writes as it does."""
+    for note in notes:
+        render.say(note)
+    with at.open() as project:
+        pump = _Pump(project, number, on=at.mode == "table")
+        _until_ended(project, [number], None, pump.pass_on)
+        pump.pass_on()
+        job = project.job(number)
+        data: dict[str, Any] = shape.job(job)
+        attempts = project.attempts(number)
+        status = 0 if job.state is State.DONE else 1
+        if job.state is not State.DONE:
+            _tell(project, job)
+        if attempts:
+            data["attempts"] = [shape.attempt(one) for one in attempts]
+            if propagate:
+                status = _own_status(attempts[-1].exit, attempts[-1].signal, status)
+    return Answer(data, ids=(number,), status=status)
+
+
+def _own_status(code: int | None, signal: int | None, otherwise: int) -> int:
+    if signal is not None:
+        return 128 + signal
+    return code if code is not None else otherwise
+
+
+class _Pump:
+    """Passes on what a job writes to standard output."""
+
+    def __init__(self, project: Project, number: int, *, on: bool) -> None:
+        self._project, self._number, self._on = project, number, on
+        self._attempt, self._start = 0, 0
+
+    def pass_on(self) -> None:
+        """Print what is new."""
+        if not self._on or not (attempts := self._project.attempts(self._number)):
+            return
+        if attempts[-1].number != self._attempt:
+            self._attempt, self._start = attempts[-1].number, 0
+        while content := logs.piece(logs.path(attempts[-1].dir, "stdout"), self._start):
+            self._start += len(content)
+            sys.stdout.buffer.write(content)
+            sys.stdout.flush()
