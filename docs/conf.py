@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "Pilotage"
 author = "the Pilotage authors"
 copyright = author
 release = metadata.version("pilotage")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "_ext.generated"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_ext"]
 nitpicky = True
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
@@ -22,3 +26,5 @@ autodoc_typehints = "description"
 
 html_theme = "furo"
 html_title = f"Pilotage {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
