@@ -53,7 +53,10 @@ def up(root: Path) -> Iterator[None]:
     """Run `pilotage up` in a project, as a person would in another terminal."""
     log = root / "pilotage-up.log"
     with log.open("wb") as file:
-        process = subprocess.Popen(UP, cwd=root, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        # In a group of its own: Ctrl-C is for us, and we stop it in good order.
+        process = subprocess.Popen(
+            UP, cwd=root, stdin=subprocess.DEVNULL, stdout=file, stderr=file, process_group=0
+        )
         try:
             yield
             if process.poll() is not None:

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 FOLDERS = ("measured", "previews", "approved", "published")
 
 #: What is measured, each with its period; and what the played person does not like.
-SERIES = {"spring": 0.9, "pendulum": 1.7, "loose-contact": 0.013}
+SERIES = {"spring": 0.16, "pendulum": 0.4, "loose-contact": 0.013}
 DISLIKED = "loose-contact"
 PERSON = "Ada"
 
@@ -48,7 +48,7 @@ def main() -> int:
 def measure(root: Path) -> None:
     """Write the series, each under a hidden name first so that nobody sees half of one."""
     for name, period in SERIES.items():
-        rows = [f"{t / 50:.2f},{math.sin(t / 50 / period) * 0.99**t:.4f}" for t in range(400)]
+        rows = [f"{t / 50:.2f},{math.sin(t / 50 / period) * 0.994**t:.4f}" for t in range(400)]
         hidden = root / "measured" / f".{name}"
         hidden.write_text("\n".join(["time,value", *rows]) + "\n")
         hidden.rename(root / "measured" / f"{name}.csv")

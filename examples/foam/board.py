@@ -82,7 +82,8 @@ def head(now: Progress) -> Text:
     line.append(f"{now.accepted}", "bold green").append(" accepted   ")
     line.append(f"{now.rejected}", "bold").append(" turned away   ")
     running = sum(job.state is State.RUNNING for job in now.jobs)
-    line.append(f"{running}", "bold cyan").append(f" of {len(now.jobs)} jobs at work   ")
+    line.append(f"{len(now.jobs)}", "bold").append(" jobs, ")
+    line.append(f"{running}", "bold cyan").append(" at work   ")
     line.append(f"{now.elapsed:.0f} s", "dim")
     return line.append("\n")
 
@@ -91,7 +92,7 @@ def table(scans: list[Scan]) -> Table:
     """Draw a row for each scan and a column for each step it has taken."""
     drawn = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     drawn.add_column("  scan")
-    for step, width in zip(STEPS, (32, 10, 16), strict=True):
+    for step, width in zip(STEPS, (36, 8, 14), strict=True):
         drawn.add_column(step, min_width=width)
     for scan in scans:
         drawn.add_row(f"  {scan.name}", judged(scan), mark(scan.jobs.get("segment")), counted(scan))

@@ -53,10 +53,12 @@ def play(project: Project, start: str, x: float) -> None:
     rest = stage.Rest()
     while not rest.look(busy=stage.busy(project) or not told):
         for job in stage.jobs(project):
-            over = job.ended or job.state is State.HELD
-            if job.binding.match["start"] == start and over and job.id not in told:
-                told.add(job.id)
-                print(line(job, project.root))
+            if job.id in told or job.binding.match["start"] != start:
+                continue
+            if not job.ended and job.state is not State.HELD:
+                break
+            told.add(job.id)
+            print(line(job, project.root))
         time.sleep(0.05)
 
 

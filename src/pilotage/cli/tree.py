@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cyclopts import App, Group
+from cyclopts import App, Group, Parameter
 
 _EVERYDAY = Group("Everyday", sort_key=1)
 _CONTROL = Group("Change the course of jobs", sort_key=2)
@@ -39,6 +39,8 @@ app = App(
     version_flags=(),
     group_commands=_ABOUT,
     help_format="plaintext",
+    help_formatter="plain",
+    default_parameter=Parameter(negative="", show_default=False),
 )
-for _group, _name, _place, _help in _COMMANDS:
-    app.command(f"pilotage.cli.{_place}", name=_name, help=_help, group=_group)
+for _number, (_group, _name, _place, _help) in enumerate(_COMMANDS):
+    app.command(f"pilotage.cli.{_place}", name=_name, help=_help, group=_group, sort_key=_number)
