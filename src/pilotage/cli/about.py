@@ -9,9 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pilotage import errors
-from pilotage.cli import select
 from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
+from pilotage.job.model import State
 
 OVERVIEW = """\
 Pilotage: events make jobs, jobs run, results are events again.
@@ -49,7 +49,7 @@ SELECTORS = {
     "last": "the newest job",
     "last~2": "the one two before it",
     "all": "every job",
-    "failed": "every job in a state: " + ", ".join(sorted(select.State)),
+    "failed": "every job in a state: " + ", ".join(sorted(State)),
     "@night": "every job submitted with `--tag night`",
     "fit": "every job with this name, that is, of this rule",
     "fit-*": "every job whose name matches a glob",
@@ -97,7 +97,9 @@ def topic(
         return _pairs("selectors", "SELECTOR MEANS", SELECTORS)
     known = {kind.code: kind for kind in kinds()}
     if name == "errors":
-        return _pairs("errors", "CODE MEANING", {code: _says(known[code]) for code in sorted(known)})
+        return _pairs(
+            "errors", "CODE MEANING", {code: _says(known[code]) for code in sorted(known)}
+        )
     if name.upper() in known:
         return _error(known[name.upper()])
     topics = ["exit", "selectors", "errors", *known]
@@ -149,3 +151,14 @@ def version(*, at: Common = HERE) -> Answer:
     except metadata.PackageNotFoundError:
         number = "(not installed)"
     return Answer({"version": number}, (f"pilotage {number}",), (number,))
+
+
+def completion(*, at: Common = HERE) -> Answer:
+    """Let the shell complete commands, options and their values."""
+    del at
+    from pilotage.cli.tree import app
+
+    file = app.install_completion()
+    return Answer(
+        {"file": str(file)}, (f"wrote {file}; it takes effect in new shells",), (str(file),)
+    )

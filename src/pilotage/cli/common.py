@@ -27,13 +27,11 @@ class Common:
     #: One JSON value instead of text for people.
     json: Annotated[
         bool,
-        Parameter(
-            group=_GROUP, negative="", help="Print one JSON value (also PILOTAGE_OUTPUT=json)."
-        ),
+        Parameter(group=_GROUP, help="Print one JSON value (also PILOTAGE_OUTPUT=json)."),
     ] = False
     #: Only ids.
     quiet: Annotated[
-        bool, Parameter(name=("--quiet", "-q"), group=_GROUP, negative="", help="Print ids only.")
+        bool, Parameter(name=("--quiet", "-q"), group=_GROUP, help="Print ids only.")
     ] = False
     #: The folder of the project, or one below it.
     project: Annotated[
@@ -41,7 +39,7 @@ class Common:
         Parameter(
             group=_GROUP,
             env_var="PILOTAGE_PROJECT",
-            help="Folder of the project; else the nearest one from here upwards.",
+            help="Folder of the project; else the nearest from here upwards.",
         ),
     ] = None
 

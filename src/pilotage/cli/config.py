@@ -11,31 +11,36 @@ from cyclopts import App, Parameter
 
 from pilotage import errors, text
 from pilotage.cli import shape
-from pilotage.cli.answer import Answer, Styled, line
+from pilotage.cli.answer import Answer, Cell, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub import config as settings
 from pilotage.rule import locate
 
-app = App(name="config", help="Show and check the settings.")
+app = App(name="config", help="Show and check the settings.", group_commands="Commands")
 
 
 @app.command
 def show(
     *,
-    origin: Annotated[bool, Parameter(negative="", help="Say where each setting comes from.")] = False,
+    origin: Annotated[
+        bool, Parameter(negative="", help="Say where each setting comes from.")
+    ] = False,
     at: Common = HERE,
 ) -> Answer:
     """Show all settings, those that have their defaults too."""
     with at.open() as project:
         found, file = project.settings, project.root / settings.FILE
     source = file.read_text(encoding="utf-8") if file.exists() else ""
-    data, shown = [], []
+    data, shown = [], list[Shown]()
     for path, value, is_default in _flat(found, settings.Settings()):
         where = "default"
         if not is_default and (number := locate.line_of(source, path)):
             where = f"{settings.FILE}:{number}"
         data.append({"name": ".".join(path), "value": value, "origin": where})
-        pieces = [Styled(".".join(path), "" if is_default else "bold"), f" = {text.dump(value)}"]
+        pieces: list[Cell] = [
+            Styled(".".join(path), "" if is_default else "bold"),
+            f" = {text.dump(value)}",
+        ]
         if origin:
             pieces.append(Styled(f"  # {where}", "dim"))
         shown.append(line(*pieces))
@@ -71,7 +76,9 @@ def check(*, at: Common = HERE) -> Answer:
         f"rule {name} waits for a recipe `{recipe}` that no book has"
         for name, recipe in loaded.inert.items()
     )
-    return Answer({"ok": True, "rules": len(loaded.rules), "inert": loaded.inert}, (shown,), (), notes)
+    return Answer(
+        {"ok": True, "rules": len(loaded.rules), "inert": loaded.inert}, (shown,), (), notes
+    )
 
 
 def _secrets(root: Path, found: settings.Settings) -> None:

@@ -14,7 +14,8 @@ _SHORT = {"-J": "--job-name", "-c": "--cpus-per-task", "-t": "--time", "-o": "--
           "-e": "--error", "-D": "--chdir", "-n": "--ntasks", "-N": "--nodes", "-p": "--partition",
           "-A": "--account", "-G": "--gpus", "-d": "--dependency"}  # fmt: skip
 _SBATCH = {"--job-name": "name", "--cpus-per-task": "cpus", "--mem": "memory", "--time": "time",
-           "--chdir": "cwd", "--gpus": "gpus", "--gres": "gpus", "--priority": "priority"}  # fmt: skip
+           "--chdir": "cwd", "--gpus": "gpus", "--gres": "gpus",
+           "--priority": "priority"}  # fmt: skip
 _OURS = ("name", "cpus", "memory", "time", "gpus", "cwd", "priority", "retries", "limit", "tag")
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)|gpu")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
@@ -86,10 +87,11 @@ def _translate(option: str, value: str, number: int) -> str:
                 return _memory(value)
             case "--gres" | "--gpus":
                 return _gpus(value)
+            case _:
+                return value
     except ValueError as error:
         message = f"line {number} of the script: cannot read `{option}={value}`"
         raise errors.UsageError(message, hint="write it as Slurm's manual does") from error
-    return value
 
 
 def _minutes(value: str) -> float:

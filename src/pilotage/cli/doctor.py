@@ -59,7 +59,9 @@ def doctor(*, at: Common = HERE) -> Answer:
 
 def _machine() -> Iterator[Check]:
     new = sys.version_info >= (3, 11)
-    yield Check("python", "ok" if new else "bad", f"{platform.python_version()} at {sys.executable}")
+    yield Check(
+        "python", "ok" if new else "bad", f"{platform.python_version()} at {sys.executable}"
+    )
     version = apsw.sqlite_lib_version()
     fresh = tuple(int(part) for part in version.split(".")[:2]) >= _LEAST_SQLITE
     yield Check("sqlite", "ok" if fresh else "bad", f"{version}, apsw {apsw.apsw_version()}")
@@ -72,7 +74,9 @@ def _machine() -> Iterator[Check]:
     )  # fmt: skip
     cores = len(os.sched_getaffinity(0))
     memory = units.bytes_for_people(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    yield Check("machine", "ok", f"{cores} cores, {memory}, {platform.system()} {platform.release()}")
+    yield Check(
+        "machine", "ok", f"{cores} cores, {memory}, {platform.system()} {platform.release()}"
+    )
     sane = time.time() > _THIS_CENTURY
     now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     yield Check("clock", "ok" if sane else "bad", now if sane else f"{now}: set the clock")
@@ -86,7 +90,7 @@ def _limit(name: str, least: int, what: str) -> Check:
     try:
         number = int(Path(f"/proc/sys/fs/inotify/{name}").read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return Check(what, "warn", "unknown here; set `events.mode = \"poll\"` if files are missed")
+        return Check(what, "warn", 'unknown here; set `events.mode = "poll"` if files are missed')
     if number >= least:
         return Check(what, "ok", f"{number} a user")
     return Check(what, "warn", f"{number} a user: `sudo sysctl fs.inotify.{name}={least}`")
@@ -96,8 +100,8 @@ def _project(project: Project) -> Iterator[Check]:
     yield Check("project", "ok", str(project.root))
     yield _store(project)
     kind = _kind(str(project.root))
-    mode = "polled, since inotify misses what other machines do" if mounts.is_blind(kind) else "inotify"
-    yield Check("file system", "ok", f"{kind or 'unknown'}: files are watched by {mode}")
+    how = "polled: inotify misses what others do" if mounts.is_blind(kind) else "watched by inotify"
+    yield Check("file system", "ok", f"{kind or 'unknown'}; files are {how}")
     room = shutil.disk_usage(project.state).free
     yield Check(
         "disk", "ok" if room >= _LEAST_ROOM else "warn", f"{units.bytes_for_people(room)} free"

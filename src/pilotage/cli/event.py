@@ -16,7 +16,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.event import records
 from pilotage.event.records import Stored
 
-app = App(name="event", help="Send messages, and see what happened.")
+app = App(name="event", help="Send messages, and see what happened.", group_commands="Commands")
 _HEADS = columns("ID> TIME KIND CAUSE> SUBJECT")
 _GLANCE_S = 0.2
 _Kind = Annotated[str, Parameter(help="Only of this kind, such as `message` or `file.*`.")]

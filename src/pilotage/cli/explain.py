@@ -36,7 +36,9 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
 
 def _sheet(found: Explanation, name: str, state: str) -> list[Shown]:
     style = shape.STYLES.get(state, "")
-    parts: list[Shown] = [line(Styled(found.headline, style or "bold"), Styled(f"  ({name})", "dim"))]
+    parts: list[Shown] = [
+        line(Styled(found.headline, style or "bold"), Styled(f"  ({name})", "dim"))
+    ]
     for reason in found.reasons:
         detail = f": {reason.detail}" if reason.detail else ""
         parts.append(f"  • {reason.text}{detail}")

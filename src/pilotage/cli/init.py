@@ -35,8 +35,9 @@ _SETTINGS = """\
 """
 
 _RULES = """\
-# Rules: what to wait for, and what to run then. A change takes effect as soon as it is saved;
-# `pilotage rule check` looks for mistakes, `pilotage rule test --event FILE` says what would happen.
+# Rules: what to wait for, and what to run then. A change takes effect as soon as it is saved.
+# `pilotage rule check` looks for mistakes,
+# `pilotage rule test --event FILE` says what would happen.
 
 # Each text file in inbox/ is written in capitals to outbox/.
 # {path} is the file that came, {match.name} what `{name}` stood for.
@@ -79,13 +80,17 @@ def init(
         made = make(root.resolve())
     except OSError as error:
         message = f"cannot make a project in `{root}`: {error.strerror}"
-        raise errors.StoreUnavailable(message, hint="choose a folder that you may write to") from error
+        raise errors.StoreUnavailable(
+            message, hint="choose a folder that you may write to"
+        ) from error
     enter = "" if root.resolve() == Path.cwd() else f"cd {folder} && "
     shown: list[Shown] = [line(Styled("✔", "green"), f" {root.resolve()} is a project")]
     shown += [f"  {name}" for name in made] or ["  it was one before; nothing was changed"]
     shown += ["", "Next, run it; then, in another terminal, give it something to do:", ""]
     shown += [f"  {enter}pilotage up", f"  {enter}mkdir -p inbox && echo hello > inbox/hi.txt"]
-    return Answer({"project": str(root.resolve()), "made": made}, tuple(shown), (str(root.resolve()),))
+    return Answer(
+        {"project": str(root.resolve()), "made": made}, tuple(shown), (str(root.resolve()),)
+    )
 
 
 def make(root: Path) -> list[str]:

@@ -16,17 +16,24 @@ from pilotage.job import purge as purging
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 
-app = App(name="job", help="List, show and forget jobs.")
-for _verb in ("cancel", "hold", "release", "retry"):
-    app.command(f"pilotage.cli.verbs:{_verb}", name=_verb)
-app.command("pilotage.cli.submit:submit", name="submit")
+app = App(name="job", help="List, show and forget jobs.", group_commands="Commands")
+for _place, _help in (
+    ("submit:submit", "Queue a command, a script or a job file."),
+    ("verbs:cancel", "Call jobs off."),
+    ("verbs:hold", "Keep jobs from going on."),
+    ("verbs:release", "Let held jobs go on."),
+    ("verbs:retry", "Try jobs again that ended badly."),
+):
+    app.command(f"pilotage.cli.{_place}", help=_help)
 _MOST = 50
 
 
 @app.command
 def ls(
     *,
-    state: Annotated[tuple[State, ...], Parameter(help="Only jobs in this state; repeatable.")] = (),
+    state: Annotated[
+        tuple[State, ...], Parameter(help="Only jobs in this state; repeatable.")
+    ] = (),
     name: Annotated[str, Parameter(help="Only jobs with this name; a glob.")] = "*",
     tag: Annotated[str, Parameter(help="Only jobs with this label.")] = "",
     since: Annotated[str, Parameter(help="Only jobs made in the last `1h`, `2d`, …")] = "",
@@ -78,7 +85,7 @@ def show(
 def purge(
     *,
     older: Annotated[str, Parameter(help="Jobs that ended longer ago than this, such as 30d.")],
-    yes: Annotated[bool, Parameter(name=("--yes", "-y"), negative="", help="Do not ask.")] = False,
+    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask.")] = False,
     at: Common = HERE,
 ) -> Answer:
     """Forget jobs that ended long ago, and remove their directories."""
@@ -104,5 +111,6 @@ def ask(question: str) -> bool:
     if not sys.stdin.isatty():
         message = "this removes data, and there is nobody to ask"
         raise errors.UsageError(message, hint="add `--yes` if it is meant")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

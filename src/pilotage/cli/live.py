@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pilotage.cli import render
-from pilotage.cli.answer import Cell
+from pilotage.cli.answer import Cell, Styled
 
 _UP = "\033[{}F"
 _CLEAR = "\033[J"
@@ -47,7 +47,7 @@ class Board:
             content = render.shorten(render.plain(cell), max(left, 1))
             left -= render.width(content)
             style = "" if isinstance(cell, (str, int)) else cell.style
-            pieces.append(render.paint(render.Styled(content, style), sys.stderr))
+            pieces.append(render.paint(Styled(content, style), sys.stderr))
             if left <= 0:
                 break
         return "".join(pieces)

@@ -27,7 +27,7 @@ def logs(
     /,
     *,
     follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), negative="", help="Go on until the jobs end.")
+        bool, Parameter(name=("--follow", "-f"), help="Go on until the jobs end.")
     ] = False,
     stderr: Annotated[bool, Parameter(negative="", help="Standard error instead.")] = False,
     attempt: Annotated[int | None, Parameter(help="This attempt; else the last one.")] = None,
@@ -101,7 +101,9 @@ def _follow(at: Common, selector: Sequence[str], name: Name, lines: int | None) 
     with at.open() as project:
         numbers = select.numbers(project, selector)
         if not project.running() and not all(shape.ended(project.job(one)) for one in numbers):
-            yield Answer({"note": "nothing runs"}, notes=("nothing runs this project: `pilotage up`",))
+            yield Answer(
+                {"note": "nothing runs"}, notes=("nothing runs this project: `pilotage up`",)
+            )
         places: dict[int, tuple[int, int]] = {}
         last = 0
         while True:

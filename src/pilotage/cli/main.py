@@ -35,7 +35,7 @@ def main() -> int:
 
         return _complain(usage.error(error), mode)
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        sys.stderr.write("\ninterrupted\n")
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read us has left; Python would complain once more when it closes the stream.
@@ -47,6 +47,11 @@ def main() -> int:
 
 def run(words: Sequence[str]) -> int:
     """Find the command that is meant, run it and print its answer."""
+    if not words:
+        from pilotage.cli.about import OVERVIEW
+
+        sys.stdout.write(OVERVIEW + "\n")
+        return 0
     from pilotage.cli.tree import app
 
     command, bound, _ = app.parse_args(
@@ -102,10 +107,9 @@ def _complain(error: errors.PilotageError, mode: Mode) -> int:
 def _unexpected(error: Exception) -> int:
     if os.environ.get("PILOTAGE_DEBUG"):
         raise error
-    print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-    print(
+    sys.stderr.write(
+        f"error: {type(error).__name__}: {error}\n"
         "\nhint: this is a mistake in Pilotage; please report it with what "
-        "PILOTAGE_DEBUG=1 prints and what `pilotage doctor` says",
-        file=sys.stderr,
+        "PILOTAGE_DEBUG=1 prints and what `pilotage doctor` says\n"
     )
     return _SOFTWARE

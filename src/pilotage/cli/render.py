@@ -57,7 +57,8 @@ def dump(data: dict[str, Any]) -> str:
 def say(*pieces: Cell) -> None:
     """Tell people something that is not the answer."""
     content = "".join(paint(piece, sys.stderr) for piece in pieces)
-    print(content.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    sys.stderr.write(content.encode("utf-8", "backslashreplace").decode() + "\n")
+    sys.stderr.flush()
 
 
 def complain(error: PilotageError, mode: Mode) -> int:

@@ -19,11 +19,11 @@ from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 from pilotage.rule.names import closest
 
-app = App(name="rule", help="List, test, check and change rules.")
-app.command("pilotage.cli.trial:test", name="test")
-app.command("pilotage.cli.picture:graph", name="graph")
+app = App(name="rule", help="List, test, check and change rules.", group_commands="Commands")
+app.command("pilotage.cli.trial:trial", name="test", help="Say what an event would do.")
+app.command("pilotage.cli.picture:graph", name="graph", help="Draw which rules lead to which.")
 _HEADS = columns("NAME TRIGGER ENABLED JOBS> BOOK")
-Names = Annotated[tuple[str, ...], Parameter(help="Names of rules.", negative="", required=True)]
+Names = Annotated[tuple[str, ...], Parameter(help="Names of rules.", required=True)]
 
 
 @app.command

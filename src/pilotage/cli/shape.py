@@ -30,7 +30,9 @@ def stamp(time: float | None) -> str | None:
     """Write a time for programs: RFC 3339, UTC."""
     if time is None:
         return None
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 def clock(time: float, *, day: bool = True) -> str:

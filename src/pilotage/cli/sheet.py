@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pilotage import text, units
 from pilotage.cli import shape
@@ -65,7 +65,10 @@ def runs(recipe: model.Recipe) -> str:
         case model.App(app=app, args=args):
             return shlex.join([app, *args])
         case model.Script(interpreter=interpreter, args=args):
-            words = [*map(shlex.quote, interpreter), shlex.quote(recipe.file) if recipe.file else "(script)"]
+            words = [
+                *map(shlex.quote, interpreter),
+                shlex.quote(recipe.file) if recipe.file else "(script)",
+            ]
             return " ".join([*words, *map(shlex.quote, args)])
         case model.Python(function=function):
             return f"{recipe.file or '(Python)'}{':' if function else ''}{function}"
@@ -85,7 +88,7 @@ def needs(resources: model.Resources) -> str:
     return ", ".join(parts)
 
 
-def _pairs(facts: dict[str, object]) -> str:
+def _pairs(facts: Mapping[str, object]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in facts.items())
 
 

@@ -43,15 +43,13 @@ class Wishes:
     memory: Annotated[str | None, _option("Memory, such as 8G; using more ends the job.")] = None
     time: Annotated[str | None, _option("Wall time, such as 1h30m or 01:30:00.")] = None
     gpus: Annotated[int | None, _option("GPUs.")] = None
-    env: Annotated[
-        tuple[str, ...], _option("K=V, or K alone for its value here; repeatable.", negative="")
-    ] = ()
+    env: Annotated[tuple[str, ...], _option("K=V, or K alone for its value here; repeatable.")] = ()
     cwd: Annotated[str | None, _option("Working directory; else this one.")] = None
     priority: Annotated[int | None, _option("Higher starts first.")] = None
     limit: Annotated[str | None, _option("KEY[:N]: at most N jobs with KEY at once.")] = None
     retries: Annotated[int | None, _option("Try again so often if it fails.")] = None
     output: Annotated[
-        tuple[str, ...], _option("A file that must be there after it; repeatable.", negative="")
+        tuple[str, ...], _option("A file that must be there after it; repeatable.")
     ] = ()
 
 
@@ -120,7 +118,9 @@ def _read(file: Path) -> JobSpec:
         return msgspec.json.decode(file.read_bytes(), type=JobSpec)
     except msgspec.MsgspecError as error:
         message = f"{file}: {error}"
-        hint = """a job is `{"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}`"""
+        hint = (
+            """a job is `{"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}`"""
+        )
         raise errors.ConfigError(message, hint=hint) from error
 
 

@@ -21,7 +21,7 @@ _TROUBLE = (State.FAILED, State.REJECTED, State.HELD)
 
 
 def status(
-    selector: Annotated[tuple[str, ...], Parameter(help=select.HELP, negative="")] = (),
+    selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)] = (),
     /,
     *,
     at: Common = HERE,

@@ -31,7 +31,12 @@ def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
 
 def _data(found: Story) -> dict[str, Any]:
     moments = [
-        {"time": shape.stamp(one.time), "what": one.what, "details": one.details, "state": one.state}
+        {
+            "time": shape.stamp(one.time),
+            "what": one.what,
+            "details": one.details,
+            "state": one.state,
+        }
         for one in found.moments
     ]
     children = msgspec.to_builtins(found.children)

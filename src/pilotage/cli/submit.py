@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from pilotage import errors
 from pilotage.cli import facts, select, sheet, spec, wait
-from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
 from pilotage.hub.project import Project
@@ -21,7 +21,7 @@ def submit(
     words: Annotated[
         tuple[str, ...],
         Parameter(
-            name="CMD", negative="", required=True,
+            name="CMD", required=True,
             help="A program with its arguments, or a .sh, .py, .ipynb or .json file alone.",
         ),
     ],
@@ -33,14 +33,14 @@ def submit(
     ] = (),
     tag: Annotated[str, Parameter(help="A label; `@LABEL` selects all jobs that have it.")] = "",
     wait_: Annotated[
-        bool, Parameter(name="--wait", negative="", help="Wait for its end and print its output.")
+        bool, Parameter(name="--wait", help="Wait for its end and print its output.")
     ] = False,
     propagate: Annotated[
         bool, Parameter(negative="", help="With --wait: exit with the job's own status.")
     ] = False,
     dry_run: Annotated[
         bool,
-        Parameter(name=("--dry-run", "-n"), negative="", help="Say what would be queued; do nothing."),
+        Parameter(name=("--dry-run", "-n"), help="Only say what would be queued."),
     ] = False,
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
@@ -84,9 +84,9 @@ def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
     }
     shown += [sheet.pair(name, value) for name, value in rows.items() if value]
     words = "it fits now" if verdict.now else "; ".join(verdict.reasons)
-    style = "green" if verdict.now else "yellow" if verdict.ever else "red"
+    style: Style = "green" if verdict.now else "yellow" if verdict.ever else "red"
     shown.append(line(Styled(f"{'match':<10}  ", "dim"), Styled(words, style)))
     data = {"job": msgspec.to_builtins(new), "match": msgspec.to_builtins(verdict)}
-    return Answer(data, tuple(shown), (), notes, status=0 if verdict.ever else errors.Denied.exit_status)
-
-
+    return Answer(
+        data, tuple(shown), (), notes, status=0 if verdict.ever else errors.Denied.exit_status
+    )

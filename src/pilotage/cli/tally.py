@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pilotage.cli.answer import Cell, Styled
+from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.job.machine import FINAL
 from pilotage.job.model import State
 
@@ -27,16 +27,17 @@ def line(name: str, states: Mapping[str, int], wide: int) -> tuple[Cell, ...]:
     total = sum(states.values())
     ended = sum(states.get(state, 0) for state in FINAL)
     pieces: list[Cell] = [f"{name:<{wide}}  {ended:>{len(str(total))}}/{total}"]
-    for sign, style, members in (
+    signs: tuple[tuple[str, Style, tuple[State, ...]], ...] = (
         ("✔", "green", (State.DONE,)),
         ("✘", "red", _BAD),
         ("▶", "cyan", _BUSY),
         ("⏸", "yellow", (State.HELD,)),
         ("–", "dim", (State.CANCELLED,)),
-    ):
+    )
+    for sign, style, members in signs:
         count = sum(states.get(state, 0) for state in members)
         if count:
-            pieces += [f"  {count} ", Styled(sign, style)]  # type: ignore[arg-type]
+            pieces += [f"  {count} ", Styled(sign, style)]
     return tuple(pieces)
 
 

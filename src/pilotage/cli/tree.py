@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from cyclopts import App, Group, Parameter
 
+from pilotage.cli.manual import Manual
+
 _EVERYDAY = Group("Everyday", sort_key=1)
 _CONTROL = Group("Change the course of jobs", sort_key=2)
 _NOUNS = Group("By noun", sort_key=3)
 _ABOUT = Group("About", sort_key=4)
+_OPTIONS = Group("Options", sort_key=5)
 
 #: Name, place and help of each command, in the order in which people meet them.
 _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
@@ -30,6 +33,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_NOUNS, "config", "config:app", "Show and check the settings."),
     (_ABOUT, "doctor", "doctor:doctor", "Look at all that Pilotage needs of this machine."),
     (_ABOUT, "help", "about:topic", "Explain exit statuses, selectors or an error such as E302."),
+    (_ABOUT, "--install-completion", "about:completion", "Let the shell complete commands."),
     (_ABOUT, "version", "about:version", "Print the version."),
 )
 
@@ -39,7 +43,8 @@ app = App(
     version_flags=(),
     group_commands=_ABOUT,
     help_format="plaintext",
-    help_formatter="plain",
+    help_formatter=Manual(),
+    group_parameters=_OPTIONS,
     default_parameter=Parameter(negative="", show_default=False),
 )
 for _number, (_group, _name, _place, _help) in enumerate(_COMMANDS):

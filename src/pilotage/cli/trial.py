@@ -24,14 +24,16 @@ from pilotage.rule.names import closest
 _FEW = 5
 
 
-def test(
+def trial(
     *,
     event: Annotated[str, Parameter(help="The file that it would happen to.")] = "",
-    kind: Annotated[str, Parameter(help="What would happen: closed, created, deleted, …")] = "closed",
+    kind: Annotated[
+        str, Parameter(help="What would happen: closed, created, deleted, …")
+    ] = "closed",
     topic: Annotated[str, Parameter(help="Instead of a file: the topic of a message.")] = "",
     data: Annotated[str, Parameter(help="The fields of the message, as JSON.")] = "{}",
     every: Annotated[
-        bool, Parameter(name=("--all", "-a"), negative="", help="All rules that do not fire too.")
+        bool, Parameter(name=("--all", "-a"), help="All rules that do not fire too.")
     ] = False,
     at: Common = HERE,
 ) -> Answer:
@@ -77,9 +79,7 @@ def _file(path: str, kind: str, now: float) -> Event:
     except OSError:
         return Event(kinds[word], subject, now, mtime=now)
     version = FileVersion(found.st_ino, found.st_size, found.st_mtime_ns)
-    return Event(
-        kinds[word], subject, now, str(version), size=found.st_size, mtime=found.st_mtime
-    )
+    return Event(kinds[word], subject, now, str(version), size=found.st_size, mtime=found.st_mtime)
 
 
 def _message(topic: str, data: str, now: float) -> Event:

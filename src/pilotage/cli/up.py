@@ -32,7 +32,9 @@ def up(
     until_idle: Annotated[
         bool, Parameter(negative="", help="End when nothing is left to do; 1 if a job failed.")
     ] = False,
-    cpus: Annotated[int | None, Parameter(help="Cores for jobs; else those of the settings.")] = None,
+    cpus: Annotated[
+        int | None, Parameter(help="Cores for jobs; else those of the settings.")
+    ] = None,
     at: Common = HERE,
 ) -> Answer:
     """Run the project here: watch, match and run jobs until Ctrl-C."""
@@ -50,7 +52,8 @@ def up(
             raise _first(group) from None
         finally:
             counts = watch.finish()
-        return _answer(project, counts, time.monotonic() - began, until_idle, interrupted)
+        took = time.monotonic() - began
+        return _answer(project, counts, took, until_idle=until_idle, interrupted=interrupted)
 
 
 def _open(at: Common) -> Project:
@@ -79,9 +82,7 @@ async def _run(project: Project, watch: Watch, until_idle: bool) -> int:  # noqa
         with anyio.CancelScope() as scope:
             tasks.start_soon(_listen, scope, watch, heard)
             tasks.start_soon(watch.run)
-            await wiring.up(
-                project, until_idle=until_idle, ready=lambda: _announce(project, watch)
-            )
+            await wiring.up(project, until_idle=until_idle, ready=lambda: _announce(project, watch))
         tasks.cancel_scope.cancel()
     return heard[0] if heard else 0
 
@@ -121,14 +122,14 @@ def _first(group: BaseExceptionGroup[errors.PilotageError]) -> errors.PilotageEr
 
 
 def _answer(
-    project: Project, counts: dict[str, int], took: float, until_idle: bool, interrupted: int  # noqa: FBT001
+    project: Project, counts: dict[str, int], took: float, *, until_idle: bool, interrupted: int
 ) -> Answer:
-    words = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no jobs ended"
+    words = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     bad = counts.get(State.FAILED, 0) + counts.get(State.REJECTED, 0)
     status = 1 if until_idle and bad else 0
     if interrupted == signal.SIGINT:
         status = _INTERRUPTED
-    notes = [f"{words} in {units.for_people(took)}"]
+    notes = [f"{words or 'no jobs ended'} in {units.for_people(took)}"]
     if bad:
         notes.append("hint: `pilotage status` shows what failed")
     data = {"project": str(project.root), "ended": counts, "seconds": round(took, 3)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pilotage.cli import select, shape
-from pilotage.cli.answer import Answer, Table, columns
+from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
@@ -16,7 +16,7 @@ from pilotage.job.model import Job, State
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
-Selectors = Annotated[tuple[str, ...], Parameter(help=select.HELP, negative="", required=True)]
+Selectors = Annotated[tuple[str, ...], Parameter(help=select.HELP, required=True)]
 _HEADS = columns("ID> NAME WAS NOW")
 _FEW = 20
 
@@ -75,6 +75,6 @@ def _change(
     )
 
 
-def _after(one: Job, now: State) -> shape.Styled:
+def _after(one: Job, now: State) -> Styled:
     ending = one.state is State.RUNNING and now is State.RUNNING
-    return shape.Styled("ending", "yellow") if ending else shape.state(now)
+    return Styled("ending", "yellow") if ending else shape.state(now)

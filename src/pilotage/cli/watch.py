@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from pilotage.cli import live, render, shape, tally
-from pilotage.cli.answer import Cell
+from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.store import Db, connect
 
 _GLANCE_S = 0.25
@@ -100,11 +100,11 @@ class Words(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
-        style = "red" if record.levelno >= logging.ERROR else "yellow"
+        style: Style = "red" if record.levelno >= logging.ERROR else "yellow"
         if record.levelno <= logging.INFO:
             self._watch.say(f"{_now()} {record.getMessage()}")
         else:
-            word = shape.Styled(record.levelname.lower(), style)
+            word = Styled(record.levelname.lower(), style)
             self._watch.say(f"{_now()} ", word, f" {record.getMessage()}")
         if record.exc_info:
             sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")
