@@ -328,6 +328,35 @@ def test_a_root_that_does_not_exist_yet(place):
         rig.await_said(Kind.FILE_CLOSED, root / "again")
 
 
+def test_a_root_that_is_made_again_and_again(place, root):
+    """Its inode number is often the same."""
+    with Rig(root, kinds=WHOLE) as rig:
+        for number in range(30):
+            shutil.rmtree(root)
+            root.mkdir()
+            (root / f"{number}").write_text("x")
+            if number % 3 == 0:
+                rig.await_said(Kind.FILE_CLOSED, root / f"{number}")
+        rig.await_said(Kind.FILE_CLOSED, root / "29")
+        eventually(lambda: set(rig.memory.listing(str(root))) == {"29"})
+
+
+def test_an_unreadable_root_is_told_of_once_and_tried_again(root, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (root / "file").write_text("x")
+    with monkeypatch.context() as patch:
+        patch.setattr("pilotage.event.file.survey.read", refuse)
+        rig = Rig(root, poll_interval=0.05)
+        with rig:
+            rig.source.rescan()
+            rig.source.rescan()
+            assert rig.warnings == [f"{root} cannot be read: Permission denied"]
+            patch.undo()
+            rig.await_said(Kind.FILE_EXISTING, root / "file")
+
+
 def test_a_root_whose_parent_is_moved_away_and_back(place):
     root = place / "above" / "root"
     root.mkdir(parents=True)

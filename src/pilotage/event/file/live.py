@@ -26,7 +26,7 @@ from pilotage.event.file.marks import PAIRING, Marks, decode
 from pilotage.event.file.model import Entry, join, split, within
 from pilotage.event.file.outbox import Outbox
 from pilotage.event.file.survey import Survey, Visit
-from pilotage.event.file.tree import Node, Role
+from pilotage.event.file.tree import Moving, Node, Role
 from pilotage.event.file.watches import Watches
 from pilotage.event.model import Kind
 from pilotage.text import show
@@ -34,18 +34,6 @@ from pilotage.text import show
 _IGNORED = int(flags.IGNORED)
 _UNMOUNT = int(flags.UNMOUNT)
 _MOVE_SELF = int(flags.MOVE_SELF)
-
-
-class Moving:
-    """A directory that left; where it went is not known yet."""
-
-    __slots__ = ("node", "path", "since")
-
-    def __init__(self, path: str, node: Node | None) -> None:
-        """Remember its watches, if it had any."""
-        self.path = path
-        self.node = node
-        self.since = time.monotonic()
 
 
 class Live:

@@ -56,7 +56,7 @@ class Roots:
         visits: list[Visit] = []
         for root in self._paths:
             now = _identity(root)
-            if root in self._found and self._found[root] == now:
+            if root in self._found and self._found[root] == now and self._held(root):
                 continue
             if not visits:
                 self._outbox.flush()
@@ -70,6 +70,15 @@ class Roots:
             self._survey.scan(visits, after_each)
             self._outbox.send()
         return self._await()
+
+    def _held(self, root: str) -> bool:
+        """Tell whether a root, if it is there, is looked after.
+
+        One that was deleted and made again may be the same directory by its numbers.
+        """
+        if self._found[root] is None:
+            return True
+        return root in self._watches.tree.by_path or root in self._watches.polled
 
     def _await(self) -> bool:
         """Watch for missing roots; tell whether one was made before its watch was set."""

@@ -55,6 +55,7 @@ class FileSource:
         self._ended = threading.Event()
         self._queue: Queue | None = None
         self._turned = 0.0
+        self._warned: set[str] = set()
 
     def run(self) -> None:
         """Watch until `stop`; errors of the sink come out of here."""
@@ -124,7 +125,10 @@ class FileSource:
         self._heartbeat = self._poll_at = time.monotonic()
 
     def _warn(self, text: str) -> None:
-        self.warnings(text)
+        """Say once what may be found again and again."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warnings(text)
 
     def _round(self) -> None:
         """Wait for something to do, and do it."""

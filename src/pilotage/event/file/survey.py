@@ -129,6 +129,9 @@ class Survey:
             found = read(visit.path, files=role is Role.FULL, follow=visit.top)
         except OSError as error:
             self._warn(f"{show(visit.path)} cannot be read: {error.strerror}")
+            # What is known of it stays; it may be readable later, which nothing tells.
+            if visit.watch:
+                self._watches.poll(visit.path, still=visit.still)
             return []
         if found is None:
             self._absent(visit)

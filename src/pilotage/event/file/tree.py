@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from enum import IntEnum
 
@@ -41,6 +42,18 @@ class Node:
             node = stack.pop()
             stack.extend(node.kids.values())
             yield node
+
+
+class Moving:
+    """A directory that left; where it went is not known yet."""
+
+    __slots__ = ("node", "path", "since")
+
+    def __init__(self, path: str, node: Node | None) -> None:
+        """Remember its watches, if it had any."""
+        self.path = path
+        self.node = node
+        self.since = time.monotonic()
 
 
 class Tree:
