@@ -32,7 +32,7 @@ outputs = { m = "{dir}/{stem}.json", f = "models/{stem}.final.json" }
 [rule.again]
 regex = 'models/.*\\.final\\.json'
 run = ["again"]
-outputs = { r = "raw/again.csv" }
+optional_outputs = { r = "raw/again.csv" }
 
 [rule.night]
 cron = "0 3 * * *"
@@ -42,6 +42,11 @@ run = ["sync"]
 job = "fit"
 states = ["failed"]
 run = ["mend"]
+
+[rule.table]
+files = "raw"
+events = ["dir.modified"]
+run = ["x"]
 
 [rule.gone]
 files = "clean/*.csv"
@@ -59,11 +64,12 @@ def test_edges_follow_from_outputs_and_triggers(found):
     edges = {(edge.source, edge.target, edge.label) for edge in found.edges if edge.label}
     assert edges == {
         ("clean", "fit", "clean/{scan}.{level}.csv"),
-        ("fit", "refine", "{base}/models/{stem}.json"),
+        ("fit", "refine", "models/{stem}.json"),
         ("fit", "mend", "failed"),
         ("refine", "refine", "{dir}/{stem}.json"),
         ("refine", "again", "models/{stem}.final.json"),
-        ("again", "clean", "raw/again.csv"),
+        ("again", "clean", "raw/again.csv ?"),
+        ("again", "table", "raw/again.csv ?"),
     }
     assert [node.label for node in found.nodes if node.kind == "output"] == ["plots/{name}.png"]
 
@@ -74,12 +80,13 @@ def test_text(found):
         "gone  (clean/*.csv)\n"
         "clean × 2  (raw/{scan}.csv)\n"
         "└─ clean/{scan}.{level}.csv → fit  (clean/*.csv)\n"
-        "   ├─ {base}/models/{stem}.json → refine  (models/**/*.json)\n"
+        "   ├─ models/{stem}.json → refine  (models/**/*.json)\n"
         "   │  ├─ {dir}/{stem}.json → refine ↑\n"
         "   │  └─ models/{stem}.final.json → again  (/models/.*\\.final\\.json/)\n"
-        "   │     └─ raw/again.csv → clean × 2 ↑\n"
-        "   ├─ → plots/{name}.png\n"
-        "   └─ failed → mend  (after fit)\n"
+        "   │     ├─ raw/again.csv ? → clean × 2 ↑\n"
+        "   │     └─ raw/again.csv ? → table  (raw)\n"
+        "   ├─ failed → mend  (after fit)\n"
+        "   └─ → plots/{name}.png\n"
     )
     assert graph.as_text(graph.Graph((), ())) == ""
 

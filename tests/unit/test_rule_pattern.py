@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,9 +51,10 @@ PATHS = st.tuples(st.lists(PARTS, max_size=4), PARTS).map(
 
 
 @settings(max_examples=400)
-@given(RULES, st.lists(PATHS, max_size=12))
-def test_the_index_finds_what_comparing_each_rule_finds(rules, paths):
-    index = Index(rules)
+@given(RULES, st.lists(PATHS, max_size=12), st.sampled_from([0, 3]))
+def test_the_index_finds_what_comparing_each_rule_finds(rules, paths, few):
+    with mock.patch.object(patterns, "_FEW", few):
+        index = Index(rules)
     for directory, name in [*paths, *paths]:
         each = [(rule, match_file(rule.pattern, directory, name)) for rule in rules]
         assert list(index.find(directory, name)) == [pair for pair in each if pair[1] is not None]

@@ -29,6 +29,8 @@ class PlannedJob(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     #: Files that would have to exist afterwards.
     outputs: dict[str, str]
+    #: Files that it could write besides.
+    optional_outputs: dict[str, str] = {}
     #: The key of its limit.
     limit: str = ""
 
@@ -107,9 +109,14 @@ def _plan(spec: JobSpec, binding: Binding, base: str) -> PlannedJob:
         sweep=binding.sweep,
         argv=tuple(_argv(spec.recipe, values)),
         params=params,
-        outputs={name: template.place(path, values, base) for name, path in spec.outputs.items()},
+        outputs=_places(spec.outputs, values, base),
+        optional_outputs=_places(spec.optional_outputs, values, base),
         limit=template.render(spec.limit.key, values) if spec.limit else "",
     )
+
+
+def _places(outputs: dict[str, str], values: dict[str, Any], base: str) -> dict[str, str]:
+    return {name: template.place(path, values, base) for name, path in outputs.items()}
 
 
 def _argv(recipe: Recipe, values: dict[str, Any]) -> list[str]:

@@ -30,6 +30,8 @@ class Name(NamedTuple):
     exact: bool
     #: Whether prefix, anything, suffix is all there is.
     simple: bool
+    #: The group, if prefix, one group, suffix is all there is.
+    single: str
     #: Whether a name may begin with a dot.
     hidden: bool
     #: The whole of it.
@@ -145,4 +147,7 @@ def _name(part: Component, hidden: bool) -> Name:  # noqa: FBT001 - private
     middle = part[bool(prefix) : len(part) - bool(suffix)]
     groups = tuple(token.value for token in part if token.kind == "group")
     regex = re.compile(component.regex(part, hidden=hidden), re.DOTALL)
-    return Name(prefix, suffix, exact, middle == STAR, hidden or bool(prefix), regex, groups)
+    single = middle[0].value if len(middle) == 1 and middle[0].kind == "group" else ""
+    return Name(
+        prefix, suffix, exact, middle == STAR, single, hidden or bool(prefix), regex, groups
+    )

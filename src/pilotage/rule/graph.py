@@ -35,19 +35,16 @@ def graph(rules: Iterable[Rule], base: str = "") -> Graph:
     nodes = [_node(rule, start) for rule in known]
     edges: list[Edge] = []
     for rule in known:
-        for output in dict.fromkeys(rule.spec.outputs.values()):
-            label = _below(output, start)
-            fed = [other for other in known if _feeds(rule, output, other, start)]
-            edges += [Edge(rule.name, other.name, label) for other in fed]
-            if not fed:
+        used: set[str] = set()
+        for other in known:
+            fed = _feeding(rule, other, start)
+            used |= fed.keys()
+            labels = [*fed.values(), *_ended(rule, other)]
+            edges += [Edge(rule.name, other.name, label) for label in labels]
+        for output, label in _outputs(rule, start).items():
+            if output not in used:
                 nodes.append(Node(f"{rule.name}\0{output}", label, kind="output"))
                 edges.append(Edge(rule.name, f"{rule.name}\0{output}"))
-        edges += [
-            Edge(rule.name, other.name, " or ".join(sorted(other.pattern.states)))
-            for other in known
-            if isinstance(other.pattern, JobPattern)
-            and any(topic.name_match(name, rule.name) for name in other.pattern.names)
-        ]
     return Graph(tuple(nodes), tuple(edges))
 
 
@@ -117,10 +114,30 @@ def _title(node: Node) -> str:
     return f"{node.label}  ({node.sub})" if node.sub else node.label
 
 
-def _feeds(rule: Rule, output: str, other: Rule, base: str) -> bool:
-    return isinstance(other.pattern, FilePattern) and overlap.feeds(
-        rule, output, other.pattern, base
-    )
+def _outputs(rule: Rule, base: str) -> dict[str, str]:
+    """Return the outputs of a rule as they are shown; those that may be missing have a mark."""
+    spec = rule.spec
+    optional = {output: f"{_below(output, base)} ?" for output in spec.optional_outputs.values()}
+    return optional | {output: _below(output, base) for output in spec.outputs.values()}
+
+
+def _feeding(rule: Rule, other: Rule, base: str) -> dict[str, str]:
+    """Return the outputs of a rule that another waits for; if some surely do, only those."""
+    pattern = other.pattern
+    if not isinstance(pattern, FilePattern):
+        return {}
+    outputs = _outputs(rule, base)
+    sure = {key: outputs[key] for key in outputs if overlap.surely_feeds(rule, key, pattern, base)}
+    return sure or {key: outputs[key] for key in outputs if overlap.feeds(rule, key, pattern, base)}
+
+
+def _ended(rule: Rule, other: Rule) -> list[str]:
+    pattern = other.pattern
+    if isinstance(pattern, JobPattern) and any(
+        topic.name_match(name, rule.name) for name in pattern.names
+    ):
+        return [" or ".join(sorted(pattern.states))]
+    return []
 
 
 def _node(rule: Rule, base: str) -> Node:
@@ -148,7 +165,7 @@ def _trigger(pattern: Pattern, base: str) -> str:
 
 
 def _below(path: str, base: str) -> str:
-    return path.removeprefix(base.rstrip("/") + "/")
+    return path.removeprefix("{base}/").removeprefix(base.rstrip("/") + "/")
 
 
 def _quoted(value: str) -> str:

@@ -18,28 +18,43 @@ from pilotage.rule import component, exclude, glob, judge, template
 from pilotage.rule.component import DEEP, Component, Token
 from pilotage.rule.model import FilePattern, Rule
 
-_APPEARS = frozenset(
+_FILES = frozenset(
     {
         Kind.FILE_CREATED,
         Kind.FILE_MODIFIED,
         Kind.FILE_CLOSED,
         Kind.FILE_MOVED,
         Kind.FILE_EXISTING,
-        Kind.DIR_CREATED,
-        Kind.DIR_MOVED,
-        Kind.DIR_EXISTING,
     }
 )
+_FOLDERS = frozenset({Kind.DIR_CREATED, Kind.DIR_MODIFIED, Kind.DIR_MOVED, Kind.DIR_EXISTING})
 _SAMPLES = ("x", "0", "001", "a_1", "scan_001")
 #: A letter of nobody's alphabet: a glob that matches it matches anything there.
 _PLACEHOLDER = "\ue000"
 
 
 def feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
-    """Tell whether an output of a rule can be a file that a pattern waits for."""
-    if not pattern.events & _APPEARS:
-        return False
-    return any(_matches(path, pattern) for path in shapes(rule, output, base))
+    """Tell whether an output of a rule can be what a pattern waits for."""
+    return any(_matches(path, pattern) for path in _events(rule, output, pattern, base))
+
+
+def surely_feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
+    """Tell whether it is so whatever the keywords of the output are."""
+    return any(
+        judge.match_file(pattern, *_sample(path, _PLACEHOLDER)) is not None
+        for path in _events(rule, output, pattern, base)
+    )
+
+
+def _events(
+    rule: Rule, output: str, pattern: FilePattern, base: str
+) -> Iterator[tuple[Component, ...]]:
+    """Yield what happens when an output is written: a file comes, and its directory changes."""
+    for path in shapes(rule, output, base):
+        if pattern.events & _FILES:
+            yield path
+        if pattern.events & _FOLDERS and len(path) > 1:
+            yield path[:-1]
 
 
 def shapes(rule: Rule, output: str, base: str) -> list[tuple[Component, ...]]:

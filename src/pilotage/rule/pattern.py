@@ -8,6 +8,7 @@ suffix; only globs without any of these, and regular expressions, are tried one 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from pilotage.event.model import Event, Kind
@@ -22,6 +23,7 @@ Found = tuple[Rule, dict[str, str]]
 #: How many directories are remembered before all are forgotten.
 MOST_DIRECTORIES = 50_000
 
+_FEW = 3
 _NO_GROUPS: dict[str, str] = {}
 _ANY_NAME = glob.parse("/*", hidden=True).name
 
@@ -30,10 +32,11 @@ class _Entry:
     """One glob or regular expression of one rule."""
 
     __slots__ = (
-        "base",
         "dotless",
+        "group",
         "hit",
-        "length",
+        "least",
+        "most",
         "name",
         "order",
         "pattern",
@@ -52,12 +55,22 @@ class _Entry:
         self.whole = regex.compile_regex(pattern.regex) if name is _ANY_NAME else None
         self.prefix = name.prefix
         self.suffix = name.suffix
-        self.length = len(name.prefix) + len(name.suffix)
+        #: What lies between prefix and suffix, if that is all that is captured.
+        self.group = name.single
+        self.least = len(name.prefix) + len(name.suffix) + bool(name.single)
+        self.most = self.least if name.exact else sys.maxsize
         self.dotless = not name.hidden
         #: Whether prefix and suffix decide alone.
-        self.plain = (name.exact or name.simple) and not pattern.exclude and not self.whole
+        self.plain = bool(
+            (name.exact or name.simple or name.single) and not pattern.exclude and not self.whole
+        )
         #: What is found where nothing is captured; shared.
         self.hit: tuple[int, Found] = (order, (rule, _NO_GROUPS))
+
+    def between(self, name: str) -> tuple[int, Found]:
+        """Return the entry with its one group, which needs no regular expression."""
+        group = name[len(self.prefix) : len(name) - len(self.suffix)]
+        return self.order, (self.rule, {self.group: group})
 
     def bind(self, directory: str, name: str, outer: dict[str, str]) -> dict[str, str] | None:
         """Return what is captured, or None when the file does not match."""
@@ -74,9 +87,11 @@ class _Entry:
 class _Table:
     """The entries of one place, by what is literal in their names."""
 
-    __slots__ = ("exact", "prefixes", "rest", "suffixes")
+    __slots__ = ("exact", "few", "prefixes", "rest", "suffixes")
 
-    def __init__(self, entries: Iterable[_Entry]) -> None:
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        # Looking at a few is faster than looking them up.
+        self.few = tuple(entries) if len(entries) <= _FEW else None
         self.exact: dict[str, tuple[_Entry, ...]] = {}
         prefixes: dict[int, dict[str, tuple[_Entry, ...]]] = {}
         suffixes: dict[int, dict[str, tuple[_Entry, ...]]] = {}
@@ -96,6 +111,8 @@ class _Table:
 
     def candidates(self, name: str) -> tuple[_Entry, ...]:
         """Return the entries whose literal parts may fit."""
+        if self.few is not None:
+            return self.few
         found = self.exact.get(name, ())
         for length, entries in self.prefixes:
             if more := entries.get(name[:length]):
@@ -139,12 +156,12 @@ class Index:
             for entry in table.candidates(name):
                 if entry.plain and not outer:
                     if (
-                        size >= entry.length
+                        entry.least <= size <= entry.most
                         and name.endswith(entry.suffix)
                         and name.startswith(entry.prefix)
                         and not (entry.dotless and name[0] == ".")
                     ):
-                        hits.append(entry.hit)
+                        hits.append(entry.between(name) if entry.group else entry.hit)
                 elif (groups := entry.bind(directory, name, outer)) is not None:
                     hits.append((entry.order, (entry.rule, groups)))
         if len(hits) == 1:
