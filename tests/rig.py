@@ -37,7 +37,13 @@ class Rig:
     def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start `pilotage up`."""
         return subprocess.Popen(
-            [sys.executable, *os.environ.get("RIG_UP", "-m pilotage up").split(), "--project", str(self.root), *args],
+            [
+                sys.executable,
+                *os.environ.get("RIG_UP", "-m pilotage up").split(),
+                "--project",
+                str(self.root),
+                *args,
+            ],
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

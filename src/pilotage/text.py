@@ -1,8 +1,8 @@
-"""Text that must survive the way to disk and back, whatever bytes it holds.
+r"""Text that must survive the way to disk and back, whatever bytes it holds.
 
 A file name is bytes. Python shows those that are not UTF-8 as lone surrogates, which neither UTF-8
 nor SQLite takes. A *path* is stored with each such byte as `//xx`: a normalised path never holds
-`//`, so this is unambiguous and readable. Any other text travels as JSON with `\\udcxx` escapes.
+`//`, so this is unambiguous and readable. Any other text travels as JSON with `\udcxx` escapes.
 """
 
 from __future__ import annotations

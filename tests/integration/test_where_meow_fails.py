@@ -57,7 +57,21 @@ def test_w02_written_aside_and_renamed(tmp_path: Path, raw: Path) -> None:
 
 
 def test_w03_any_file_name(tmp_path: Path, raw: Path) -> None:
-    names = ["a b", "a+b", "a@b", "a=b", "~a", "a,b", "(a)", "#a", "a:b", "é", "日本", "a\nb", "'\"$`"]
+    names = [
+        "a b",
+        "a+b",
+        "a@b",
+        "a=b",
+        "~a",
+        "a,b",
+        "(a)",
+        "#a",
+        "a:b",
+        "é",
+        "日本",
+        "a\nb",
+        "'\"$`",
+    ]
     rig = Rig(tmp_path, '[rule.work]\nfiles = "raw/*"\nrun = ["cat", "{path}"]\n')
     odd = os.fsencode(raw) + b"/\xff\xfe"
     with rig.up():
@@ -351,7 +365,7 @@ def test_w16_a_star_stays_in_its_directory(tmp_path: Path) -> None:
 
 
 def test_w17_parameters_are_values(tmp_path: Path, raw: Path) -> None:
-    hostile = "it's $(echo INJECTED) `id` \"x\" ; rm -rf ~ \\ {not a keyword"
+    hostile = 'it\'s $(echo INJECTED) `id` "x" ; rm -rf ~ \\ {not a keyword'
     steps = "def show(text, url, n):\n    print(repr([text, url, n]))\n"
     rig = Rig(
         tmp_path,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage import __version__, errors
 from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.job.model import State
@@ -144,13 +144,7 @@ def _pairs(name: str, heads: str, facts: dict[str, str]) -> Answer:
 def version(*, at: Common = HERE) -> Answer:
     """Print the version."""
     del at
-    from importlib import metadata
-
-    try:
-        number = metadata.version("pilotage")
-    except metadata.PackageNotFoundError:
-        number = "(not installed)"
-    return Answer({"version": number}, (f"pilotage {number}",), (number,))
+    return Answer({"version": __version__}, (f"pilotage {__version__}",), (__version__,))
 
 
 def completion(*, at: Common = HERE) -> Answer:

@@ -12,7 +12,6 @@ from pilotage.cli import select, shape, sheet
 from pilotage.cli.answer import Answer, Shown
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
-from pilotage.job import purge as purging
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 
@@ -100,6 +99,8 @@ def purge(
 
 
 def _forget(project: Project, before: float) -> None:
+    from pilotage.job import purge as purging
+
     while project.db.rows("job_purgeable", before=before, most=1):
         with project.db.transaction() as db:
             folders = purging.forget(db, before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -25,8 +24,8 @@ class Board:
         """Show lines in the place of those shown before."""
         if not self.on:
             return
-        size = shutil.get_terminal_size()
-        shown = [self._fit(line, size.columns) for line in lines[: size.lines - 1]]
+        columns, high = render.size()
+        shown = [self._fit(line, columns) for line in lines[: high - 1]]
         sys.stderr.write(self._back() + "".join(f"{line}\n" for line in shown))
         sys.stderr.flush()
         self._high = len(shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import unicodedata
 from typing import TYPE_CHECKING, Any, TextIO
@@ -89,7 +88,7 @@ def _table(table: Table, stream: TextIO) -> list[str]:
     widths = [max(width(plain(row[at])) for row in rows) for at in range(len(table.columns))]
     if stream.isatty() and widths:
         taken = sum(widths[:-1]) + _GAP * (len(widths) - 1)
-        room = shutil.get_terminal_size().columns - taken
+        room = size()[0] - taken
         widths[-1] = min(widths[-1], max(room, _SHORTEST))
     return [_row(row, table.columns, widths, stream) for row in rows]
 
@@ -129,6 +128,16 @@ def coloured(stream: TextIO) -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
+
+
+def size() -> tuple[int, int]:
+    """Return the columns and lines of the terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream.isatty():
+            found = os.get_terminal_size(stream.fileno())
+            # A terminal that does not know its size says 0.
+            return found.columns or 80, found.lines or 24
+    return 80, 24
 
 
 def width(content: str) -> int:

@@ -64,7 +64,9 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
             raise
         failed[error.file] = error
         rules = books.combine([one for one in found if one.origin != error.file])
-    inert = {name: recipe for one in found for name, recipe in one.inert.items() if name not in rules}
+    inert = {
+        name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
+    }
     return Loaded(rules, failed, inert)
 
 

@@ -17,11 +17,7 @@ FILE = "pilotage.toml"
 STATE = ".pilotage"
 
 
-class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class Site(_Closed):
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What this machine gives to jobs."""
 
     #: Cores; 0 means all that this process may use.
@@ -30,14 +26,16 @@ class Site(_Closed):
     memory: str = ""
     #: GPUs.
     gpus: int = 0
-    #: When Pilotage stops: `"stop"` ends running jobs, `"linger"` lets them go on and adopts them later.
+    #: When Pilotage stops, `"stop"` ends running jobs; `"linger"` lets them go on, to be adopted
+    #: at the next start.
     on_exit: Literal["stop", "linger"] = "stop"
 
 
-class Events(_Closed):
+class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How files are watched."""
 
-    #: `"auto"` polls where inotify is blind (NFS, Lustre, GPFS, FUSE), `"poll"` and `"inotify"` force one.
+    #: `"auto"` polls where inotify is blind (NFS, Lustre, GPFS, FUSE); `"poll"` and `"inotify"`
+    #: force one of them.
     mode: Literal["auto", "poll", "inotify"] = "auto"
     #: Time between two looks in poll mode.
     poll_interval: str = "1s"
@@ -45,7 +43,7 @@ class Events(_Closed):
     settle: str = "500ms"
 
 
-class Rules(_Closed):
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where rules come from."""
 
     #: Folder of rule files, below the project.
@@ -54,7 +52,7 @@ class Rules(_Closed):
     watch: bool = True
 
 
-class Http(_Closed):
+class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The webhook."""
 
     #: Port; 0 means no webhook.
@@ -67,7 +65,7 @@ class Http(_Closed):
     max_size: str = "16M"
 
 
-class Tcp(_Closed):
+class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The TCP sockets that rules listen on."""
 
     #: Address to listen on.
@@ -78,14 +76,14 @@ class Tcp(_Closed):
     max_size: str = "16M"
 
 
-class Retention(_Closed):
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long what is over is kept."""
 
     #: Jobs that ended longer ago are forgotten with their directories; empty means never.
     keep: str = ""
 
 
-class App(_Closed):
+class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A registered application."""
 
     #: Program and first arguments.
@@ -94,7 +92,7 @@ class App(_Closed):
     about: str = ""
 
 
-class Settings(_Closed):
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of a project."""
 
     site: Site = Site()
@@ -126,7 +124,9 @@ def read(root: Path) -> Settings:
         line = locate.line_of(source, at.rstrip("`").split(".")) if at else None
         place = f"{file}:{line}" if line else str(file)
         message = f"{place}: {error}"
-        raise errors.ConfigError(message, hint="`pilotage config show` lists all settings") from error
+        raise errors.ConfigError(
+            message, hint="`pilotage config show` lists all settings"
+        ) from error
     return settings
 
 

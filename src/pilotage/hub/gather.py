@@ -28,9 +28,7 @@ class Arrival(msgspec.Struct, frozen=True):
     item: str
 
 
-def arrival(
-    ready: firing.Ready, gather: Gather, event: Event, groups: dict[str, str]
-) -> Arrival:
+def arrival(ready: firing.Ready, gather: Gather, event: Event, groups: dict[str, str]) -> Arrival:
     """Say to which set a file belongs."""
     known = template.keywords(firing.binding(event, groups, {}), ready.base)
     set_key = template.render(gather.by, known) if gather.by else ""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _MINUTE = 60.0
 #: How long after its end a job may still be the cause of an event on a file.
 _AFTERGLOW = 2.0
+#: File systems stamp files by the kernel's tick, which lags behind the clock.
+_TICK = 0.02
 
 
 class Runs(msgspec.Struct):
@@ -69,7 +71,7 @@ class Lineage:
 
 
 def _resembles(runs: Runs, event: Event) -> bool:
-    if not event.mtime or event.mtime < runs.started:
+    if not event.mtime or event.mtime < runs.started - _TICK:
         return False
     if runs.ended is not None and event.mtime > runs.ended:
         return False

@@ -1,7 +1,8 @@
-"""What goes on beside the work: retention, files that settle, pokes, and noticing that all is done."""
+"""What goes on beside the work: retention, settling files, pokes, noticing that all is done."""
 
 from __future__ import annotations
 
+import functools
 import os
 from asyncio import wrap_future
 from collections.abc import Callable
@@ -31,7 +32,8 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
     """Forget jobs that ended long ago, now and every hour."""
     while settings.keep:
         before = clock.now() - units.seconds(settings.keep)
-        while folders := await wrap_future(writer.submit(lambda db: purge.forget(db, before))):
+        forget = functools.partial(purge.forget, before=before)
+        while folders := await wrap_future(writer.submit(forget)):
             await anyio.to_thread.run_sync(purge.remove, folders)
         await anyio.sleep(_HOUR_S)
 

@@ -316,9 +316,7 @@ def _stat(path: str) -> tuple[FileVersion, float] | None:
 
 
 def _changed(event: Event, found: tuple[FileVersion, float]) -> Event:
-    return msgspec.structs.replace(
-        event, version=str(found[0]), size=found[0].size, mtime=found[1]
-    )
+    return msgspec.structs.replace(event, version=str(found[0]), size=found[0].size, mtime=found[1])
 
 
 def _hashed(event: Event, *, as_version: bool) -> Event:
@@ -328,4 +326,3 @@ def _hashed(event: Event, *, as_version: bool) -> Event:
     data = event.data | {"sha256": digest}
     version = f"sha256-{digest}" if as_version else event.version
     return msgspec.structs.replace(event, version=version, data=data)
-

@@ -12,6 +12,7 @@ from pilotage.hub import books, sources
 from pilotage.hub.intake import Intake
 from pilotage.hub.project import Project
 from pilotage.job import records
+from pilotage.rule.book import Diff
 from pilotage.rule.model import JobPattern
 from pilotage.store import Db, Writer
 
@@ -72,7 +73,7 @@ class Keeper:
         if summary := books.summary(diff):
             _log.info("rules: %s", summary)
 
-    def _apply(self, db: Db) -> tuple[books.Loaded, books.Diff]:
+    def _apply(self, db: Db) -> tuple[books.Loaded, Diff]:
         loaded = books.read(db, self._project.folder, self._project.root)
         return loaded, books.apply(db, loaded, self._project.clock.now())
 

@@ -1,4 +1,4 @@
-"""What the store knows of files, for the file source; its own connection, since it has its own thread."""
+"""What the store knows of files, for the file source."""
 
 from __future__ import annotations
 

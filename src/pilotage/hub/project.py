@@ -11,17 +11,20 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pilotage import errors, text
 from pilotage.clock import Clock, WallClock
 from pilotage.event import message, records
-from pilotage.hub import books, config
+from pilotage.hub import config
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
-from pilotage.rule.book import Diff
 from pilotage.store import Db, connect
+
+if TYPE_CHECKING:
+    from pilotage.hub.books import Known, Loaded
+    from pilotage.rule.book import Diff
 
 _LOCK = "lock"
 _POKE = "poke"
@@ -54,7 +57,7 @@ class Project:
         """Let go of the store."""
         self.db.close()
 
-    def __enter__(self) -> Project:
+    def __enter__(self) -> Self:
         """Use it in a `with` block."""
         return self
 
@@ -135,18 +138,24 @@ class Project:
         """The folder of rule files."""
         return self.root / self.settings.rules.folder
 
-    def read_books(self) -> books.Loaded:
+    def read_books(self) -> Loaded:
         """Read all books without changing anything."""
+        from pilotage.hub import books  # most commands need no rules
+
         return books.read(self.db, self.folder, self.root)
 
-    def apply_books(self) -> tuple[Diff, books.Loaded]:
+    def apply_books(self) -> tuple[Diff, Loaded]:
         """Read all books and put their rules in force."""
+        from pilotage.hub import books  # most commands need no rules
+
         with self._change() as db:
             loaded = books.read(db, self.folder, self.root)
             return books.apply(db, loaded, self.clock.now()), loaded
 
     def add_book(self, file: Path) -> Diff:
         """Put the rules of a file in force, or what it has become."""
+        from pilotage.hub import books  # most commands need no rules
+
         with self._change() as db:
             origin = books.add(db, file, self.root, self.clock.now())
             loaded = books.read(db, self.folder, self.root)
@@ -156,21 +165,29 @@ class Project:
 
     def drop_book(self, name: str) -> Diff:
         """Take the rules of an added book out of force."""
+        from pilotage.hub import books  # most commands need no rules
+
         with self._change() as db:
             known = {row[0] for row in db.rows("book_list")}
             full = name if name in known else str(Path(name).resolve())
             if full not in known:
                 missing = f"no book {name!r} was added"
-                raise errors.NotFound(missing, hint="`pilotage rule ls` names the book of each rule")
+                raise errors.NotFound(
+                    missing, hint="`pilotage rule ls` names the book of each rule"
+                )
             db.run("book_drop", name=full)
             return books.apply(db, books.read(db, self.folder, self.root), self.clock.now())
 
-    def rules(self) -> dict[str, books.Known]:
+    def rules(self) -> dict[str, Known]:
         """Read the rules in force."""
+        from pilotage.hub import books  # most commands need no rules
+
         return books.known(self.db)
 
     def enable(self, names: Sequence[str], *, on: bool = True) -> None:
         """Let rules take events, or not."""
+        from pilotage.hub import books  # most commands need no rules
+
         with self._change() as db:
             books.enable(db, names, on=on)
 
@@ -239,4 +256,6 @@ def _make_state(state: Path) -> None:
             os.mkfifo(state / _POKE, 0o600)
     except OSError as error:
         message = f"cannot write to {state}: {error.strerror}"
-        raise errors.StoreUnavailable(message, hint="choose a folder that you may write to") from error
+        raise errors.StoreUnavailable(
+            message, hint="choose a folder that you may write to"
+        ) from error

@@ -180,6 +180,4 @@ class Ports:
 
     async def _serve(self, port: int, topic: str) -> None:
         with self._open[port]:
-            await socket.serve(
-                self._accept, topic, port, self._token, self._max_size, self._host
-            )
+            await socket.serve(self._accept, topic, port, self._token, self._max_size, self._host)

@@ -1,8 +1,8 @@
 """Everything, put together: this file is the architecture of one process.
 
-    files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ LocalSite ──▶ store ──▶ ends
-                                                ▲
-                          books ──▶ Keeper ─────┘
+files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ LocalSite ──▶ store ──▶ ends
+                                            ▲
+                      books ──▶ Keeper ─────┘
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
@@ -66,9 +66,8 @@ class Hub(Listener):
             Bell(call_soon) for _ in range(5)
         )
         self._lineage = guard.Lineage()
-        self._intake = Intake(
-            writer, open_reader(), now, self._lineage, lambda: call_soon(self._new_jobs)
-        )
+        self._jobs = Bell(call_soon)
+        self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.ring)
         self._keeper = Keeper(project, writer, self._intake, self._ring_all)
         self._keeper.load()
         index = self._intake.index
@@ -99,13 +98,14 @@ class Hub(Listener):
                 await housekeeping.until_quiet(self._idle, self._writer)
                 tasks.cancel_scope.cancel()
 
-    def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
+    def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         settings, now = self._project.settings, self._now
         linger = settings.site.on_exit == "linger"
         return [
             self._watch_files,
             self._watch_rules,
             self._take_messages,
+            self._wake_site,
             self._serve_http,
             self._timers.run,
             self._ends.run,
@@ -131,9 +131,11 @@ class Hub(Listener):
         self._ends.idle = False
         self._ended.ring()
 
-    def _new_jobs(self) -> None:
-        self._site.poke()
-        self._settling.ring()
+    async def _wake_site(self) -> None:
+        while True:
+            await self._jobs.wait()
+            self._site.poke()
+            self._settling.ring()
 
     def _poked(self) -> None:
         self._site.poke()
@@ -176,9 +178,7 @@ class Hub(Listener):
         await http.serve(app, settings.host, settings.port)
 
     async def _accept(self, topic: str, body: bytes, identity: str) -> int:
-        number = await self._do(
-            lambda db: self._project.store_message(db, topic, body, identity)
-        )
+        number = await self._do(lambda db: self._project.store_message(db, topic, body, identity))
         self._inbox.ring()
         return int(number)
 

@@ -58,7 +58,9 @@ def check(job: int, old: State, new: State) -> None:
     """Refuse a change of state that the table does not have."""
     if new not in TRANSITIONS[old]:
         message = f"job {job} is {old}: it cannot become {new}"
-        raise errors.IllegalTransition(message, hint=f"`pilotage story {job}` tells how it got there")
+        raise errors.IllegalTransition(
+            message, hint=f"`pilotage story {job}` tells how it got there"
+        )
 
 
 def sources(new: State) -> tuple[State, ...]:

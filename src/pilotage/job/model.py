@@ -62,14 +62,18 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     most: int = 1
 
 
-class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="command", tag_field="kind"):
+class Command(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="command", tag_field="kind"
+):
     """A program with its arguments; never a shell line."""
 
     #: Program and arguments; each may hold `{keywords}`; `"{paths}"` alone becomes many arguments.
     argv: tuple[str, ...]
 
 
-class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="script", tag_field="kind"):
+class Script(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="script", tag_field="kind"
+):
     """A script for an interpreter; parameters reach it as environment variables and JSON."""
 
     #: The text of the script, unless `file` names one.
@@ -82,7 +86,9 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="scrip
     args: tuple[str, ...] = ()
 
 
-class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="kind"):
+class Python(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="python", tag_field="kind"
+):
     """A Python file or one of its functions, called with typed parameters."""
 
     #: Absolute path of the file, unless `source` holds its text.
@@ -95,7 +101,9 @@ class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pytho
     python: str = ""
 
 
-class Notebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="notebook", tag_field="kind"):
+class Notebook(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="notebook", tag_field="kind"
+):
     """A Jupyter notebook, run by papermill."""
 
     #: Absolute path of the notebook, unless `source` holds its JSON.
@@ -136,7 +144,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     params: dict[str, Any] = {}
     #: Names and paths (templates) of files that must exist after the run.
     outputs: dict[str, str] = {}
-    #: Names and paths (templates) of files that a run may write or not: what follows knows its cause.
+    #: Names and paths (templates) of files that a run may write or not; what they fire knows
+    #: its cause.
     optional_outputs: dict[str, str] = {}
     #: Environment variables; values are templates.
     env: dict[str, str] = {}

@@ -9,6 +9,7 @@ import msgspec
 from pilotage import errors, text
 from pilotage.job import machine, records, retry
 from pilotage.job.model import State
+from pilotage.job.retry import Next
 
 if TYPE_CHECKING:
     import random
@@ -59,36 +60,33 @@ def declare(db: Db, outputs: dict[int, list[str]]) -> None:
 
 
 def attempt_dir(folder: str, job: int, attempt: int) -> str:
-    """Name the directory of an attempt; a thousand jobs share a parent, for the file system's sake."""
+    """Name the directory of an attempt; a thousand jobs share a parent."""
     return f"{folder}/{job // 1000:04d}/{job}.{attempt}"
 
 
-def move(
-    db: Db, job: int, attempt: int, old: State, new: State, reason: str, *, now: float,
-    not_before: float = 0.0, failed: bool = False,
-) -> bool:  # fmt: skip
+def move(db: Db, job: int, attempt: int, old: State, new: Next, *, now: float) -> bool:
     """Change the state of a job if it is still as it was, and of those that depend on it."""
-    machine.check(job, old, new)
-    final = machine.FACTS[new].final
+    machine.check(job, old, new.state)
+    final = machine.FACTS[new.state].final
     moved = db.value(
-        "job_move", id=job, attempt=attempt, old=old, state=new, reason=reason,
-        not_before=not_before, failed=int(failed), ended=now if final else None,
+        "job_move", id=job, attempt=attempt, old=old, state=new.state, reason=new.reason,
+        not_before=new.not_before, failed=int(new.failed), ended=now if final else None,
     )  # fmt: skip
     if moved is None:
         return False
-    db.run("journal_add", now=now, job=job, attempt=attempt, state=new, reason=reason)
+    db.run("journal_add", now=now, job=job, attempt=attempt, state=new.state, reason=new.reason)
     if final:
-        _tell_dependants(db, job, new, now)
+        _tell_dependants(db, job, new.state, now)
     return True
 
 
 def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
     for dependant, attempt, left in db.rows("dependants", id=job):
         if state is not State.DONE:
-            reason = f"job {job}, which it was to follow, is {state}"
-            move(db, dependant, attempt, State.WAITING, State.CANCELLED, reason, now=now)
+            new = Next(State.CANCELLED, f"job {job}, which it was to follow, is {state}")
+            move(db, dependant, attempt, State.WAITING, new, now=now)
         elif left == 0:
-            move(db, dependant, attempt, State.WAITING, State.QUEUED, "", now=now)
+            move(db, dependant, attempt, State.WAITING, Next(State.QUEUED, ""), now=now)
 
 
 def finish(
@@ -106,10 +104,7 @@ def finish(
         exit=end.exit, signal=end.signal, reason=end.message, cpu=end.cpu, wall=end.wall,
         max_rss=end.max_rss, read_bytes=end.read_bytes, written_bytes=end.written_bytes,
     )  # fmt: skip
-    move(
-        db, job, attempt, State.RUNNING, following.state, following.reason, now=now,
-        not_before=following.not_before, failed=following.failed,
-    )  # fmt: skip
+    move(db, job, attempt, State.RUNNING, following, now=now)
 
 
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:
@@ -118,7 +113,7 @@ def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person
         db.run("job_ask", id=job.id, asked="cancel")
         return State.RUNNING
     if job.state is not State.CANCELLED:
-        move(db, job.id, job.attempt, job.state, State.CANCELLED, reason, now=now)
+        move(db, job.id, job.attempt, job.state, Next(State.CANCELLED, reason), now=now)
     return State.CANCELLED
 
 
@@ -128,7 +123,7 @@ def hold(db: Db, job: Job, *, now: float, reason: str = "held by a person") -> S
         db.run("job_ask", id=job.id, asked="hold")
         return State.RUNNING
     if job.state is not State.HELD:
-        move(db, job.id, job.attempt, job.state, State.HELD, reason, now=now)
+        move(db, job.id, job.attempt, job.state, Next(State.HELD, reason), now=now)
     return State.HELD
 
 
@@ -140,7 +135,7 @@ def release(db: Db, job: Job, *, now: float) -> State:
     left = [before for before, state in db.rows("dependency_of", job=job.id) if state != "done"]
     state = State.WAITING if left else State.QUEUED
     reason = records.waits_for(left) if left else "released by a person"
-    move(db, job.id, job.attempt, State.HELD, state, reason, now=now)
+    move(db, job.id, job.attempt, State.HELD, Next(state, reason), now=now)
     return state
 
 
@@ -149,5 +144,6 @@ def again(db: Db, job: Job, *, now: float) -> State:
     if job.state is State.DONE:
         message = f"job {job.id} is done"
         raise errors.IllegalTransition(message, hint="submit it again to run it once more")
-    move(db, job.id, job.attempt, job.state, State.QUEUED, "tried again by a person", now=now)
+    new = Next(State.QUEUED, "tried again by a person")
+    move(db, job.id, job.attempt, job.state, new, now=now)
     return State.QUEUED

@@ -57,9 +57,7 @@ def intern(db: Db, spec: JobSpec) -> int:
     return int(db.value("spec_id", digest=digest))
 
 
-def add(
-    db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = None
-) -> int | None:
+def add(db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = None) -> int | None:
     """Make one job; return its number, or nothing if its key exists already."""
     state, reason = _first_state(db, new)
     job = db.value(

@@ -46,12 +46,12 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What becomes of the job and of its attempt."""
+    """What becomes of a job and of its attempt."""
 
     state: State
     reason: str
     #: What the attempt is recorded as.
-    attempt: str
+    attempt: str = ""
     #: When it may start again.
     not_before: float = 0.0
     #: Whether the attempt counts against the job's retries.

@@ -20,7 +20,9 @@ _log = logging.getLogger("pilotage.site")
 def tenants(db: Db, specs: Specs, place: launch.Place) -> list[Tenant]:
     """Read the jobs that ran when the last process ended."""
     found = []
-    for job, attempt, folder, lock, limit_key, spec, binding, _, _, rule, _ in db.rows("job_running"):
+    for job, attempt, folder, lock, limit_key, spec, binding, _, _, rule, _ in db.rows(
+        "job_running"
+    ):
         tenant = Tenant(
             job, attempt, specs.get(db, spec), limit_key, rule, text.load_path(folder), adopted=lock
         )

@@ -53,7 +53,7 @@ class Specs:
 
 
 def ahead(cpus: int, wall: float) -> int:
-    """Say how many jobs to claim before there is room, if jobs take so long: none but for tiny ones."""
+    """Say how many jobs to claim before there is room for them, if jobs take so long."""
     if wall >= _AHEAD_S:
         return 0
     return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))

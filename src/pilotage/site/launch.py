@@ -40,7 +40,13 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(
-    place: Place, spec: model.JobSpec, binding: model.Binding, *, job: int, attempt: int, folder: str
+    place: Place,
+    spec: model.JobSpec,
+    binding: model.Binding,
+    *,
+    job: int,
+    attempt: int,
+    folder: str,
 ) -> Prepared:
     """Fill in a job's templates and say which process to start."""
     known = template.keywords(binding, place.base, job)
@@ -139,8 +145,12 @@ def _environment(
     folder: str, job: int, attempt: int,
 ) -> dict[str, str]:  # fmt: skip
     env = dict(place.env)
-    env.update({name: template.write(value) for name, value in params.items() if name.isidentifier()})
-    env.update({name: template.render(value, {**known, **params}) for name, value in spec.env.items()})
+    env.update(
+        {name: template.write(value) for name, value in params.items() if name.isidentifier()}
+    )
+    env.update(
+        {name: template.render(value, {**known, **params}) for name, value in spec.env.items()}
+    )
     for name, value in _plain(known).items():
         if name in template.KEYWORDS:
             env[f"PILOTAGE_{name.upper()}"] = template.write(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import random
 from asyncio import wrap_future
@@ -133,9 +134,7 @@ class LocalSite:
     def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
         now = self._clock.now()
         for (_, end), tenant in zip(ends, leaving, strict=True):
-            moves.finish(
-                db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice
-            )
+            moves.finish(db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice)
         if ends:
             crash.point("result.before_commit")
         extra = choose.ahead(self._offer.cpus, self._mean_wall) - len(self._shelf)
@@ -192,7 +191,9 @@ class LocalSite:
     async def _start(self) -> None:
         """Start from the shelf what there is room for."""
         launches = []
-        while self._alive and self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer):
+        while (
+            self._alive and self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer)
+        ):
             tenant, one = self._shelf.popleft()
             self._offer = fit.carve(tenant.spec.resources, self._offer)
             launches.append(one)
@@ -249,7 +250,7 @@ class LocalSite:
             await anyio.sleep(_MOMENT_S)
             if self._pids:
                 pids, self._pids = self._pids, {}
-                await self._do(lambda db, pids=pids: moves.note_pids(db, pids))
+                await self._do(functools.partial(moves.note_pids, pids=pids))
 
     # -- after a restart -------------------------------------------------------------------------
 
@@ -273,16 +274,29 @@ class LocalSite:
 
 def _judge(tenant: Tenant, ending: Ending) -> retry.End:
     """Judge an ending: the exit code by what the job calls success, the outputs by looking."""
-    ok, missing = ending.ok, ()
+    ok = ending.ok
+    missing: tuple[str, ...] = ()
     if ending.reason is Why.EXITED:
         ok = ending.exit in tenant.spec.ok_codes
         missing = launch.missing(tenant.outputs) if ok else ()
-    usage = ending.usage
     crash.point("result.checked")
-    return retry.End(
-        ok=ok, message=ending.message, lost=ending.reason is Why.LOST, missing=missing,
-        stopped=ending.reason is Why.STOPPED, exit=ending.exit, signal=ending.signal,
-        cpu=usage and usage.cpu_user + usage.cpu_system, wall=usage and usage.wall,
-        max_rss=usage and usage.max_rss, read_bytes=usage and usage.read_bytes,
-        written_bytes=usage and usage.written_bytes,
-    )  # fmt: skip
+    end = retry.End(
+        ok=ok,
+        message=ending.message,
+        lost=ending.reason is Why.LOST,
+        stopped=ending.reason is Why.STOPPED,
+        missing=missing,
+        exit=ending.exit,
+        signal=ending.signal,
+    )
+    usage = ending.usage
+    if usage is None:
+        return end
+    return msgspec.structs.replace(
+        end,
+        cpu=usage.cpu_user + usage.cpu_system,
+        wall=usage.wall,
+        max_rss=usage.max_rss,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+    )

@@ -1,4 +1,4 @@
-"""Is the input still what it was when the rule matched it?"""
+"""Whether the input is still what it was when the rule matched it."""
 
 from __future__ import annotations
 
@@ -24,4 +24,3 @@ def objection(binding: Binding, on_change: OnChange) -> str:
     if binding.sha256 and content.sha256(binding.path) == binding.sha256:
         return ""
     return f"its input {text.show(binding.path)} has changed since the rule matched it"
-

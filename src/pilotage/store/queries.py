@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib import resources
+from pathlib import Path
 
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
@@ -30,5 +30,5 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 
 def _folder() -> list[tuple[str, str]]:
-    folder = resources.files("pilotage.store") / "sql"
-    return [(item.name, item.read_text()) for item in folder.iterdir() if item.name.endswith(".sql")]
+    folder = Path(__file__).with_name("sql")
+    return [(file.name, file.read_text(encoding="utf-8")) for file in folder.glob("*.sql")]

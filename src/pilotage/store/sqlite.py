@@ -103,8 +103,10 @@ def explained(path: Path) -> Iterator[None]:
 
 def connect(path: Path, *, readonly: bool = False) -> Db:
     """Open the store, make it if need be, and bring its schema up to date."""
-    flags = apsw.SQLITE_OPEN_READONLY if readonly else (
-        apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    flags = (
+        apsw.SQLITE_OPEN_READONLY
+        if readonly
+        else (apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     )
     with explained(path):
         connection = apsw.Connection(str(path), flags=flags)

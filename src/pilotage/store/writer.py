@@ -81,7 +81,9 @@ class Writer:
             future.set_result(result)
         return []
 
-    def _step(self, step: Callable[[sqlite.Db], Any], future: Future[Any], results: list[Any]) -> None:
+    def _step(
+        self, step: Callable[[sqlite.Db], Any], future: Future[Any], results: list[Any]
+    ) -> None:
         try:
             with self._db.savepoint():
                 result = step(self._db)
