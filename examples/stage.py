@@ -21,6 +21,9 @@ MARK = ".made-by-an-example"
 #: How a person starts the rules and their jobs.
 UP = (sys.executable, "-m", "pilotage", "up")
 
+#: What it says.
+LOG = "pilotage-up.log"
+
 #: Seconds without anything to do after which an example is over.
 REST_S = 1.0
 
@@ -49,21 +52,29 @@ def fresh(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Path:
 
 
 @contextlib.contextmanager
-def up(root: Path) -> Iterator[None]:
+def up(project: Project) -> Iterator[None]:
     """Run `pilotage up` in a project, as a person would in another terminal."""
-    log = root / "pilotage-up.log"
-    with log.open("wb") as file:
+    with (project.root / LOG).open("wb") as file:
         # In a group of its own: Ctrl-C is for us, and we stop it in good order.
         process = subprocess.Popen(
-            UP, cwd=root, stdin=subprocess.DEVNULL, stdout=file, stderr=file, process_group=0
-        )
+            UP, cwd=project.root, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            process_group=0,
+        )  # fmt: skip
         try:
+            while process.poll() is None and not project.running():
+                time.sleep(0.05)
+            check(project)
             yield
-            if process.poll() is not None:
-                sys.exit(f"`pilotage up` ended by itself; {log} says why:\n{log.read_text()}")
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
+
+
+def check(project: Project) -> None:
+    """Leave if nobody runs the project any more: nothing would ever happen."""
+    if not project.running():
+        log = project.root / LOG
+        sys.exit(f"`pilotage up` ended by itself; {log} says why:\n{log.read_text()}")
 
 
 def jobs(project: Project) -> list[Job]:

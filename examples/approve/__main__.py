@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("demo-run-approve"), metavar="DIR")
     options = parser.parse_args()
     root = stage.fresh(options.keep, HERE / "rules", HERE / "steps.py", also=FOLDERS)
-    with Project(root) as project, stage.up(root):
+    with Project(root) as project, stage.up(project):
         measure(root)
         follow(project, {"preview": set(SERIES)})
         wanted = approve(root) if options.auto else ask(root)
@@ -78,6 +78,7 @@ def follow(project: Project, wanted: dict[str, set[str]]) -> None:
     """Tell of each job that ends until all that is wanted has ended."""
     told = {job.id for job in stage.jobs(project) if job.ended}
     while True:
+        stage.check(project)
         jobs = stage.jobs(project)
         for job in jobs:
             if job.ended and job.id not in told:

@@ -68,12 +68,13 @@ def watch(project: Project, options: argparse.Namespace, console: Console) -> Pr
     look = Watch(project, options.scans).look
     rest = stage.Rest()
     with (
-        stage.up(project.root),
+        stage.up(project),
         drawing(project.root, options) as instrument,
         board.shown(console, project.root) as show,
     ):
         while not rest.look(busy=(now := look()).busy):
             show(now)
+            stage.check(project)
             if instrument.poll():
                 sys.exit("the instrument broke")
             time.sleep(GLANCE_S)

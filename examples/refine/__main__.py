@@ -32,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     folders = ("estimates", "roots", *(f"estimates/{start}" for start in STARTS))
     root = stage.fresh(options.keep, HERE / "rules", HERE / "newton.py", also=folders)
-    with Project(root) as project, stage.up(root):
+    with Project(root) as project, stage.up(project):
         for start, x in STARTS.items():
             play(project, start, x)
         found = stage.jobs(project)
@@ -52,6 +52,7 @@ def play(project: Project, start: str, x: float) -> None:
     told: set[int] = set()
     rest = stage.Rest()
     while not rest.look(busy=stage.busy(project) or not told):
+        stage.check(project)
         for job in stage.jobs(project):
             if job.id in told or job.binding.match["start"] != start:
                 continue
