@@ -1,0 +1,52 @@
+"""The figures of a run as a table for people, kept in `docs/benchmarks.md`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench import figure
+from bench.figure import Figure, Report
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+
+
+def refresh(bench: str) -> None:
+    """Write the table of the last run into the page, between its two marks."""
+    begin, end = f"<!-- {bench}: begin -->", f"<!-- {bench}: end -->"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, mark, after = rest.partition(end)
+    if not mark:
+        raise RuntimeError(f"{PAGE.name} has no marks for {bench}")
+    text = "\n".join([begin, "", *lines(figure.load(bench)), "", end])
+    PAGE.write_text(before + text + after, encoding="utf-8")
+
+
+def lines(report: Report) -> list[str]:
+    """Return the table, with what the machine was and what else is to be said."""
+    facts = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+    head = "| figure | unit | ours | spread | meow-base | times better | limit | goal | met |"
+    rule = "|---|---|--:|--:|--:|--:|--:|---|---|"
+    notes = [f"* {one.name}: {one.note}." for one in report.figures if one.note]
+    return [f"Machine: {facts}.", "", head, rule, *map(_row, report.figures), "", *notes]
+
+
+def _row(one: Figure) -> str:
+    peer = next(iter(one.peer.items()), None)
+    cells = [
+        one.name,
+        one.unit,
+        _number(one.ours),
+        f"{_number(one.spread[0])} … {_number(one.spread[1])}" if one.repeats > 1 else "",
+        _number(peer[1]) if peer else "",
+        _number(one.ratio[peer[0]]) if peer and peer[0] in one.ratio else "",
+        "" if one.limit is None else _number(one.limit),
+        one.goal,
+        {True: "yes", False: "**no**", None: ""}[one.met],
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
