@@ -67,32 +67,40 @@ def await_files(folder: Path, pattern: str, count: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
-def test_a_loop_ends_by_itself_or_is_ended_with_a_reason(tmp_path):
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("refine") / "run"
     told = play("refine", folder)
+    with Project(folder) as project:
+        return folder, told, project.jobs(Selection())
+
+
+@pytest.mark.slow
+def test_a_loop_ends_by_itself(loops):
+    folder, _, _ = loops
     root = json.loads((folder / "roots/from-minus-2.json").read_text())["x"]
     assert abs(root**3 - 2 * root + 2) < 1e-9
+
+
+@pytest.mark.slow
+def test_a_loop_that_does_not_is_held_with_the_reason(loops):
+    folder, told, jobs = loops
     assert not (folder / "roots/from-0.json").exists()
-    with Project(folder) as project:
-        jobs = project.jobs(Selection())
     held = [job for job in jobs if job.state is State.HELD]
-    assert len(held) == 1
-    assert held[0].depth == 12
+    assert [job.depth for job in held] == [12]
     assert "rule refine caused itself 12 times in a row" in held[0].reason
     assert held[0].reason in told
+    assert held[0].reason in (folder / "report.html").read_text()
     assert all(job.state is State.DONE for job in jobs if job is not held[0])
 
 
 @pytest.mark.slow
-def test_every_job_of_a_loop_knows_the_one_before(tmp_path):
-    folder = tmp_path / "run"
-    play("refine", folder)
-    with Project(folder) as project:
-        jobs = {job.id: job for job in project.jobs(Selection())}
-    for job in jobs.values():
+def test_every_job_of_a_loop_knows_the_one_before(loops):
+    _, _, found = loops
+    jobs = {job.id: job for job in found}
+    for job in found:
         assert job.depth == (jobs[job.parent].depth + 1 if job.parent else 0)
-    assert sum(job.parent is None for job in jobs.values()) == 2
+    assert sum(job.parent is None for job in found) == 2
 
 
 @pytest.mark.parametrize("example", ["foam", "approve", "refine"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import stat
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -50,11 +51,14 @@ def collect(db: Db, base: str, first: int = 0) -> Gallery:
     shown: list[Shown] = []
     more, room = 0, ALL
     for path, job, name in sorted(_pictures(db.rows("result_outputs", first=first)), key=_folder):
-        content = _read(path)
-        if content is None or _is_data(content):
+        size = _size(path)
+        if not size:
             continue
-        if len(shown) == MOST or len(content) > min(LARGEST, room):
+        if len(shown) == MOST or size > min(LARGEST, room):
             more += 1
+            continue
+        content = _read(path)
+        if not content or _is_data(content):
             continue
         room -= len(content)
         kind = TYPES[os.path.splitext(path)[1].lower()]
@@ -74,13 +78,22 @@ def _folder(row: tuple[str, int, str]) -> str:
     return os.path.dirname(row[0])
 
 
-def _read(path: str) -> bytes | None:
-    """Return the content of a file; a larger one only as far as it tells that it is too large."""
+def _size(path: str) -> int:
+    """Return the size of a file, or 0 if it is none or has left."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, as far as a page has room for it."""
     try:
         with open(path, "rb") as file:
-            return file.read(LARGEST + 1) or None
+            return file.read(LARGEST)
     except OSError:
-        return None
+        return b""
 
 
 def _is_data(content: bytes) -> bool:
