@@ -17,12 +17,17 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "_ext.
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+# Types are named; only those that have a place on these pages are links.
+nitpick_ignore_regex = [("py:class", ".*")]
+# Commands have two hyphens, and quotes in code are straight.
+smartquotes = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
 
 html_theme = "furo"
 html_title = f"Pilotage {release}"

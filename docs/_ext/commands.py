@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from cyclopts import App
@@ -13,6 +14,7 @@ from cyclopts.argument import Argument
 from pilotage.cli.tree import app
 
 _EVERYWHERE = "Everywhere"
+_HEAD = ["| option | meaning |", "| --- | --- |"]
 
 
 class Option(NamedTuple):
@@ -26,6 +28,9 @@ class Option(NamedTuple):
     default: str
     #: Whether every command has it.
     everywhere: bool
+    required: bool
+    #: Whether it may be given several times.
+    many: bool
 
 
 class Command(NamedTuple):
@@ -39,9 +44,15 @@ class Command(NamedTuple):
     options: tuple[Option, ...]
 
 
-def every() -> list[Command]:
+def words() -> set[str]:
+    """Return all that may stand right after `pilotage`."""
+    return set(app)
+
+
+@cache
+def every() -> tuple[Command, ...]:
     """List all commands, in the order of `pilotage --help`."""
-    return list(_walk(app, ()))
+    return tuple(_walk(app, ()))
 
 
 def _walk(one: App, words: tuple[str, ...]) -> Iterator[Command]:
@@ -64,13 +75,14 @@ def _option(one: Argument) -> Option:
     flag = one.hint is bool
     default = one.field_info.default
     plain = default in (None, "", (), inspect.Parameter.empty) or isinstance(default, bool)
-    groups = [getattr(each, "name", str(each)) for each in one.parameter.group or ()]
     return Option(
         names=tuple(one.names),
         value="" if flag else one.names[0].lstrip("-").upper(),
         about=one.parameter.help or "",
         default="" if plain else str(default),
-        everywhere=_EVERYWHERE in groups,
+        everywhere=_EVERYWHERE in str(one.parameter.group),
+        required=bool(one.required),
+        many=str(one.hint).startswith("tuple"),
     )
 
 
@@ -78,9 +90,7 @@ def page() -> str:
     """Write all commands."""
     parts: list[str] = []
     first: dict[Any, tuple[str, ...]] = {}
-    found = every()
-    parts.append(_everywhere(found[0]))
-    for one in found:
+    for one in every():
         title = f"## `pilotage {' '.join(one.words)}`"
         if one.function in first:
             same = " ".join(first[one.function])
@@ -91,21 +101,25 @@ def page() -> str:
     return "\n\n".join(parts)
 
 
-def _everywhere(one: Command) -> str:
-    rows = [_line(each) for each in one.options if each.everywhere]
-    return "\n".join(["Options of every command:", "", *_HEAD, *rows])
-
-
-_HEAD = ["| option | meaning |", "| --- | --- |"]
+def everywhere() -> str:
+    """Write the options that every command has."""
+    rows = [_line(each) for each in every()[0].options if each.everywhere]
+    return "\n".join([*_HEAD, *rows])
 
 
 def _body(one: Command) -> Iterator[str]:
-    usage = " ".join(["pilotage", *one.words, *(each.names[0] for each in one.arguments)])
     own = [each for each in one.options if not each.everywhere]
-    yield f"```text\n{usage}{' [OPTIONS]' if own else ''}\n```"
+    options = ["[OPTIONS]"] if own else []
+    usage = ["pilotage", *one.words, *options, *map(_usage, one.arguments)]
+    yield f"```text\n{' '.join(usage)}\n```"
     lines = [_line(each) for each in (*one.arguments, *own)]
     if lines:
         yield "\n".join([*_HEAD, *lines])
+
+
+def _usage(one: Option) -> str:
+    name = one.names[0] + ("..." if one.many else "")
+    return name if one.required else f"[{name}]"
 
 
 def _line(one: Option) -> str:

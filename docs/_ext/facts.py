@@ -48,9 +48,9 @@ def members(owner: type[Enum]) -> dict[str, str]:
     return found
 
 
-def error_tree(top: type[errors.PilotageError] = errors.PilotageError) -> Iterator[
-    tuple[int, type[errors.PilotageError]]
-]:
+def error_tree(
+    top: type[errors.PilotageError] = errors.PilotageError,
+) -> Iterator[tuple[int, type[errors.PilotageError]]]:
     """Yield every error with how deep it stands below the first, in order of their codes."""
     for depth, kind in _walk(top, 0):
         if kind.__module__ == errors.__name__:

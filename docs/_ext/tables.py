@@ -8,19 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pilotage.cli import about
 from pilotage.event.model import Event, Kind
 from pilotage.hub import config
-from pilotage.job import machine
-from pilotage.job.model import State
+from pilotage.job import machine, model, records
 from pilotage.rule import schema, template
 
 from . import commands, facts
-
-_GROUPS: dict[str, tuple[str, ...]] = {
-    "what it waits for": schema.TRIGGERS,
-    "files": tuple(key for key, with_ in schema.TRIGGER_KEYS.items() if with_ == schema.FILES),
-    "other triggers": tuple(
-        key for key, with_ in schema.TRIGGER_KEYS.items() if with_ != schema.FILES
-    ),
-}
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -91,7 +82,9 @@ def settings() -> str:
             owner, head = config.App, "[app.NAME]"
         about = facts.sentence(owner)
         rows = [_setting(field) for field in facts.fields(owner)]
-        parts.append(f"## `{head}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows))
+        parts.append(
+            f"## `{head}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows)
+        )
     return "\n\n".join(parts)
 
 
@@ -107,38 +100,45 @@ def _toml(default: str) -> str:
 def rule_keys() -> str:
     """Write the keys that only a rule has, by what they belong to."""
     known = {field.name: field for field in facts.fields(schema.RuleText)}
-    parts = []
-    grouped: set[str] = set()
-    for title, names in _GROUPS.items():
-        grouped |= set(names)
-        rows = [_key(known[name], schema.TRIGGER_KEYS.get(name, ())) for name in names]
-        heads = ("key", "type", "meaning")
-        if title == "other triggers":
-            heads = ("key", "goes with", "type", "meaning")
-            rows = [(row[0], _with(name, schema.TRIGGER_KEYS), *row[1:]) for name, row in zip(names, rows, strict=True)]
-        parts.append(f"### {title.capitalize()}\n\n" + table(heads, rows))
-    rows = [_key(field) for name, field in known.items() if name not in grouped]
-    parts.append("### What it makes\n\n" + table(("key", "type", "meaning"), rows))
+    parts = ["### What it waits for\n\nExactly one of these.\n\n" + _keys(known, schema.TRIGGERS)]
+    files = [key for key, goes in schema.TRIGGER_KEYS.items() if goes == schema.FILES]
+    parts.append("### Which files\n\nWith `files` and `regex`.\n\n" + _keys(known, files))
+    others = {key: goes for key, goes in schema.TRIGGER_KEYS.items() if goes != schema.FILES}
+    parts.append("### Which ticks, messages and ends\n\n" + _keys(known, list(others), others))
+    taken = {*schema.TRIGGERS, *schema.TRIGGER_KEYS}
+    rest = [name for name in known if name not in taken]
+    parts.append("### What it makes\n\n" + _keys(known, rest))
     return "\n\n".join(parts)
 
 
 def recipe_keys() -> str:
     """Write the keys of a recipe, which a rule takes too."""
     known = {field.name: field for field in facts.fields(schema.RecipeText)}
-    first = [_key(known[name]) for name in schema.RECIPES]
-    some = [(*_key(known[name])[:1], _with(name, schema.RECIPE_KEYS), *_key(known[name])[1:]) for name in schema.RECIPE_KEYS]
-    rest = [
-        _key(field) for name, field in known.items()
-        if name not in schema.RECIPES and name not in schema.RECIPE_KEYS
-    ]  # fmt: skip
-    heads = ("key", "type", "meaning")
+    taken = {*schema.RECIPES, *schema.RECIPE_KEYS}
+    rest = [name for name in known if name not in taken]
+    some = _keys(known, list(schema.RECIPE_KEYS), schema.RECIPE_KEYS)
     return "\n\n".join(
         [
-            "### What runs\n\nExactly one of these.\n\n" + table(heads, first),
-            "### How it runs\n\n" + table(("key", "goes with", "type", "meaning"), some),
-            "### What every job takes\n\n" + table(heads, rest),
+            "### What runs\n\nExactly one of these.\n\n" + _keys(known, schema.RECIPES),
+            "### How it runs\n\n" + some,
+            "### What every job takes\n\n" + _keys(known, rest),
         ]
     )
+
+
+def _keys(
+    known: dict[str, facts.Field],
+    names: Sequence[str],
+    goes: dict[str, tuple[str, ...]] | None = None,
+) -> str:
+    """Write keys; `goes` says with which others some of them go."""
+    if goes is None:
+        return table(("key", "type", "meaning"), [_key(known[name]) for name in names])
+    rows = []
+    for name in names:
+        key, kind, about = _key(known[name])
+        rows.append((key, ", ".join(code(each) for each in goes[name]), kind, about))
+    return table(("key", "goes with", "type", "meaning"), rows)
 
 
 def sub_tables() -> str:
@@ -151,20 +151,18 @@ def sub_tables() -> str:
     ):
         rows = [_setting(field) for field in facts.fields(owner)]
         about = facts.sentence(owner)
-        parts.append(f"### `{name}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows))
+        parts.append(
+            f"### `{name}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows)
+        )
     return "\n\n".join(parts)
 
 
-def _key(field: facts.Field, _: Sequence[str] = ()) -> tuple[str, str, str]:
+def _key(field: facts.Field) -> tuple[str, str, str]:
     about = field.about
     default = _toml(field.default.replace("'", '"'))
     if default not in ("", "{}", "[]"):
         about = f"{about} Default: `{default}`."
     return code(field.name), plain_type(field.kind), about
-
-
-def _with(name: str, keys: dict[str, tuple[str, ...]]) -> str:
-    return ", ".join(code(each) for each in keys[name])
 
 
 def keywords() -> str:
@@ -189,7 +187,7 @@ def states() -> str:
     """Write every state of a job, and what may follow it."""
     rows = []
     for state, fact in machine.FACTS.items():
-        follow = [code(each) for each in State if each in machine.TRANSITIONS[state]]
+        follow = [code(each) for each in model.State if each in machine.TRANSITIONS[state]]
         final = "yes" if fact.final else ""
         rows.append((code(state), fact.sentence, final, ", ".join(follow)))
     return table(("state", "meaning", "final", "may become"), rows)
@@ -227,8 +225,25 @@ def exits() -> str:
 
 def selectors() -> str:
     """Write how jobs are named."""
-    return table(("selector", "means"), [(code(key), each) for key, each in about.SELECTORS.items()])
+    return table(
+        ("selector", "means"), [(code(key), each) for key, each in about.SELECTORS.items()]
+    )
 
+
+def job_nouns() -> str:
+    """Write the fields of what programs hand in and get back."""
+    parts = []
+    for owner in (model.NewJob, model.JobSpec, *_RECIPES, model.Job, records.Selection):
+        rows = [
+            (code(each.name), code(each.kind), code(each.default), each.about)
+            for each in facts.fields(owner)
+        ]
+        head = f"### `{owner.__module__}.{owner.__name__}`\n\n{facts.sentence(owner)}\n\n"
+        parts.append(head + table(("field", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+_RECIPES = (model.Command, model.Script, model.Python, model.Notebook, model.App)
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
@@ -239,9 +254,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "kinds": kinds,
     "event-fields": event_fields,
     "states": states,
+    "job-nouns": job_nouns,
     "errors": errors,
     "error-sections": error_sections,
     "exits": exits,
     "selectors": selectors,
     "commands": commands.page,
+    "options-everywhere": commands.everywhere,
 }

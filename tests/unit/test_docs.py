@@ -1,0 +1,324 @@
+"""What the code has must be explained, and what the pages show must work."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from docs._ext import commands, facts, figures, tables
+from pilotage import crash
+from pilotage.event.model import Kind
+from pilotage.hub import config
+from pilotage.job.model import State
+from pilotage.rule import book, schema, template
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [
+        *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+    ]
+)
+
+_FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
+_TARGET = re.compile(r"^\(([\w-]+)\)=$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_GENERATED = re.compile(r"^```\{generated\} ([\w-]+)\n```$", re.MULTILINE)
+
+
+class Fence(NamedTuple):
+    page: Path
+    info: str
+    text: str
+
+
+def text_of(page: Path) -> str:
+    """Return a page with its generated parts filled in."""
+    source = page.read_text(encoding="utf-8")
+    return _GENERATED.sub(lambda found: tables.TABLES[found[1]](), source)
+
+
+def fences(*wanted: str) -> list[Fence]:
+    return [
+        Fence(page, found[2].strip(), found[3])
+        for page in PAGES
+        for found in _FENCE.finditer(page.read_text(encoding="utf-8"))
+        if found[2].strip() in wanted
+    ]
+
+
+def name_of(value: object) -> str:
+    return value.page.stem if isinstance(value, Fence) else str(value)
+
+
+def page(name: str) -> str:
+    return text_of(DOCS / name)
+
+
+def missing(names: list[str], text: str) -> list[str]:
+    return [name for name in names if f"`{name}`" not in text]
+
+
+# -- everything is explained ---------------------------------------------------------------------
+
+
+def test_every_command_and_option_is_on_the_page_of_commands():
+    text = page("reference/commands.md")
+    for one in commands.every():
+        assert f"`pilotage {' '.join(one.words)}`" in text
+        for option in (*one.arguments, *one.options):
+            assert option.about, f"{one.words}: {option.names[0]} has no help"
+            assert f"`{option.names[0]}`" in text
+
+
+def test_every_command_is_used_somewhere_beside_the_reference():
+    told = "\n".join(
+        each.read_text(encoding="utf-8") for each in PAGES if each.parent.name != "reference"
+    )
+    nouns = {one.words[0] for one in commands.every()} - {"version", "help"}
+    assert [name for name in sorted(nouns) if f"pilotage {name}" not in told] == []
+
+
+def test_every_setting_is_on_the_page_of_settings():
+    text = page("reference/settings.md")
+    for section in facts.fields(config.Settings):
+        owner = (
+            config.App if section.name == "app" else type(getattr(config.Settings(), section.name))
+        )
+        found = facts.fields(owner)
+        assert found
+        assert all(field.about for field in found)
+        assert missing([field.name for field in found], text) == []
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        schema.RuleText,
+        schema.RecipeText,
+        schema.RetryText,
+        schema.LimitText,
+        schema.GatherText,
+    ],
+)
+def test_every_key_of_a_rule_is_on_the_page_of_rule_files(owner):
+    found = facts.fields(owner)
+    assert [field.name for field in found if not field.about] == []
+    assert missing([field.name for field in found], page("reference/rule-format.md")) == []
+
+
+def test_every_key_of_a_rule_is_shown_in_an_example():
+    shown = set[str]()
+    for fence in fences("toml rule"):
+        for kind in ("rule", "recipe"):
+            for written in tomllib.loads(fence.text).get(kind, {}).values():
+                shown |= set(written)
+    prose = "\n".join(each.read_text(encoding="utf-8") for each in (DOCS / "how-to").glob("*.md"))
+    keys = set(schema.RuleText.__struct_fields__) - {"disk", "gpus"}
+    assert [key for key in sorted(keys - shown) if f"`{key}" not in prose] == []
+
+
+def test_every_kind_of_event_is_explained():
+    assert missing([str(kind) for kind in Kind], page("reference/events.md")) == []
+    assert all(facts.members(Kind).values())
+
+
+def test_every_state_is_explained():
+    assert missing([str(state) for state in State], page("concepts/job-states.md")) == []
+
+
+def test_every_keyword_is_explained():
+    text = page("reference/keywords.md")
+    assert [word for word in template.KEYWORDS if f"`{{{word}}}`" not in text] == []
+
+
+def test_every_error_is_explained():
+    text = page("reference/errors.md")
+    for _, kind in facts.error_tree():
+        assert f"## {kind.code}: {kind.__name__}" in text
+
+
+def test_every_crash_point_is_explained():
+    assert missing(list(crash.POINTS), page("concepts/exactly-once.md")) == []
+
+
+def test_every_variable_that_a_payload_sees_is_explained():
+    text = page("reference/environment.md")
+    words = [word for word in template.KEYWORDS if word not in ("match", "message", "ended")]
+    names = [f"PILOTAGE_{word.upper()}" for word in words]
+    more = ["PILOTAGE_ATTEMPT", "PILOTAGE_PARAMS", "PILOTAGE_KEY", "PILOTAGE_STARTER"]
+    assert missing([*names, *more], text) == []
+
+
+# -- what is shown works -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fence", fences("toml rule"), ids=name_of)
+def test_a_rule_that_is_shown_loads(fence, tmp_path):
+    for kind in ("rule", "recipe"):
+        for written in tomllib.loads(fence.text).get(kind, {}).values():
+            _stand_in(written, tmp_path)
+    file = tmp_path / "book.toml"
+    file.write_text(fence.text, encoding="utf-8")
+    loaded = book.load(file, str(tmp_path))
+    assert loaded.rules or loaded.recipes
+    assert not loaded.inert
+
+
+def _stand_in(written: dict[str, object], folder: Path) -> None:
+    """Make the files that a rule names beside its book."""
+    for key in ("script", "notebook", "python"):
+        name = str(written.get(key, ""))
+        if name and "\n" not in name:
+            file, _, function = name.partition(":")
+            body = f"def {function}(**_): ...\n" if function else ""
+            (folder / file).write_text(body, encoding="utf-8")
+
+
+@pytest.mark.parametrize("fence", fences("python rule"), ids=name_of)
+def test_a_python_book_that_is_shown_loads(fence, tmp_path):
+    file = tmp_path / "book.py"
+    file.write_text(fence.text, encoding="utf-8")
+    assert book.load(file, str(tmp_path)).rules
+
+
+@pytest.mark.parametrize("fence", fences("toml config"), ids=name_of)
+def test_settings_that_are_shown_load(fence, tmp_path):
+    (tmp_path / config.FILE).write_text(fence.text, encoding="utf-8")
+    assert config.read(tmp_path) != config.Settings()
+
+
+def test_all_toml_is_marked():
+    loose = [fence for fence in fences("toml") if fence.page != ROOT / "README.md"]
+    assert loose == []
+
+
+def test_the_rules_of_the_readme_load(tmp_path):
+    (fence,) = (each for each in fences("toml") if each.page == ROOT / "README.md")
+    for written in tomllib.loads(fence.text)["rule"].values():
+        _stand_in(written, tmp_path)
+    (tmp_path / "book.toml").write_text(fence.text, encoding="utf-8")
+    assert set(book.load(tmp_path / "book.toml", str(tmp_path)).rules) == {"clean", "report"}
+
+
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield every call of pilotage in a shell example or in code within text."""
+    for each in PAGES:
+        source = each.read_text(encoding="utf-8")
+        lines = [
+            line.removeprefix("$ ")
+            for found in _FENCE.finditer(source)
+            if found[2].strip() == "console"
+            for line in found[3].replace("\\\n", " ").splitlines()
+            if line.startswith("$ ")
+        ]
+        bare = _FENCE.sub("", source)
+        lines += [found[1] for found in re.finditer(r"`([^`\n]+)`", bare)]
+        for line in lines:
+            for call in re.findall(r"(?:^|[\s(])(pilotage [^|;&)(]+)", line):
+                yield each.name, _words(call)
+
+
+def _words(call: str) -> list[str]:
+    try:
+        return shlex.split(call, comments=True)[1:]
+    except ValueError:
+        return call.split()[1:]  # a quote is cut off with the rest of the line
+
+
+_CALLS = [pytest.param(words, id=f"{name}: {' '.join(words)}") for name, words in shown_commands()]
+
+
+@pytest.mark.parametrize("words", _CALLS)
+def test_a_command_that_is_shown_exists(words):
+    known = {one.words: one for one in commands.every()}
+    nouns = {one[0] for one in known if len(one) > 1}
+    if not words or words[0] in {*commands.words(), "COMMAND"} - nouns - {one[0] for one in known}:
+        return
+    size = 2 if words[0] in nouns and len(words) > 1 and not words[1].startswith("-") else 1
+    if words[0] in nouns and size == 1:
+        return
+    one = known.get(tuple(words[:size]))
+    assert one is not None, f"there is no command {' '.join(words[:size])}"
+    names = {name for option in one.options for name in option.names} | {"--help", "-h"}
+    rest = words[size:]
+    if words[0] == "submit":
+        rest = _before_the_program(rest, one)
+    for word in rest:
+        if word.startswith("-") and word != "--":
+            assert word.partition("=")[0] in names, f"{' '.join(words[:size])} has no {word}"
+
+
+def _before_the_program(words: list[str], one: commands.Command) -> list[str]:
+    values = {name for option in one.options if option.value for name in option.names}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in values else 1
+    return words[:at]
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for each in PAGES:
+        bare = _FENCE.sub("", each.read_text(encoding="utf-8"))
+        bare = re.sub(r"`[^`\n]*`", "", bare)
+        for found in _LINK.finditer(bare):
+            if not found[2].startswith(("http://", "https://")):
+                yield each, found[2]
+
+
+@pytest.mark.parametrize(
+    "page,link", [pytest.param(*each, id=f"{each[0].name}: {each[1]}") for each in links()]
+)
+def test_a_link_leads_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    target = page if not path else Path(posixpath.normpath(page.parent / path))
+    if target == DOCS / "benchmarks.md" and not target.exists():
+        pytest.skip("the page of benchmarks is not written yet")
+    assert target.exists(), f"{target} does not exist"
+    if anchor:
+        assert anchor in anchors(target), f"{target.name} has no #{anchor}"
+
+
+def anchors(target: Path) -> set[str]:
+    text = text_of(target)
+    slugs = {_slug(found[1]) for found in _HEADING.finditer(_FENCE.sub("", text))}
+    return slugs | {found[1] for found in _TARGET.finditer(text)}
+
+
+def _slug(heading: str) -> str:
+    """Write a heading as GitHub and MyST make an anchor of it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set[Path]()
+    for each in PAGES:
+        for found in _FENCE.finditer(each.read_text(encoding="utf-8")):
+            if found[2].strip() == "{toctree}":
+                names = [line for line in found[3].splitlines() if line and line[0] != ":"]
+                listed |= {(each.parent / f"{name}.md") for name in names}
+    pages = {each for each in PAGES if each.is_relative_to(DOCS)} - {DOCS / "index.md"}
+    assert pages - listed == set()
+
+
+# -- the figures ---------------------------------------------------------------------------------
+
+
+def test_the_figures_of_the_readme_are_those_of_the_last_run():
+    text = figures.README.read_text(encoding="utf-8")
+    assert "<!-- figures -->" in text
+    assert figures.filled(text) == text, "run `python -m docs._ext.figures`"
