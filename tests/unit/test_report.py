@@ -178,6 +178,16 @@ def test_a_failure_is_told_with_its_last_words(past):
     assert "line 80" not in told
 
 
+def test_of_many_failures_the_newest_are_told(past, monkeypatch):
+    monkeypatch.setattr(report, "MOST_FAILURES", 2)
+    for n in range(3):
+        past.job("judge", float(n), state=State.FAILED, reason=f"reason {n}")
+    told = rendered(past).text
+    assert "reason 0" not in told
+    assert "reason 2" in told
+    assert "The newest 2 of 3." in told
+
+
 def test_pictures_are_shown_as_far_as_there_is_room(past, monkeypatch):
     monkeypatch.setattr(gallery, "MOST", 2)
     monkeypatch.setattr(gallery, "LARGEST", 100)
@@ -217,7 +227,7 @@ def test_rules_are_linked_by_what_their_jobs_caused(past):
         (edge.source, edge.target): edge.label
         for edge in lineage.by_rule(past.db, str(past.root)).edges
     }
-    assert edges.pop(("source file", "rule judge")) == "2"
+    assert edges.pop(("source file.closed", "rule judge")) == "2"
     assert edges == {("rule judge", "rule segment"): "1", ("rule judge", "rule report"): "2"}
 
 

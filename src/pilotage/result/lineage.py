@@ -151,7 +151,8 @@ def _source(kind: str, pattern: Pattern | None, base: str) -> Node:
         case JobPattern(names=names):
             words, drawn = list(names), ("job", "ends of jobs")
         case None:
-            words, drawn = [kind.partition(".")[0] or "by hand"], ("", "submitted")
+            # Of a rule that is gone, or of none: a person submitted the job.
+            words, drawn = [kind or "by hand"], ("", "events" if kind else "submitted")
     label = text.show(", ".join(words))
     return Node(f"source {label}", label, drawn[1], drawn[0])
 

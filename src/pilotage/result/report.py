@@ -20,7 +20,7 @@ from pilotage.rule import layout
 from pilotage.store import Db
 
 #: Jobs in the time line, lines in the table of jobs, failures told in full, last lines of each.
-MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 30, 20
+MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 12, 20
 _TAIL_BYTES = 16_384
 _WIDTH = re.compile(r'viewBox="0 0 ([\d.]+) ')
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD, State.CANCELLED)
@@ -82,10 +82,12 @@ def render(db: Db, title: str, lead_html: str | None = None) -> str:
         every=_every(db, jobs, totals, base),
         timeline=Markup(timeline.svg(jobs, totals.end, base)),  # noqa: S704
         legend=timeline.colours(jobs),
+        failed=timeline.FAILED if totals.states.get(State.FAILED) else "",
         bars=len(jobs),
         lines=[_line(job, base, totals.begin) for job in jobs[-MOST_LINES:]],
         total=totals.jobs,
         failures=read_failures(db, base),
+        trouble=sum(totals.states.get(state, 0) for state in _TROUBLE),
         gallery=gallery.collect(db, base),
     )
 
@@ -106,8 +108,8 @@ def read_totals(db: Db) -> Totals:
 def facts(totals: Totals) -> list[tuple[str, str, str]]:
     """Say the totals in a few words: what, how much, and how it looks."""
     span = totals.end - totals.begin
-    found = [("jobs", f"{totals.jobs}", "")]
-    found += [(str(state), f"{count}", state) for state, count in totals.states.items()]
+    found: list[tuple[str, str, str]] = [("jobs", _grouped(totals.jobs), "")]
+    found += [(str(state), _grouped(count), state) for state, count in totals.states.items()]
     if totals.jobs:
         found += [
             ("from first to last", units.for_people(span), ""),
@@ -116,6 +118,11 @@ def facts(totals: Totals) -> list[tuple[str, str, str]]:
     if totals.memory:
         found.append(("largest memory", units.bytes_for_people(totals.memory), ""))
     return found
+
+
+def _grouped(number: int) -> Markup:
+    """Write a number with a narrow space before each three digits."""
+    return Markup(f"{number:,}".replace(",", "&#8239;"))  # noqa: S704 - digits only
 
 
 def read_failures(db: Db, base: str) -> list[Failure]:

@@ -77,7 +77,7 @@ def _line(time: float, state: str, reason: str, attempt: Attempt | None, job: Jo
         details.append(f"in {attempt.dir}")
     elif attempt is not None and attempt.ended is not None:
         what = f"attempt {attempt.number} ended: {attempt.state}" if _is_end(time, attempt) else ""
-        details += usage(attempt) if what else []
+        details += usage(attempt, how=not reason) if what else []
         what = what or _sentence(state)
     elif attempt is None and state in {State.QUEUED, State.WAITING, State.HELD}:
         what = f"made by rule {job.rule}" if job.rule else "submitted"
@@ -94,8 +94,8 @@ def _sentence(state: str) -> str:
     return FACTS[State(state)].sentence
 
 
-def usage(attempt: Attempt) -> list[str]:
-    """Say what an attempt used, and how it ended."""
+def usage(attempt: Attempt, *, how: bool = True) -> list[str]:
+    """Say what an attempt used and, if nothing else does, how it ended."""
     used = []
     if attempt.wall is not None:
         used.append(f"{units.for_people(attempt.wall)} of wall time")
@@ -104,8 +104,8 @@ def usage(attempt: Attempt) -> list[str]:
     if attempt.max_rss is not None:
         used.append(f"{units.bytes_for_people(attempt.max_rss)} of memory")
     found = [", ".join(used)] if used else []
-    if attempt.exit is not None:
+    if how and attempt.exit is not None:
         found.append(f"exit {attempt.exit}")
-    if attempt.signal is not None:
+    if how and attempt.signal is not None:
         found.append(f"signal {attempt.signal}")
     return found
