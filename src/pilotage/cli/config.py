@@ -22,9 +22,7 @@ app = App(name="config", help="Show and check the settings.", group_commands="Co
 @app.command
 def show(
     *,
-    origin: Annotated[
-        bool, Parameter(negative="", help="Say where each setting comes from.")
-    ] = False,
+    origin: Annotated[bool, Parameter(help="Say where each setting comes from.")] = False,
     at: Common = HERE,
 ) -> Answer:
     """Show all settings, those that have their defaults too."""

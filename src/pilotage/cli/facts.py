@@ -11,8 +11,10 @@ from pilotage.job.model import State
 from pilotage.match import fit
 from pilotage.match.explain import Facts
 from pilotage.match.model import Offer
+from pilotage.result import logs
 
 _OFFER = "offer"
+_LONGEST = 200
 
 
 def gather(project: Project, number: int, *, running: bool, free: Offer) -> Facts:
@@ -35,7 +37,13 @@ def gather(project: Project, number: int, *, running: bool, free: Offer) -> Fact
         offer=free,
         attempt=attempts[-1] if attempts else None,
         asked=db.value("job_asked_of", id=number) or "",
+        last_words=_last_words(attempts[-1].dir) if attempts else "",
     )
+
+
+def _last_words(folder: str) -> str:
+    written = logs.read(logs.path(folder, "stderr"), 1)
+    return text.show(written.decode("utf-8", "replace").strip())[:_LONGEST]
 
 
 def note_offer(project: Project, offer: Offer) -> None:

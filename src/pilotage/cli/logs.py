@@ -29,7 +29,7 @@ def logs(
     follow: Annotated[
         bool, Parameter(name=("--follow", "-f"), help="Go on until the jobs end.")
     ] = False,
-    stderr: Annotated[bool, Parameter(negative="", help="Standard error instead.")] = False,
+    stderr: Annotated[bool, Parameter(help="Standard error instead.")] = False,
     attempt: Annotated[int | None, Parameter(help="This attempt; else the last one.")] = None,
     lines: Annotated[
         int | None, Parameter(name=("--lines", "-n"), help="Only so many lines at the end.")

@@ -17,9 +17,9 @@ from pilotage.rule.graph import Graph
 
 def graph(
     *,
-    svg: Annotated[bool, Parameter(negative="", help="As a picture.")] = False,
-    mermaid: Annotated[bool, Parameter(negative="", help="As Mermaid.")] = False,
-    text: Annotated[bool, Parameter(negative="", help="As text; this is the default.")] = False,
+    svg: Annotated[bool, Parameter(help="As a picture.")] = False,
+    mermaid: Annotated[bool, Parameter(help="As Mermaid.")] = False,
+    text: Annotated[bool, Parameter(help="As text; this is the default.")] = False,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Write it into this file.")
     ] = None,

@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage import errors
-from pilotage.cli import facts, select, sheet, spec, wait
+from pilotage.cli import select, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
@@ -29,14 +29,14 @@ def submit(
     *,
     wishes: Wishes = spec.NONE,
     after: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Start when these jobs are done; repeatable.")
+        tuple[str, ...], Parameter(help="Start when these jobs are done; repeatable.")
     ] = (),
     tag: Annotated[str, Parameter(help="A label; `@LABEL` selects all jobs that have it.")] = "",
     wait_: Annotated[
         bool, Parameter(name="--wait", help="Wait for its end and print its output.")
     ] = False,
     propagate: Annotated[
-        bool, Parameter(negative="", help="With --wait: exit with the job's own status.")
+        bool, Parameter(help="With --wait: exit with the job's own status.")
     ] = False,
     dry_run: Annotated[
         bool,
@@ -61,6 +61,8 @@ def submit(
     if not running:
         notes.append(f"nothing runs this project now; job {number} is kept: start `pilotage up`")
     if wait_ or propagate:
+        from pilotage.cli import wait
+
         return wait.for_one(number, at, propagate=propagate, notes=notes)
     return Answer(
         {"id": number, "name": new.spec.name, "running": running},
@@ -71,6 +73,8 @@ def submit(
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
+    from pilotage.cli import facts, sheet
+
     offer = facts.free(project, running=project.running())
     verdict = fit.fit(new.spec.resources, offer)
     shown: list[Shown] = [line(Styled("would queue", "bold"), f"  {new.spec.name}")]

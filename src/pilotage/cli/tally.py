@@ -22,11 +22,11 @@ def by_name(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]]:
     return found
 
 
-def line(name: str, states: Mapping[str, int], wide: int) -> tuple[Cell, ...]:
+def line(name: str, states: Mapping[str, int]) -> tuple[Cell, ...]:
     """Write one line: how many of all ended, how they ended, and what goes on."""
     total = sum(states.values())
     ended = sum(states.get(state, 0) for state in FINAL)
-    pieces: list[Cell] = [f"{name:<{wide}}  {ended:>{len(str(total))}}/{total}"]
+    pieces: list[Cell] = [f"{name}  ", f"{ended}/{total}"]
     signs: tuple[tuple[str, Style, tuple[State, ...]], ...] = (
         ("✔", "green", (State.DONE,)),
         ("✘", "red", _BAD),
@@ -43,10 +43,11 @@ def line(name: str, states: Mapping[str, int], wide: int) -> tuple[Cell, ...]:
 
 def lines(counts: Counts, most: int = 20) -> list[tuple[Cell, ...]]:
     """Write a line for each name; those where something goes on come first if there are many."""
-    wide = max((len(name) for name in counts), default=0)
     names = list(counts)
     if len(names) > most:
         names.sort(key=lambda name: all(state in FINAL for state in counts[name]))
-        left = len(names) - most
-        return [*(line(name, counts[name], wide) for name in names[:most]), (f"… and {left} more",)]
-    return [line(name, counts[name], wide) for name in names]
+    found = [line(name, counts[name]) for name in names[:most]]
+    wide = max((len(str(pieces[0])) for pieces in found), default=0)
+    high = max((len(str(pieces[1])) for pieces in found), default=0)
+    shown = [(f"{pieces[0]:<{wide}}", f"{pieces[1]:>{high}}", *pieces[2:]) for pieces in found]
+    return [*shown, (f"… and {len(names) - most} more",)] if len(names) > most else shown

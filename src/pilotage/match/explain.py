@@ -42,6 +42,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Attempt | None = None
     #: What a person asked for while it ran: '', 'cancel' or 'hold'.
     asked: str = ""
+    #: The last line that it wrote to standard error.
+    last_words: str = ""
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -161,6 +163,9 @@ def _limit(facts: Facts) -> list[Reason]:
 
 def _running(facts: Facts) -> Explanation:
     job, attempt = facts.job, facts.attempt
+    if not facts.running:
+        what = "what became of it is found out at the next start"
+        return Explanation(f"job {job.id} ran when the project was last run", (Reason(what),))
     began = job.started or facts.now
     took = max(0.0, facts.now - began)
     reasons = []
@@ -190,6 +195,8 @@ def _ended(facts: Facts) -> Explanation:
     if attempt is not None and attempt.wall is not None:
         used = f"{units.for_people(attempt.wall)} on attempt {attempt.number}"
         reasons.append(Reason("it ran", used))
+    if facts.last_words and job.state is not State.DONE:
+        reasons.append(Reason("the last line of its stderr", facts.last_words))
     suggestion = f"`pilotage logs {job.id}` shows what it wrote"
     if job.state in _RETRY and attempt is not None:
         suggestion = (
