@@ -19,6 +19,9 @@ from pilotage.store import Db
 
 SUFFIXES = (".toml", ".py")
 _GENERATION = "rules"
+_IN_FORCE = "rules in force"
+#: Stands where the file of a book would: the book was given as rules, not as text.
+_OBJECTS = "rules as objects"
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -78,6 +81,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
+    if origin == _OBJECTS:
+        rules = (msgspec.convert(one, Rule) for one in text.load(source))
+        return books.Book(name, name, source, {rule.name: rule for rule in rules})
     if origin.endswith(".py"):
         return books.load(Path(origin), str(base))
     folder = str(Path(origin).parent) if origin else str(base)
@@ -91,6 +97,12 @@ def add(db: Db, file: Path, base: Path, now: float) -> str:
     books.load(file, str(base))
     db.run("book_put", name=origin, origin=origin, source=source, now=now)
     return origin
+
+
+def put(db: Db, name: str, rules: Iterable[Rule], now: float) -> None:
+    """Keep a book of rules that a program made; the caller applies all books after it."""
+    source = text.dump([msgspec.structs.replace(rule, book=name) for rule in rules])
+    db.run("book_put", name=name, origin=_OBJECTS, source=source, now=now)
 
 
 def known(db: Db) -> dict[str, Known]:
@@ -141,6 +153,16 @@ def bump(db: Db) -> None:
 def generation(db: Db) -> int:
     """Say how often the rules have changed."""
     return int(records.cursor(db, _GENERATION) or 0)
+
+
+def take_effect(db: Db, number: int) -> None:
+    """Note that the rules as of a generation take all events."""
+    records.advance(db, _IN_FORCE, str(number))
+
+
+def in_force(db: Db) -> bool:
+    """Say whether whoever runs the rules has taken up their last change."""
+    return int(records.cursor(db, _IN_FORCE) or 0) >= generation(db)
 
 
 def fingerprint(folder: Path) -> str:

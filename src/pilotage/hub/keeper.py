@@ -101,3 +101,4 @@ class Keeper:
             self._intake.flush()
             self._intake.birth(unborn)
             _log.debug("rules born: %s", text.dump(unborn))
+        self._writer.do(lambda db: books.take_effect(db, self._generation))

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +25,7 @@ from pilotage.store import Db, connect
 if TYPE_CHECKING:
     from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
+    from pilotage.rule.model import Rule
 
 _LOCK = "lock"
 _POKE = "poke"
@@ -162,6 +163,23 @@ class Project:
             if origin in loaded.failed:
                 raise loaded.failed[origin]
             return books.apply(db, loaded, self.clock.now())
+
+    def put_rules(self, book: str, rules: Iterable[Rule]) -> Diff:
+        """Put the rules that a program made in force, in the place of those of the same book."""
+        from pilotage.hub import books  # most commands need no rules
+
+        with self._change() as db:
+            books.put(db, book, rules, self.clock.now())
+            loaded = books.read(db, self.folder, self.root)
+            if book in loaded.failed:
+                raise loaded.failed[book]
+            return books.apply(db, loaded, self.clock.now())
+
+    def rules_in_force(self) -> bool:
+        """Say whether whoever runs the project has taken up the last change of the rules."""
+        from pilotage.hub import books  # most commands need no rules
+
+        return books.in_force(self.db)
 
     def drop_book(self, name: str) -> Diff:
         """Take the rules of an added book out of force."""

@@ -151,6 +151,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     env: dict[str, str] = {}
     #: Working directory (a template); empty means the job's own directory.
     cwd: str = ""
+    #: Where `{base}`, `{rel}` and relative paths start; empty means the project's folder.
+    base: str = ""
     #: What it needs.
     resources: Resources = Resources()
     #: When it is tried again.

@@ -102,6 +102,7 @@ def _binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Bin
 
 
 def _plan(spec: JobSpec, binding: Binding, base: str) -> PlannedJob:
+    base = spec.base or base
     known = template.keywords(binding, base) | {"job": "<job>"}
     params = template.parameters(spec, binding, known)
     values = known | params

@@ -49,7 +49,8 @@ def prepare(
     folder: str,
 ) -> Prepared:
     """Fill in a job's templates and say which process to start."""
-    known = template.keywords(binding, place.base, job)
+    base = spec.base or place.base
+    known = template.keywords(binding, base, job)
     params = template.parameters(spec, binding, known)
     values = known | params
     files = {"params.json": text.dump(_plain(known) | params)}
@@ -57,7 +58,7 @@ def prepare(
     cwd = template.render(spec.cwd, values) if spec.cwd else folder
     outputs, optional = (
         {
-            name: os.path.normpath(os.path.join(place.base, template.render(path, values)))
+            name: os.path.normpath(os.path.join(base, template.render(path, values)))
             for name, path in paths.items()
         }
         for paths in (spec.outputs, spec.optional_outputs)
@@ -66,7 +67,7 @@ def prepare(
         key=f"{job}.{attempt}",
         argv=tuple(argv),
         env=_environment(place, spec, known, params, folder, job, attempt),
-        cwd=os.path.join(place.base, cwd),
+        cwd=os.path.join(base, cwd),
         dir=folder,
         files=files,
         timeout=spec.resources.time,
