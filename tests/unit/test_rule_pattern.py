@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilotage.bus.model import matches as topic_match
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import Command, JobSpec, State
 from pilotage.rule import pattern as patterns
 from pilotage.rule.judge import admits, judge, match_file
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.rule.pattern import Index
-from pilotage.rule.topic import topic_match
 
 SPEC = JobSpec(recipe=Command(("true",)), name="r")
 

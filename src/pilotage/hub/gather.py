@@ -32,20 +32,25 @@ def arrival(ready: firing.Ready, gather: Gather, event: Event, groups: dict[str,
     """Say to which set a file belongs."""
     known = template.keywords(firing.binding(event, groups, {}), ready.base)
     set_key = template.render(gather.by, known) if gather.by else ""
-    item = template.render(gather.item, known) if gather.item else event.subject
+    item = _plain(template.render(gather.item, known)) if gather.item else event.subject
     return Arrival(ready, gather, event, groups, set_key, item)
+
+
+def _plain(item: str) -> str:
+    """Write `007` as `7`: file names pad their numbers, ranges do not."""
+    return str(int(item)) if item.isdecimal() and item.isascii() else item
 
 
 def complete(gather: Gather, items: list[str]) -> bool:
     """Say whether a set is complete."""
     if gather.values:
-        return set(gather.values) <= set(items)
+        return {_plain(value) for value in gather.values} <= set(items)
     return len(items) >= (gather.count or 1)
 
 
 def note(db: Db, one: Arrival, now: float) -> None:
     """Keep a file of a set, and make the job if the set is complete."""
-    if one.gather.values and one.item not in one.gather.values:
+    if one.gather.values and one.item not in map(_plain, one.gather.values):
         return
     rule = one.ready.rule.name
     set_key, item = text.store_path(one.set_key), text.store_path(one.item)

@@ -64,9 +64,11 @@ class Lineage:
             return declared[0], declared[1] + 1
         runs = self._runs.get(rule)
         if runs:
-            for one in list(runs.values()):
-                if _resembles(one, event):
-                    return one.job, one.depth + 1
+            # Jobs of a loop overlap for a moment: the last one that may have written it did.
+            likely = [one for one in list(runs.values()) if _resembles(one, event)]
+            if likely:
+                last = max(likely, key=lambda one: one.depth)
+                return last.job, last.depth + 1
         return None, 0
 
 

@@ -13,7 +13,7 @@ import msgspec
 from pilotage import crash, text
 from pilotage.clock import Clock
 from pilotage.event import content, records
-from pilotage.event.file.model import Batch
+from pilotage.event.file.model import UNFINISHED, Batch
 from pilotage.event.model import Event, FileVersion, Kind
 from pilotage.hub import firing, gather, guard
 from pilotage.job.model import State
@@ -242,6 +242,8 @@ class Intake:
                 self._route(plan, rule, event, groups, now)
 
     def _known(self, plan: Plan, new: Index, row: tuple[Any, ...]) -> None:
+        if row[5] == UNFINISHED:
+            return
         directory, name = text.load_path(row[0]), text.load_path(row[1])
         kind = Kind.DIR_EXISTING if row[2] else Kind.FILE_EXISTING
         version = str(FileVersion(*row[3:]))

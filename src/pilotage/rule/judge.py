@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pilotage import text, units
+from pilotage.bus import model as bus
 from pilotage.event.model import Event, Kind
 from pilotage.rule import glob, regex, topic
 from pilotage.rule.exclude import excluded_by
@@ -128,7 +129,7 @@ def _judge_age(pattern: FilePattern, event: Event, now: float) -> Iterator[str]:
 
 
 def _judge_topic(pattern: MessagePattern, event: Event) -> list[str]:
-    if any(topic.topic_match(wanted, event.subject) for wanted in pattern.topics):
+    if any(bus.matches(wanted, event.subject) for wanted in pattern.topics):
         return []
     return [f"topic {_show(event.subject)} does not match {_any_of(pattern.topics)}"]
 

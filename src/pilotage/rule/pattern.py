@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from pilotage.bus import model as bus
 from pilotage.event.model import Event, Kind
 from pilotage.rule import glob, regex, topic
 from pilotage.rule.exclude import excluded_by
@@ -210,7 +211,7 @@ class _Others:
             yield self.timers[subject]
         elif event.kind is Kind.MESSAGE:
             for rule, wanted in self.messages:
-                if any(topic.topic_match(pattern, subject) for pattern in wanted.topics):
+                if any(bus.matches(pattern, subject) for pattern in wanted.topics):
                     yield rule
         elif event.kind is Kind.JOB_ENDED:
             for rule, ended in self.jobs:

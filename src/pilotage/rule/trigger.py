@@ -5,9 +5,10 @@ from __future__ import annotations
 import zoneinfo
 
 from pilotage import errors, units
+from pilotage.event import cron
 from pilotage.event.model import Kind
 from pilotage.job.model import State
-from pilotage.rule import cron, exclude, glob, names, regex, sweep, template
+from pilotage.rule import exclude, glob, names, regex, sweep, template
 from pilotage.rule.model import (
     COMPLETE,
     FilePattern,
@@ -141,7 +142,7 @@ def _timer(written: RuleText) -> TimerPattern:
             raise errors.BadRule("a timer cannot tick every 0 seconds")
     with key("cron"):
         if written.cron is not None:
-            cron.check(written.cron)
+            cron.parse(written.cron)
     zone = written.zone or "UTC"
     with key("zone"):
         try:
