@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from pilotage.hub.project import Project
 from pilotage.job.model import Job, State
@@ -29,6 +30,14 @@ REST_S = 1.0
 
 #: States in which nothing more happens to a job by itself, and which no example wants.
 BAD = frozenset({State.FAILED, State.CANCELLED, State.REJECTED, State.HELD})
+
+
+def play(main: Callable[[], int]) -> NoReturn:
+    """Play an example and end with its status; Ctrl-C leaves it in good order."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def fresh(folder: Path, *sources: Path, also: Sequence[str] = ()) -> Path:

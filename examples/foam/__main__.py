@@ -102,4 +102,4 @@ def shorten(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    stage.play(main)

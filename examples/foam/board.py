@@ -134,14 +134,20 @@ def story(job: Job, now: Progress, root: Path) -> Text:
     return line
 
 
+def scans(count: int) -> str:
+    """Say one scan, or several scans."""
+    return "scan" if count == 1 else "scans"
+
+
 def summary(now: Progress, page: Path) -> Text:
     """Say what came of it."""
     done = sum(job.state is State.DONE for job in now.jobs)
     steps = ", ".join(f"{sum(j.name == s for j in now.jobs)} {s}" for s in (*STEPS, "report"))
     text = Text("\n")
     text.append(f"{now.measured:,}".replace(",", " "), "bold").append(" bubbles measured in ")
-    text.append(f"{now.accepted}", "bold green").append(" scans; ")
-    text.append(f"{now.rejected}", "bold").append(" scans were turned away\n")
+    text.append(f"{now.accepted}", "bold green").append(f" {scans(now.accepted)}; ")
+    text.append(f"{now.rejected}", "bold")
+    text.append(f" {scans(now.rejected)} {'was' if now.rejected == 1 else 'were'} turned away\n")
     text.append(f"{done}", "bold").append(f" jobs done in {units.for_people(now.elapsed)} ")
     text.append(f"({steps})\n", "dim")
     return text.append("\nreport  ", "dim").append(str(page), "bold cyan")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -78,4 +77,4 @@ def line(job: Job, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    stage.play(main)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from examples import stage
 from pilotage.hub.project import Project
-from pilotage.job.model import State
+from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,15 @@ def test_every_job_of_a_loop_knows_the_one_before(loops):
     for job in found:
         assert job.depth == (jobs[job.parent].depth + 1 if job.parent else 0)
     assert sum(job.parent is None for job in found) == 2
+
+
+@pytest.mark.parametrize("state,status", [(State.QUEUED, 0), (State.HELD, 1)])
+def test_an_example_with_a_job_that_went_wrong_says_so(tmp_path, capsys, state, status):
+    spec = JobSpec(Command(("true",)), "judge")
+    with Project(tmp_path) as project:
+        project.submit(NewJob(spec, state=state, reason="out of foam"))
+        assert stage.complain(stage.jobs(project)) == status
+    assert ("out of foam" in capsys.readouterr().err) is bool(status)
 
 
 @pytest.mark.parametrize("example", ["foam", "approve", "refine"])
