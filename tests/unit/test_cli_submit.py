@@ -1,0 +1,138 @@
+"""From words, directives and job files to the definition of a job."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pilotage import errors
+from pilotage.cli import directives, main, spec
+from pilotage.cli.spec import Wishes
+from pilotage.job.model import Command, Limit, Notebook, Python, Script
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_command_keeps_its_braces_and_runs_here(tmp_path):
+    made = spec.build(("awk", "{print $1}"), spec.NONE).spec
+    assert made.recipe == Command(("awk", "{{print $1}}"))
+    assert made.cwd == str(tmp_path)
+    assert made.name == "awk"
+
+
+def test_a_program_beside_me_is_named_in_full(tmp_path):
+    made = spec.build(("./fit", "x"), spec.NONE).spec
+    assert made.recipe == Command((f"{tmp_path}/fit", "x"))
+
+
+def test_a_program_that_is_not_there_is_not_found():
+    with pytest.raises(errors.NotFound, match="echoo"):
+        spec.build(("echoo hi",), spec.NONE)
+
+
+def test_options_reach_the_definition(tmp_path):
+    made = spec.build(
+        ("true",),
+        Wishes(
+            name="n", cpus=2, memory="1G", time="1h", gpus=1, env=("A=1", "B={x}"), cwd="sub",
+            priority=3, limit="camera:2", retries=4, output=("out/a.txt", "b.txt"),
+        ),
+    ).spec  # fmt: skip
+    assert (made.name, made.priority, made.retry.attempts) == ("n", 3, 5)
+    assert (made.resources.cpus, made.resources.memory, made.resources.time) == (2, 10**9, 3600.0)
+    assert made.env == {"A": "1", "B": "{{x}}"}
+    assert made.cwd == f"{tmp_path}/sub"
+    assert made.outputs == {"a.txt": f"{tmp_path}/out/a.txt", "b.txt": f"{tmp_path}/b.txt"}
+    assert spec.limit_key(made) == "camera:2"
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        Wishes(cpus=0), Wishes(gpus=-1), Wishes(memory="lots"), Wishes(time="soon"),
+        Wishes(limit="camera:x"), Wishes(limit=":2"), Wishes(env=("=1",)),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_a_usage_error(wishes):
+    with pytest.raises(errors.UsageError):
+        spec.build(("true",), wishes)
+
+
+def test_a_script_is_taken_as_it_is_now(tmp_path):
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n#PILOTAGE --cpus 2 --tag night\necho hi\n")
+    draft = spec.build(("run.sh",), Wishes(cpus=1))
+    assert isinstance(draft.spec.recipe, Script)
+    assert "echo hi" in draft.spec.recipe.source
+    assert draft.spec.resources.cpus == 1
+    assert draft.tag == "night"
+
+
+def test_files_of_other_kinds(tmp_path):
+    (tmp_path / "a.py").write_text("print(1)\n")
+    (tmp_path / "a.ipynb").write_text("{}")
+    assert spec.build(("a.py",), spec.NONE).spec.recipe == Python(file=f"{tmp_path}/a.py")
+    assert spec.build(("a.ipynb",), spec.NONE).spec.recipe == Notebook(file=f"{tmp_path}/a.ipynb")
+    with pytest.raises(errors.NotFound):
+        spec.build(("b.sh",), spec.NONE)
+
+
+def test_a_job_file_is_checked_and_options_beat_it(tmp_path):
+    file = tmp_path / "job.json"
+    body = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo"]}, "limit": {"key": "k"}}
+    file.write_text(json.dumps(body))
+    made = spec.build(("job.json",), Wishes(name="ho")).spec
+    assert (made.name, made.cwd, made.limit) == ("ho", "", Limit("k"))
+    file.write_text(json.dumps(body | {"colour": "red"}))
+    with pytest.raises(errors.ConfigError, match="colour"):
+        spec.build(("job.json",), spec.NONE)
+
+
+def test_directives_of_slurm_are_understood():
+    found = directives.read(
+        "#!/bin/bash\n"
+        "#SBATCH --job-name=fit -c 4 --mem=2G\n"
+        "#SBATCH -t 90  # minutes\n"
+        "#SBATCH --gres=gpu:a100:2 -o out.txt --partition debug\n"
+        "\n"
+        "module load x\n"
+        "#SBATCH --mem=1T\n"
+    )
+    assert found.values == {
+        "name": "fit", "cpus": "4", "memory": "2GiB", "time": "5400.0", "gpus": "2",
+    }  # fmt: skip
+    assert found.ignored == ("--output", "--partition")
+
+
+@pytest.mark.parametrize(
+    "written, seconds",
+    [("30", 1800), ("1:30", 90), ("1:00:00", 3600), ("2-0", 172800), ("1-12:30", 131400)],
+)
+def test_times_of_slurm(written, seconds):
+    assert float(directives.read(f"#SBATCH -t {written}\n").values["time"]) == seconds
+
+
+@pytest.mark.parametrize(
+    "line", ["#PILOTAGE --colour red", "#SBATCH --time=soon", "#SBATCH --mem=lots", "#PILOTAGE 'x"]
+)
+def test_directives_that_make_no_sense_name_their_line(line):
+    with pytest.raises(errors.UsageError):
+        directives.read(f"#!/bin/sh\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    "words, shielded",
+    [
+        (["echo", "--json"], ["--", "echo", "--json"]),
+        (["--cpus", "2", "echo", "-n"], ["--cpus", "2", "--", "echo", "-n"]),
+        (["--wait", "--name=x", "ls"], ["--wait", "--name=x", "--", "ls"]),
+        (["-n", "--", "ls"], ["-n", "--", "ls"]),
+        (["--help"], ["--help"]),
+        (["--cpus"], ["--cpus"]),
+    ],
+)
+def test_options_of_the_command_are_not_ours(words, shielded):
+    assert main._shielded(words) == shielded
