@@ -16,6 +16,7 @@ from docs._ext import commands, facts, figures, tables
 from pilotage import crash
 from pilotage.event.model import Kind
 from pilotage.hub import config
+from pilotage.job import retry
 from pilotage.job.model import State
 from pilotage.rule import book, schema, template
 
@@ -136,6 +137,11 @@ def test_every_kind_of_event_is_explained():
 
 def test_every_state_is_explained():
     assert missing([str(state) for state in State], page("concepts/job-states.md")) == []
+
+
+def test_the_number_of_losses_is_the_real_one():
+    assert f"After {retry.MOST_LOST} losses" in page("concepts/exactly-once.md")
+    assert f"after {retry.MOST_LOST} losses" in page("concepts/job-states.md")
 
 
 def test_every_keyword_is_explained():
