@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pilotage import text
+from collections.abc import Iterable
+
+from pilotage import text, units
 from pilotage.event import records as events
 from pilotage.hub import config
 from pilotage.hub.project import Project
 from pilotage.job import records
-from pilotage.job.model import State
+from pilotage.job.model import Job, State
 from pilotage.match import fit
 from pilotage.match.explain import Facts
 from pilotage.match.model import Offer
@@ -44,6 +46,29 @@ def gather(project: Project, number: int, *, running: bool, free: Offer) -> Fact
 def _last_words(folder: str) -> str:
     written = logs.read(logs.path(folder, "stderr"), 1)
     return text.show(written.decode("utf-8", "replace").strip())[:_LONGEST]
+
+
+def reasons(found: Iterable[Job], free: Offer, now: float) -> dict[int, str]:
+    """Say in short why queued jobs do not start, for a column of a table."""
+    short: dict[int, str] = {}
+    for job in found:
+        if job.state is not State.QUEUED:
+            continue
+        why = list(fit.fit(job.spec.resources, free).reasons)
+        if job.not_before > now and not job.reason:
+            why.append(f"may start in {units.for_people(job.not_before - now)}")
+        short[job.id] = "; ".join([*([job.reason] if job.reason else []), *why])
+    return short
+
+
+def hopeless(project: Project, offer: Offer) -> list[tuple[int, int, str]]:
+    """List queued jobs that can never start: the first of each kind, how many, and why."""
+    found = []
+    for body, first, count in project.db.rows("job_queued_specs"):
+        verdict = fit.fit(records.read_spec(body).resources, offer)
+        if not verdict.ever:
+            found.append((first, count, "; ".join(verdict.reasons)))
+    return found
 
 
 def note_offer(project: Project, offer: Offer) -> None:

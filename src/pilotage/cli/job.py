@@ -47,11 +47,17 @@ def ls(
             states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
         )
         found = project.jobs(wanted)
+        reasons: dict[int, str] = {}
+        if at.mode == "table" and any(one.state is State.QUEUED for one in found):
+            from pilotage.cli import facts
+
+            free = facts.free(project, running=project.running())
+            reasons = facts.reasons(found, free, now)
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found
     return Answer(
         data={"jobs": [shape.job(one) for one in found], "more": more},
-        shown=(shape.jobs(found, now),) if found else (),
+        shown=(shape.jobs(found, now, reasons),) if found else (),
         ids=tuple(one.id for one in found),
         notes=_notes(found, more=more),
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage.cli import select, shape, tally
+from pilotage.cli import facts, select, shape, tally
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
@@ -37,6 +37,7 @@ def status(
             counts = tally.by_name(project.db.rows("job_counts"))
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
+        stuck = facts.hopeless(project, facts.free(project, running=running))
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -48,9 +49,15 @@ def status(
         "names": [{"name": name, **states} for name, states in counts.items()],
         "trouble": [shape.job(one) for one in trouble],
     }
+    data["hopeless"] = [{"id": one, "jobs": count, "reason": why} for one, count, why in stuck]
     head = _head(project, rules, totals, running=running)
     shown = (*head, *_table(counts), *_troubles(trouble, totals, now))
-    return Answer(data, shown, tuple(counts), _hints(totals, trouble, rules, running=running))
+    hints = _hints(totals, trouble, rules, running=running)
+    notes = tuple(
+        f"{shape.count(count, 'job')} like {one} can never start here: {why}"
+        for one, count, why in stuck
+    )
+    return Answer(data, shown, tuple(counts), (*notes, *hints))
 
 
 def _rules(project: Project) -> dict[str, int]:

@@ -57,7 +57,7 @@ def submit(
             return _plan(project, new, draft.notes)
         number = project.submit(new)
         running = project.running()
-    notes = list(draft.notes)
+        notes = [*draft.notes, *_warnings(project, new, running=running)]
     if not running:
         notes.append(f"nothing runs this project now; job {number} is kept: start `pilotage up`")
     if wait_ or propagate:
@@ -70,6 +70,13 @@ def submit(
         (number,),
         tuple(notes),
     )
+
+
+def _warnings(project: Project, new: NewJob, *, running: bool) -> list[str]:
+    from pilotage.cli import facts
+
+    verdict = fit.fit(new.spec.resources, facts.free(project, running=running))
+    return [] if verdict.ever else [f"it can never start here: {'; '.join(verdict.reasons)}"]
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:

@@ -17,7 +17,7 @@ from pilotage.store import Db, connect
 _GLANCE_S = 0.25
 #: At most this share of time is spent on looking, however many jobs there are.
 _SHARE = 0.05
-#: More ends than this between two looks are told as numbers.
+#: More news than this between two looks are told as numbers.
 _MANY = 20
 
 
@@ -49,7 +49,7 @@ class Watch:
         if self._board.on:
             self._board.draw(self._lines())
         else:
-            self._tell_ends()
+            self._tell_news()
 
     def say(self, *pieces: Cell) -> None:
         """Tell people something above the board."""
@@ -60,7 +60,7 @@ class Watch:
         """Tell what is left to tell; return how many jobs ended in which state meanwhile."""
         self._board.clear()
         if not self._board.on:
-            self._tell_ends()
+            self._tell_news()
         counts = Counter(dict(self._db.rows("journal_end_counts", after=self._start)))
         lines = self._lines() if self._board.on else []
         self._db.close()
@@ -72,18 +72,19 @@ class Watch:
         rows = self._db.rows("job_counts_after", after=self._after)
         return tally.lines(tally.by_name(rows))
 
-    def _tell_ends(self) -> None:
-        while ends := self._db.rows("journal_ends", after=self._seq):
-            self._seq = ends[-1][0]
-            if len(ends) > _MANY:
-                counts = Counter((row[6], row[4]) for row in ends)
+    def _tell_news(self) -> None:
+        while news := self._db.rows("journal_news", after=self._seq):
+            self._seq = news[-1][0]
+            if len(news) > _MANY:
+                counts = Counter((row[5], row[3]) for row in news)
                 for (name, state), count in counts.items():
                     render.say(f"{_now()} {name}: {count} ", shape.state(state))
                 continue
-            for _, when, job, _, state, reason, name, *_ in ends:
+            for _, when, job, state, reason, name in news:
                 why = f": {reason}" if reason else ""
-                when_words = shape.clock(when, day=False)
-                render.say(f"{when_words} job {job} {name} ", shape.state(state), why)
+                render.say(
+                    f"{shape.clock(when, day=False)} job {job} {name} ", shape.state(state), why
+                )
 
 
 def _now() -> str:

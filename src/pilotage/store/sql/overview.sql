@@ -19,3 +19,17 @@ WHERE seq > :after AND state IN ('done', 'failed', 'cancelled', 'rejected') GROU
 -- name: job_asked_of
 -- What a person asked of a running job.
 SELECT asked FROM job WHERE id = :id;
+
+-- name: journal_news
+-- What is worth telling after a line: ends, holds, and attempts that are followed by another.
+SELECT journal.seq, journal.time, journal.job, journal.state, journal.reason, job.name
+FROM journal JOIN job ON job.id = journal.job
+WHERE journal.seq > :after AND (
+    journal.state IN ('done', 'failed', 'cancelled', 'rejected', 'held')
+    OR (journal.state = 'queued' AND journal.attempt > 0 AND journal.reason <> '')
+) ORDER BY journal.seq LIMIT 5000;
+
+-- name: job_queued_specs
+-- Definitions of queued jobs, with the first job of each and how many there are.
+SELECT spec.body, min(job.id), count(*) FROM job JOIN spec ON spec.id = job.spec
+WHERE job.state = 'queued' GROUP BY job.spec ORDER BY min(job.id);
