@@ -21,6 +21,8 @@ class Generated(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make the Markdown and have it parsed in place."""
+        # The code may have changed although the page has not.
+        self.env.note_reread()
         text = tables.TABLES[self.arguments[0]]()
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
