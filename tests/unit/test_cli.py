@@ -195,6 +195,9 @@ def test_json_of_verbs(run):
     assert run("cancel", "1")[0] == 0
     assert run("retry", "1")[0] == 0
     assert run("retry", "1")[0] == 7
+    run("submit", "--after", "1", "true")
+    assert run("retry", "2")[0] == 7
+    assert json.loads(run("job", "ls", "--state", "waiting", "--json")[1])["jobs"][0]["id"] == 2
 
 
 def test_json_of_status_and_events(run):

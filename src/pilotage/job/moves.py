@@ -144,6 +144,9 @@ def again(db: Db, job: Job, *, now: float) -> State:
     if job.state is State.DONE:
         message = f"job {job.id} is done"
         raise errors.IllegalTransition(message, hint="submit it again to run it once more")
+    if job.state not in machine.FINAL:
+        message = f"job {job.id} is {job.state}: it has not ended"
+        raise errors.IllegalTransition(message, hint=f"`pilotage explain {job.id}` says more")
     new = Next(State.QUEUED, "tried again by a person")
     move(db, job.id, job.attempt, job.state, new, now=now)
     return State.QUEUED
