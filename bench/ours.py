@@ -93,24 +93,28 @@ def hub(
     rules: list[str], scratch: Path, *, busy: bool, warnings: list[str] | None = None
 ) -> Iterator[Hub]:
     """Run a project with these rules; `busy` if all its cores are taken by another job."""
-    with tempfile.TemporaryDirectory(dir=scratch, prefix="ours-") as folder:
-        root = Path(folder)
-        (root / "rules").mkdir()
-        (root / "in").mkdir()
-        for number, text in enumerate(rules):
-            (root / "rules" / f"{number}.toml").write_text(text)
-        with Project(root) as project:
-            if busy:
-                needs = Resources(cpus=machine.cores())
-                spec = JobSpec(Command(("sleep", "3600")), name="busy", resources=needs)
-                project.submit(NewJob(spec))
-        one = Hub(root, _start(root))
-        try:
-            yield one
-        finally:
-            said = one.close()
-            if warnings is not None:
-                warnings += said
+    # Not removed until all is over: ext4 is slow to make files where many were just deleted.
+    root = Path(tempfile.mkdtemp(dir=scratch, prefix="ours-"))
+    (root / "rules").mkdir()
+    (root / "in").mkdir()
+    for number, text in enumerate(rules):
+        (root / "rules" / f"{number}.toml").write_text(text)
+    if busy:
+        _occupy(root)
+    one = Hub(root, _start(root))
+    try:
+        yield one
+    finally:
+        said = one.close()
+        if warnings is not None:
+            warnings += said
+
+
+def _occupy(root: Path) -> None:
+    needs = Resources(cpus=machine.cores())
+    spec = JobSpec(Command(("sleep", "3600")), name="busy", resources=needs)
+    with Project(root) as project:
+        project.submit(NewJob(spec))
 
 
 def _start(root: Path) -> subprocess.Popen[str]:

@@ -113,33 +113,31 @@ class Meow:
 @contextmanager
 def meow(load: Load, scratch: Path, until: str) -> Iterator[Meow]:
     """Run MEOW with the rules of a load until jobs are `matched`, `scheduled` or `done`."""
-    with tempfile.TemporaryDirectory(
-        dir=scratch, prefix="meow-", ignore_cleanup_errors=True
-    ) as folder:
-        config = {
-            "base": "data",
-            "path": "in/*",
-            "rules": load.names,
-            "lines": LINES[load.recipe],
-            "python": load.recipe == "python",
-            "conductors": machine.cores(),
-            "until": until,
-            **_PATIENCE,
-        }
-        process = subprocess.Popen(
-            [str(python()), str(_DRIVER), json.dumps(config)],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        one = Meow(Path(folder), process)
-        try:
-            if one.listen(120.0) is None:
-                raise RuntimeError(f"{NAME} did not get ready")
-            time.sleep(0.2)
-            yield one
-        finally:
-            one.close()
+    folder = tempfile.mkdtemp(dir=scratch, prefix="meow-")
+    config = {
+        "base": "data",
+        "path": "in/*",
+        "rules": load.names,
+        "lines": LINES[load.recipe],
+        "python": load.recipe == "python",
+        "conductors": machine.cores(),
+        "until": until,
+        **_PATIENCE,
+    }
+    process = subprocess.Popen(
+        [str(python()), str(_DRIVER), json.dumps(config)],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    one = Meow(Path(folder), process)
+    try:
+        if one.listen(120.0) is None:
+            raise RuntimeError(f"{NAME} did not get ready")
+        time.sleep(0.2)
+        yield one
+    finally:
+        one.close()
 
 
 def run(load: Load, scratch: Path, cap: float = 600.0) -> Outcome:
