@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import posixpath
 import re
 import shlex
@@ -197,6 +199,14 @@ def test_a_python_book_that_is_shown_loads(fence, tmp_path):
     file = tmp_path / "book.py"
     file.write_text(fence.text, encoding="utf-8")
     assert book.load(file, str(tmp_path)).rules
+
+
+@pytest.mark.parametrize("fence", fences("python", "python rule"), ids=name_of)
+def test_what_python_that_is_shown_imports_of_us_is_there(fence):
+    for node in ast.walk(ast.parse(fence.text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pilotage"):
+            module = importlib.import_module(node.module or "")
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
 @pytest.mark.parametrize("fence", fences("toml config"), ids=name_of)
