@@ -334,6 +334,18 @@ def test_every_page_is_in_a_table_of_contents():
 # -- the figures ---------------------------------------------------------------------------------
 
 
+def test_the_table_of_figures_has_what_a_peer_has_too():
+    told = {
+        "name": "500 files: last job done",
+        "unit": "s",
+        "ours": 1.25,
+        "peer": {"meow-base": 52.6},
+    }
+    alone = {"name": "matching, done alone", "unit": "paths/s", "ours": 700_000.0, "peer": {}}
+    found = figures.table({"figures": [told | {"ratio": {"meow-base": 42.08}}, alone]})
+    assert found.splitlines()[2:] == ["| 500 files: last job done | 1.25 s | 52.6 s | 42.1 × |"]
+
+
 def test_the_figures_of_the_readme_are_those_of_the_last_run():
     text = figures.README.read_text(encoding="utf-8")
     assert "<!-- figures -->" in text
