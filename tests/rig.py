@@ -7,16 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import anyio
+
+from pilotage.hub import wiring
 from pilotage.hub.project import Project
+from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 
 #: Generous: machines are noisy, and a test that waits for a condition loses nothing by it.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 class Rig:
@@ -69,6 +73,34 @@ class Rig:
             process.send_signal(signal.SIGTERM)
             self.said, _ = process.communicate(timeout=PATIENCE)
             assert alive, self.said
+
+    @asynccontextmanager
+    async def live(self) -> AsyncIterator[Project]:
+        """Have it run in this process while the block does; quicker than `up`."""
+        ready = anyio.Event()
+        with self.project() as project:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: wiring.up(project, ready=ready.set))
+                await ready.wait()
+                yield project
+                tasks.cancel_scope.cancel()
+
+    async def until(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
+        """Wait for a condition without keeping the loop from running."""
+        deadline = time.monotonic() + patience
+        while not condition():
+            assert time.monotonic() < deadline, self.state()
+            await anyio.sleep(0.02)
+
+    async def ended(self, count: int, name: str = "*") -> list[Job]:
+        """Wait until so many jobs ended, whatever way."""
+        await self.until(lambda: len(self.jobs(name, *machine.FINAL)) >= count)
+        return self.jobs(name, *machine.FINAL)
+
+    def output(self, job: Job, name: str = "stdout") -> str:
+        """Read what the last attempt of a job wrote."""
+        with self.project() as project:
+            return Path(project.attempts(job.id)[-1].dir, name).read_text()
 
     def project(self) -> Project:
         """Open the project as a command would."""

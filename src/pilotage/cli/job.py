@@ -107,10 +107,11 @@ def purge(
 def _forget(project: Project, before: float) -> None:
     from pilotage.job import purge as purging
 
-    while project.db.rows("job_purgeable", before=before, most=1):
+    folders: list[str] | None = []
+    while folders is not None:
+        purging.remove(folders)
         with project.db.transaction() as db:
             folders = purging.forget(db, before)
-        purging.remove(folders)
 
 
 def ask(question: str) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Where the other end of a move, or the file of a message, stands among an event's own fields.
 _OTHER = "//other"
+_AT_ONCE = 1000
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -81,3 +82,16 @@ def cursor(db: Db, source: str) -> str | None:
 def advance(db: Db, source: str, value: str) -> None:
     """Remember how far a source has come."""
     db.run("cursor_set", source=source, value=value)
+
+
+def forget(db: Db, before: float) -> list[str] | None:
+    """Forget some events that no job refers to; return the files of messages to remove.
+
+    Nothing is returned when no such event is left.
+    """
+    found = db.rows("event_purgeable", before=before, most=_AT_ONCE)
+    if not found:
+        return None
+    db.run("event_purge", ids=text.dump([number for number, _, _ in found]))
+    messages = [text.load(data) for _, kind, data in found if kind == Kind.MESSAGE]
+    return [text.load_path(facts[_OTHER]) for facts in messages if _OTHER in facts]

@@ -40,7 +40,10 @@ class Known(msgspec.Struct, frozen=True):
 
     rule: Rule
     digest: str
+    #: Whether it takes events: what its book says, unless a person has said otherwise since.
     enabled: bool
+    #: Whether its book lets it take events.
+    written: bool
     settled: bool
     hits: int
     loaded: float
@@ -109,8 +112,10 @@ def known(db: Db) -> dict[str, Known]:
     """Read the rules in force."""
     found = {}
     for name, _, digest, body, enabled, loaded, settled, hits in db.rows("rule_list"):
-        rule = msgspec.structs.replace(books.load_rule(body), enabled=bool(enabled))
-        found[name] = Known(rule, digest, bool(enabled), bool(settled), hits, loaded)
+        rule = books.load_rule(body)
+        written = rule.enabled
+        rule = msgspec.structs.replace(rule, enabled=bool(enabled))
+        found[name] = Known(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
     return found
 
 
@@ -122,14 +127,16 @@ def apply(db: Db, loaded: Loaded, now: float) -> Diff:
     for name in old.keys() - new.keys():
         db.run("rule_drop", name=name)
     changed = bool(old.keys() - new.keys())
-    for name, rule in new.items():
+    for name, rule in loaded.rules.items():
         before = old.get(name)
-        if before and before.rule == msgspec.structs.replace(rule, enabled=before.enabled):
+        asked = before is not None and before.written == rule.enabled
+        enabled = before.enabled if before and asked else rule.enabled
+        if before and asked and before.rule == msgspec.structs.replace(rule, enabled=enabled):
             continue
         changed = True
         db.run(
             "rule_put", name=name, book=rule.book, digest=books.digest(rule),
-            body=books.dump(rule), enabled=int(before.enabled if before else rule.enabled), now=now,
+            body=books.dump(rule), enabled=int(enabled), now=now,
         )  # fmt: skip
     if changed:
         bump(db)

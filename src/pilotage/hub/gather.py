@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -48,8 +49,8 @@ def complete(gather: Gather, items: list[str]) -> bool:
     return len(items) >= (gather.count or 1)
 
 
-def note(db: Db, one: Arrival, now: float) -> None:
-    """Keep a file of a set, and make the job if the set is complete."""
+def note(db: Db, one: Arrival, when: Callable[[Arrival], firing.Circumstance]) -> None:
+    """Keep a file of a set, and make the job if the set is complete; `when` says how it fires."""
     if one.gather.values and one.item not in map(_plain, one.gather.values):
         return
     rule = one.ready.rule.name
@@ -61,11 +62,11 @@ def note(db: Db, one: Arrival, now: float) -> None:
     members = db.rows("gathered_list", rule=rule, set_key=set_key)
     if not complete(one.gather, [text.load_path(row[0]) for row in members]):
         return
-    _fire(db, one, members, now)
+    _fire(db, one, members, when(one))
     db.run("gathered_drop", rule=rule, set_key=set_key)
 
 
-def _fire(db: Db, one: Arrival, members: list[tuple[Any, ...]], now: float) -> None:
+def _fire(db: Db, one: Arrival, members: list[tuple[Any, ...]], when: firing.Circumstance) -> None:
     events = [msgspec.convert(text.load(row[2]), Event) for row in members]
     versions = "\0".join(f"{event.subject}\0{event.version}" for event in events)
     digest = hashlib.blake2b(versions.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -73,8 +74,7 @@ def _fire(db: Db, one: Arrival, members: list[tuple[Any, ...]], now: float) -> N
     whole = msgspec.structs.replace(one.event, subject=one.set_key, version=digest)
     number = records.add(db, [one.event], taken=True)
     paths = tuple(sorted(event.subject for event in events))
-    circumstance = firing.Circumstance(now)
     last_job = int(db.value("job_last"))
-    rows = firing.rows(one.ready, whole, one.groups, number, circumstance, paths)
+    rows = firing.rows(one.ready, whole, one.groups, number, when, paths)
     db.run("job_add", rows=text.dump(rows), event=0)
     db.run("journal_new_jobs", after=last_job)

@@ -11,14 +11,14 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from pilotage import units
+from pilotage import text, units
 from pilotage.clock import Clock
-from pilotage.hub import books
+from pilotage.event import records
 from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell
 from pilotage.job import purge
-from pilotage.store import Writer
+from pilotage.store import Db, Writer
 
 _HOUR_S = 3600.0
 _GLANCE_S = 0.05
@@ -29,12 +29,13 @@ _QUIET_S = 0.5
 
 
 async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
-    """Forget jobs that ended long ago, now and every hour."""
+    """Forget jobs that ended long ago, and then the events that made them, now and every hour."""
     while settings.keep:
         before = clock.now() - units.seconds(settings.keep)
-        forget = functools.partial(purge.forget, before=before)
-        while folders := await wrap_future(writer.submit(forget)):
-            await anyio.to_thread.run_sync(purge.remove, folders)
+        for forget in (purge.forget, records.forget):
+            step = functools.partial(forget, before=before)
+            while (paths := await wrap_future(writer.submit(step))) is not None:
+                await anyio.to_thread.run_sync(purge.remove, paths)
         await anyio.sleep(_HOUR_S)
 
 
@@ -60,21 +61,25 @@ async def listen(pipe: Path, heard: Callable[[], None]) -> None:
         os.close(end)
 
 
-async def follow(folder: Path, refresh: Callable[[], None]) -> None:
-    """Call `refresh` in a worker thread when the files of a folder may have changed."""
-    seen = books.fingerprint(folder)
+async def follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> None:
+    """Call `refresh` in a worker thread whenever the folder of rules is not what was read."""
     while True:
         await anyio.sleep(_FOLDER_S)
-        now = books.fingerprint(folder)
-        if now != seen:
-            seen = now
+        if stale():
             await anyio.to_thread.run_sync(refresh)
 
 
-async def until_quiet(idle: Callable[[], bool], writer: Writer) -> None:
+async def until_quiet(
+    idle: Callable[[], bool], never: Callable[[], set[int]], writer: Writer
+) -> None:
     """Return when nothing has been left to do for a while."""
     quiet = 0.0
     while quiet < _QUIET_S:
         await anyio.sleep(_GLANCE_S)
-        live = await wrap_future(writer.submit(lambda db: db.value("job_live")))
+        unfit = text.dump(list(never()))
+        live = await wrap_future(writer.submit(functools.partial(_live, never=unfit)))
         quiet = quiet + _GLANCE_S if idle() and not live else 0.0
+
+
+def _live(db: Db, never: str) -> int:
+    return int(db.value("job_live", never=never))

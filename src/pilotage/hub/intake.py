@@ -161,8 +161,18 @@ class Intake:
             for root in new.scope.roots:
                 for row in self._reader.rows("file_below", dir=text.store_path(root)):
                     self._known(plan, new, row)
+            self._drop_known(plan)
         written = text.dump(names)
         self._send(plan, lambda db: db.run("rule_settled", names=written)).result()
+
+    def _drop_known(self, plan: Plan) -> None:
+        """Leave out jobs that exist already, with their events: a scan may have come first."""
+        keys = text.dump([row[0] for row in plan.jobs])
+        known = {row[0] for row in self._reader.rows("job_keys", keys=keys)}
+        fresh = [row for row in plan.jobs if row[0] not in known]
+        places = {old: new for new, old in enumerate(sorted({row[11] for row in fresh}))}
+        plan.events = [plan.events[old] for old in places]
+        plan.jobs = [[*row[:11], places[row[11]], *row[12:]] for row in fresh]
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -207,7 +217,14 @@ class Intake:
         ready = self._ready[rule.name]
         plan.jobs.extend(firing.rows(ready, event, groups, number, circumstance))
 
-    def _circumstance(self, rule: Rule, event: Event, now: float) -> firing.Circumstance:
+    def _complete(self, db: Db, one: gather.Arrival) -> firing.Circumstance:
+        """Say how a complete set fires; in the writer's thread, which has its own connection."""
+        with self._lock:
+            return self._circumstance(one.ready.rule, one.event, self._clock.now(), db)
+
+    def _circumstance(
+        self, rule: Rule, event: Event, now: float, db: Db | None = None
+    ) -> firing.Circumstance:
         parent, depth = self._lineage.cause(rule.name, event)
         if event.cause is not None:
             parent, depth = event.cause, int(event.data.get("depth", 0)) + 1
@@ -216,7 +233,7 @@ class Intake:
         if repeats > rule.max_repeats and event.kind not in _REPEATABLE:
             state, reason = State.HELD, guard.too_often(rule, text.show(event.subject), repeats)
         elif depth >= rule.max_depth and parent is not None:
-            deep = int(self._reader.value("job_rule_depth", id=parent, rule=rule.name))
+            deep = int((db or self._reader).value("job_rule_depth", id=parent, rule=rule.name))
             if deep >= rule.max_depth:
                 state, reason = State.HELD, guard.too_deep(rule, deep)
         pace = self._pacer.not_before(rule.name, rule.rate, now) if rule.rate else 0.0
@@ -271,7 +288,7 @@ class Intake:
                 stored = text.store_path(path)
                 db.run("pending_put", rule=name, path=stored, due=due, event=text.dump(event))
             for arrival in plan.gathered:
-                gather.note(db, arrival, self._clock.now())
+                gather.note(db, arrival, lambda one: self._complete(db, one))
             made = db.rows("job_fired", after=last_job)
             if made:
                 db.run("rule_hits", rows=text.dump(made))

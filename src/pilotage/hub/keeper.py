@@ -46,6 +46,11 @@ class Keeper:
         self._source = source
         self._bear()
 
+    def stale(self) -> bool:
+        """Say whether the folder of books is not what was read last."""
+        watch = self._project.settings.rules.watch
+        return watch and books.fingerprint(self._project.folder) != self._fingerprint
+
     def refresh(self) -> None:
         """Follow changes of the folder of books and of the rules in the store."""
         with self._turn:
@@ -69,7 +74,8 @@ class Keeper:
         self._fingerprint = now
         loaded, diff = self._writer.do(self._apply)
         for name, error in loaded.failed.items():
-            _log.error("%s: its rules stay as they were: %s", name, error)
+            hint = f" ({error.hint})" if error.hint else ""
+            _log.error("%s: its rules stay as they were: %s%s", name, error, hint)
         if summary := books.summary(diff):
             _log.info("rules: %s", summary)
 

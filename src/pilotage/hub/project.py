@@ -9,9 +9,10 @@ import contextlib
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from pilotage import errors, text
 from pilotage.clock import Clock, WallClock
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _LOCK = "lock"
 _POKE = "poke"
 _READY = "ready"
+_LOCK_TRIES = 20
+_LOCK_PAUSE_S = 0.025
 
 
 class Project:
@@ -228,13 +231,11 @@ class Project:
     def alone(self) -> Iterator[Callable[[], None]]:
         """Be the one process that runs this project; call what is given when it is ready."""
         with open(self.state / _LOCK, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _locked(file):
                 pid = (self.state / _LOCK).read_text().partition(" ")[0] or "?"
                 message = f"{self.root} is run by process {pid} already"
                 hint = "stop that one first, or work with it: every command does"
-                raise errors.AlreadyRunning(message, hint=hint) from None
+                raise errors.AlreadyRunning(message, hint=hint)
 
             def say(text: str) -> None:
                 file.truncate(0)
@@ -264,6 +265,18 @@ class Project:
         with self.db.transaction():
             yield self.db
         self.poke()
+
+
+def _locked(file: TextIO) -> bool:
+    """Lock a file; patiently, since whoever looks whether it is locked locks it for a moment."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 def _make_state(state: Path) -> None:

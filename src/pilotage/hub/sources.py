@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from asyncio import wrap_future
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pilotage import crash, units
+from pilotage import crash, errors, units
 from pilotage.clock import Clock
 from pilotage.event import records, socket, timer
 from pilotage.event.model import Event, Kind
@@ -20,7 +21,9 @@ from pilotage.hub.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.store import Db, Writer
 
+_log = logging.getLogger("pilotage.event")
 _ENDS = "job ends"
+_AGAIN_S = 5
 
 
 class Bell:
@@ -180,4 +183,14 @@ class Ports:
 
     async def _serve(self, port: int, topic: str) -> None:
         with self._open[port]:
+            while not await self._listen(port, topic):  # noqa: ASYNC110 - nobody tells when
+                await anyio.sleep(_AGAIN_S)
+
+    async def _listen(self, port: int, topic: str) -> bool:
+        """Serve a port; a port that another program has is no reason to stop everything else."""
+        try:
             await socket.serve(self._accept, topic, port, self._token, self._max_size, self._host)
+        except errors.Conflict as error:
+            _log.error("%s; trying again every %d s", error, _AGAIN_S)
+            return False
+        return True

@@ -95,7 +95,7 @@ class Hub(Listener):
             self._ring_all()
             ready()
             if until_idle:
-                await housekeeping.until_quiet(self._idle, self._writer)
+                await housekeeping.until_quiet(self._idle, self._site.never, self._writer)
                 tasks.cancel_scope.cancel()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
@@ -157,7 +157,7 @@ class Hub(Listener):
             self._files.stop()
 
     async def _watch_rules(self) -> None:
-        await housekeeping.follow(self._project.folder, self._keeper.refresh)
+        await housekeeping.follow(self._keeper.stale, self._keeper.refresh)
 
     async def _take_messages(self) -> None:
         while True:

@@ -48,9 +48,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.HELD: frozenset({State.WAITING, State.QUEUED, State.CANCELLED}),
     State.DONE: frozenset(),
     # A person may try a job again: under a new attempt number, by `pilotage retry`.
-    State.FAILED: frozenset({State.QUEUED}),
-    State.CANCELLED: frozenset({State.QUEUED}),
-    State.REJECTED: frozenset({State.QUEUED}),
+    State.FAILED: frozenset({State.QUEUED, State.WAITING}),
+    State.CANCELLED: frozenset({State.QUEUED, State.WAITING}),
+    State.REJECTED: frozenset({State.QUEUED, State.WAITING}),
 }
 
 

@@ -132,11 +132,8 @@ def release(db: Db, job: Job, *, now: float) -> State:
     if job.state is not State.HELD:
         message = f"job {job.id} is {job.state}, not held"
         raise errors.IllegalTransition(message, hint="only held jobs can be released")
-    left = [before for before, state in db.rows("dependency_of", job=job.id) if state != "done"]
-    state = State.WAITING if left else State.QUEUED
-    reason = records.waits_for(left) if left else "released by a person"
-    move(db, job.id, job.attempt, State.HELD, Next(state, reason), now=now)
-    return state
+    left = [before for before, _ in _left(db, job.id)]
+    return _resume(db, job, left, "released by a person", now)
 
 
 def again(db: Db, job: Job, *, now: float) -> State:
@@ -147,6 +144,24 @@ def again(db: Db, job: Job, *, now: float) -> State:
     if job.state not in machine.FINAL:
         message = f"job {job.id} is {job.state}: it has not ended"
         raise errors.IllegalTransition(message, hint=f"`pilotage explain {job.id}` says more")
-    new = Next(State.QUEUED, "tried again by a person")
+    left = _left(db, job.id)
+    for before, state in left:
+        if state in machine.FINAL:
+            message = f"job {job.id} follows job {before}, which is {state}"
+            raise errors.IllegalTransition(message, hint=f"first: `pilotage retry {before}`")
+    return _resume(db, job, [before for before, _ in left], "tried again by a person", now)
+
+
+def _left(db: Db, job: int) -> list[tuple[int, str]]:
+    """List the jobs that one still waits for, with their states."""
+    return [
+        (before, state) for before, state in db.rows("dependency_of", job=job) if state != "done"
+    ]
+
+
+def _resume(db: Db, job: Job, left: list[int], why: str, now: float) -> State:
+    """Let a job go on: in the queue, or waiting for others."""
+    state = State.WAITING if left else State.QUEUED
+    new = Next(state, records.waits_for(left) if left else why)
     move(db, job.id, job.attempt, job.state, new, now=now)
-    return State.QUEUED
+    return state

@@ -1,8 +1,9 @@
-"""Forget what ended long ago: rows first, directories after, so that a crash leaves only litter."""
+"""Forget what ended long ago: rows first, files after, so that a crash leaves only litter."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotage import text
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
 _AT_ONCE = 1000
 
 
-def forget(db: Db, before: float) -> list[str]:
-    """Forget some jobs that ended before a time; return the directories to remove."""
+def forget(db: Db, before: float) -> list[str] | None:
+    """Forget some jobs that ended before a time; return the directories to remove.
+
+    Nothing is returned when no such job is left.
+    """
     found = [row[0] for row in db.rows("job_purgeable", before=before, most=_AT_ONCE)]
     if not found:
-        return []
+        return None
     ids = text.dump(found)
     folders = [text.load_path(row[0]) for row in db.rows("attempt_dirs", ids=ids)]
     for step in (
@@ -25,11 +29,13 @@ def forget(db: Db, before: float) -> list[str]:
         "job_purge",
     ):  # fmt: skip
         db.run(step, ids=ids)
-    db.run("event_purge", before=before)
     return folders
 
 
-def remove(folders: list[str]) -> None:
-    """Remove the directories of forgotten attempts."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def remove(paths: list[str]) -> None:
+    """Remove the directories of forgotten attempts and the files of forgotten messages."""
+    for path in map(Path, paths):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -7,7 +7,15 @@ from typing import Any
 from pilotage import errors, units
 from pilotage.job.model import JobSpec, Limit, Resources, Retry
 from pilotage.rule import names, recipe, sweep, template, trigger
-from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, Rate, Rule
+from pilotage.rule.model import (
+    FilePattern,
+    JobPattern,
+    MessagePattern,
+    Pattern,
+    Rate,
+    Rule,
+    TimerPattern,
+)
 from pilotage.rule.place import Place, key
 from pilotage.rule.schema import RecipeText, RetryText, RuleText
 
@@ -83,8 +91,8 @@ def known(pattern: Pattern) -> set[str]:
             return found | _OF_FILES | {"message.*"}
         case JobPattern():
             return found | {"ended.*"}
-        case _:
-            return found
+        case TimerPattern():
+            return found | {"tick"}
 
 
 def _check_templates(spec: JobSpec, pattern: Pattern, keywords: set[str]) -> None:

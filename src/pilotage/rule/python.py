@@ -1,6 +1,6 @@
 """Books in Python: functions with `@rule(...)`, and rules that are only declared.
 
-    from pilotage.rule.python import recipe, rule
+    from pilotage.book import recipe, rule
 
     @rule(files="raw/{scan}.csv", sweep={"level": [1, 2, 3]})
     def clean(path, level): ...

@@ -33,6 +33,7 @@ KEYWORDS = {
     "match": "everything that the pattern captured; `match.NAME` is one of it",
     "message": "the fields of a message; `message.FIELD` is one of them",
     "ended": "the facts of an ended job; `ended.state` is one of them",
+    "tick": "the moment for which a timer fired, in RFC 3339",
 }
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|([{}])")
@@ -163,6 +164,7 @@ def keywords(binding: Binding, base: str, job: int | None = None) -> dict[str, A
         "match": binding.match,
         "message": binding.data,
         "ended": binding.data,
+        "tick": binding.data.get("tick", ""),
     }
     if job is not None:
         known["job"] = job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 
 from pilotage import errors, units
-from pilotage.event import cron
+from pilotage.event import cron, message
 from pilotage.event.model import Kind
 from pilotage.job.model import State
 from pilotage.rule import exclude, glob, names, regex, sweep, template
@@ -163,7 +163,17 @@ def _message(written: RuleText) -> MessagePattern:
     with key("port"):
         if written.port is not None and not 1 <= written.port <= 65535:
             raise errors.BadRule(f"a port is a number from 1 to 65535, not {written.port}")
+        if written.port is not None:
+            _check_topic(topics[0])
     return MessagePattern(topics=topics, port=written.port)
+
+
+def _check_topic(topic: str) -> None:
+    """Complain of a pattern: what comes in by a port gets the first topic of the rule."""
+    try:
+        message.check_topic(topic)
+    except errors.UsageError as error:
+        raise errors.BadRule(f"a port needs a plain topic: {error}", hint=error.hint) from None
 
 
 def _job(written: RuleText) -> JobPattern:

@@ -44,6 +44,8 @@ class Specs:
     def __init__(self) -> None:
         """Know none yet."""
         self.known: dict[int, model.JobSpec] = {}
+        #: Those that do not fit here even when nothing runs.
+        self.never: set[int] = set()
 
     def get(self, db: Db, number: int) -> model.JobSpec:
         """Read a definition once."""
@@ -118,6 +120,8 @@ def _pick(db: Db, specs: Specs, room: _Room, chosen: list[moves.Claim], now: flo
                 return False
         elif not limit_key:
             room.unfit.append(spec)
+            if not fit.fit(specs.get(db, spec).resources, room.offer).ever:
+                specs.never.add(spec)
             return True
     return False
 

@@ -157,7 +157,7 @@ def _environment(
             env[f"PILOTAGE_{name.upper()}"] = template.write(value)
     env["PILOTAGE_JOB"] = str(job)
     env["PILOTAGE_ATTEMPT"] = str(attempt)
-    env["PILOTAGE_DIR"] = folder
+    env["PILOTAGE_JOB_DIR"] = folder
     env["PILOTAGE_PARAMS"] = f"{folder}/params.json"
     return {name: value for name, value in env.items() if "\0" not in value}
 

@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 _End = tuple[str, retry.End]
 _GLANCE_S = 0.2
 _MOMENT_S = 1.0
+#: How long payloads have to end by themselves when the runner stops.
+_GRACE_S = 10.0
 _LONGEST_WAIT_S = 60.0
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
@@ -80,6 +82,10 @@ class LocalSite:
         self._wake = anyio.Event()
         self._starter: run.Starter
 
+    def never(self) -> set[int]:
+        """Name the definitions that do not fit here even when nothing runs."""
+        return self._specs.never
+
     def poke(self) -> None:
         """Look at the queue again; from the event loop's thread only."""
         self._wake.set()
@@ -89,7 +95,13 @@ class LocalSite:
         await self._adopt()
         while True:
             async with run.Starter.open(self._state, linger=linger) as self._starter:
-                await self._serve()
+                try:
+                    await self._serve()
+                except anyio.get_cancelled_exc_class():
+                    if not linger:
+                        with anyio.CancelScope(shield=True):
+                            await self._wind_down()
+                    raise
             _log.error("the starter died; what it ran counts as lost, and another takes its place")
             await anyio.sleep(_GLANCE_S)
 
@@ -133,10 +145,7 @@ class LocalSite:
 
     def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
         now = self._clock.now()
-        for (_, end), tenant in zip(ends, leaving, strict=True):
-            moves.finish(db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice)
-        if ends:
-            crash.point("result.before_commit")
+        self._finish(db, ends, leaving)
         extra = choose.ahead(self._offer.cpus, self._mean_wall) - len(self._shelf)
         chosen = choose.choose(
             db, self._specs, self._offer, self._tenants.values(), extra=extra, now=now
@@ -146,6 +155,13 @@ class LocalSite:
         )
         due = None if claims else db.value("job_next_due", now=now)
         return _Plan(claims, db.rows("job_asked"), due)
+
+    def _finish(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> None:
+        now = self._clock.now()
+        for (_, end), tenant in zip(ends, leaving, strict=True):
+            moves.finish(db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice)
+        if ends:
+            crash.point("result.before_commit")
 
     @property
     def _folder(self) -> str:
@@ -251,6 +267,24 @@ class LocalSite:
             if self._pids:
                 pids, self._pids = self._pids, {}
                 await self._do(functools.partial(moves.note_pids, pids=pids))
+
+    async def _wind_down(self) -> None:
+        """Stop what runs, and put it back in the queue before we go."""
+        why = "stopped together with its runner"
+        for tenant, _ in self._shelf:
+            self._ends.append((tenant.key, retry.End(ok=False, message=why, stopped=True)))
+        over = {key for key, _ in self._ends}
+        held = {key for key, one in self._tenants.items() if not one.adopted and key not in over}
+        for key in held:
+            await self._starter.stop(key, why, _GRACE_S)
+        with anyio.move_on_after(_GRACE_S + _MOMENT_S):
+            while held:
+                for report in await anext(self._starter, []):
+                    if isinstance(report, Ending):
+                        self._hear(report)
+                        held.discard(report.key)
+        ends, leaving = self._ends, [self._tenants[key] for key, _ in self._ends]
+        await self._do(lambda db: self._finish(db, ends, leaving))
 
     # -- after a restart -------------------------------------------------------------------------
 

@@ -60,7 +60,9 @@ class Writer:
         steps: list[_Step] = []
         item = self._steps.get()
         while item is not None:
-            steps.append(item)
+            # From here on nobody can call the step off: its answer would be lost, not its effect.
+            if item[1].set_running_or_notify_cancel():
+                steps.append(item)
             try:
                 item = self._steps.get_nowait()
             except queue.Empty:

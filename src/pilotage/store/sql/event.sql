@@ -66,11 +66,15 @@ SELECT * FROM (
     WHERE id > :after AND kind GLOB :kind ORDER BY id DESC LIMIT :most
 ) ORDER BY id;
 
--- name: event_purge
--- Forget events that no job refers to.
-DELETE FROM event WHERE taken = 1 AND time < :before AND id NOT IN (
+-- name: event_purgeable
+-- Events that no job refers to.
+SELECT id, kind, data FROM event WHERE taken = 1 AND time < :before AND id NOT IN (
     SELECT event FROM job WHERE event IS NOT NULL
-);
+) LIMIT :most;
+
+-- name: event_purge
+-- Forget events; :ids is [id, ...].
+DELETE FROM event WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: cursor_get
 -- How far a source has come.

@@ -35,6 +35,11 @@ SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_bef
 WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING RETURNING id;
 
+-- name: job_keys
+-- Which of these keys have a job, or had one; :keys is [key, ...].
+SELECT key FROM job WHERE key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT key FROM spent WHERE key IN (SELECT value FROM json_each(:keys));
+
 -- name: job_fired
 -- How many jobs each rule made since a number.
 SELECT rule, count(*) FROM job WHERE id > :after GROUP BY rule;
@@ -162,9 +167,11 @@ SELECT name, state, count(*) FROM job GROUP BY name, state ORDER BY min(id);
 SELECT state, count(*) FROM job WHERE id IN (SELECT value FROM json_each(:ids)) GROUP BY state;
 
 -- name: job_live
--- How many jobs are not at an end and not held.
+-- How many jobs are not at an end, not held, and not of a definition that can never run here;
+-- :never is [spec, ...].
 SELECT count(*) FROM job
-WHERE state IN ('waiting', 'queued', 'staging_in', 'ready', 'submitted', 'running', 'staging_out');
+WHERE state IN ('waiting', 'queued', 'staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND (state <> 'queued' OR spec NOT IN (SELECT value FROM json_each(:never)));
 
 -- name: job_states
 -- The states of some jobs; :ids is [id, ...].

@@ -18,6 +18,7 @@ INSERT INTO rule (name, book, digest, body, enabled, loaded, settled)
 VALUES (:name, :book, :digest, :body, :enabled, :now, 0)
 ON CONFLICT (name) DO UPDATE SET
     book = excluded.book, body = excluded.body, loaded = excluded.loaded,
+    enabled = excluded.enabled,
     settled = CASE WHEN digest = excluded.digest THEN settled ELSE 0 END,
     digest = excluded.digest;
 
@@ -30,8 +31,10 @@ DELETE FROM rule WHERE name = :name;
 SELECT name, book, digest, body, enabled, loaded, settled, hits FROM rule ORDER BY name;
 
 -- name: rule_enable
--- Let a rule take events, or not.
-UPDATE rule SET enabled = :enabled WHERE name = :name RETURNING name;
+-- Let a rule take events, or not; one that takes them again catches up with what exists.
+UPDATE rule SET enabled = :enabled,
+    settled = CASE WHEN :enabled AND NOT enabled THEN 0 ELSE settled END
+WHERE name = :name RETURNING name;
 
 -- name: rule_settled
 -- What existed at the birth of these rules has been taken; :names is [name, ...].
