@@ -16,16 +16,23 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?\s*", re.ASCII | re.IG
 def seconds(text: str | float) -> float:
     """Read `90`, `"1h 30m"`, `"250ms"` or Slurm's `"1-12:00:00"` as seconds."""
     if isinstance(text, (int, float)):
-        value = float(text)
+        value = _number(text)
     elif clock := _CLOCK.fullmatch(text.strip()):
-        days, first, second, third = (int(part or 0) for part in clock.groups())
-        value = days * 86400.0 + first * 3600 + second * 60 + third
+        days, first, second, third = (float(part or 0) for part in clock.groups())
+        value = days * 86400 + first * 3600 + second * 60 + third
     else:
         value = _parts(text)
     if not 0 <= value < float("inf"):
         message = f"a duration cannot be {text!r}"
         raise errors.UsageError(message)
     return value
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
 
 
 def _parts(text: str) -> float:
@@ -47,7 +54,7 @@ def _parts(text: str) -> float:
 def size(text: str | float) -> int:
     """Read `1000`, `"8G"`, `"512 MiB"` as bytes; `k M G` are decimal, `Ki Mi Gi` binary."""
     if isinstance(text, (int, float)):
-        value = float(text)
+        value = _number(text)
     elif found := _SIZE.fullmatch(text):
         number, prefix, binary = found[1], found[2].lower(), found[3]
         power = "kmgtp".find(prefix) + 1 if prefix else 0
