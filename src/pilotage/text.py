@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 _ODD = re.compile("[\udc80-\udcff]")
+#: Lone surrogates that stand for no byte; JSON can bring them.
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _STORED = re.compile("//([0-9a-f]{2})")
 
 
@@ -49,5 +51,6 @@ def load(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 def show(value: str) -> str:
     """Make text printable: odd bytes and control characters are escaped."""
-    plain = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    whole = _HALF.sub(lambda found: repr(found[0])[1:-1], value)
+    plain = whole.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in plain)
