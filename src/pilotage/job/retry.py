@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -93,5 +94,9 @@ def _after_loss(end: End, *, lost: int, now: float) -> Next:
 
 def delay(retry: Retry, failures: int, dice: random.Random) -> float:
     """Say how long to wait after so many failures."""
-    wait = min(retry.delay * retry.factor ** (failures - 1), retry.longest)
+    try:
+        grown = retry.factor ** (failures - 1)
+    except OverflowError:
+        grown = sys.float_info.max
+    wait = min(retry.delay * grown, retry.longest)
     return wait * (1 + _JITTER * dice.random())
