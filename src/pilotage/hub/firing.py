@@ -87,7 +87,10 @@ def limit(ready: Ready, one: Binding) -> str:
     if bound is None:
         return ""
     known = template.keywords(one, ready.base)
-    values = known | template.parameters(ready.rule.spec, one, known)
+    # Only what the key asks for: other parameters may hold what is not known yet, such as `{job}`.
+    asked = {keyword.partition(".")[0] for keyword in template.names(bound.key)}
+    params = {name: value for name, value in ready.rule.spec.params.items() if name in asked}
+    values = known | template.fill(params, known) | one.sweep
     return f"{template.render(bound.key, values)}:{bound.most}"
 
 
