@@ -155,6 +155,8 @@ class Hub(Listener):
             await anyio.to_thread.run_sync(self._files.run, abandon_on_cancel=True)
         finally:
             self._files.stop()
+            # Whoever waits for the first scan would else keep a start that failed from ending.
+            self._files.ready.set()
 
     async def _watch_rules(self) -> None:
         await housekeeping.follow(self._keeper.stale, self._keeper.refresh)
