@@ -49,14 +49,15 @@ def python(source: str, names: AbstractSet[str]) -> str:
 def notebook(content: dict[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
     """Blank the defaults of a notebook, if it is in Python."""
     changed, left = copy.deepcopy(content), set(names)
-    if _language(content) == "python":
+    if language(content) == "python":
         for cell in changed["cells"]:
             if cell.get("cell_type") == "code":
                 cell["source"] = _python("".join(cell["source"]), names, left)
     return changed
 
 
-def _language(content: dict[str, Any]) -> str:
+def language(content: dict[str, Any]) -> str:
+    """Say in which language a notebook is; Python, if it does not tell."""
     facts = content.get("metadata", {})
     named = facts.get("language_info", {}).get("name")
     return str(named or facts.get("kernelspec", {}).get("language") or "python")

@@ -100,8 +100,11 @@ class JupyterNotebookRecipe(Recipe):
     def payload(self, supplied: AbstractSet[str]) -> model.Notebook:
         """Say what runs where a pattern supplies these names."""
         content = default.notebook(self.recipe, supplied)
-        own = content.get("metadata", {}).get("kernelspec", {}).get("name")
-        return model.Notebook(source=text.dump(content), kernel="" if own else "python3")
+        # Papermill runs nothing that does not say in which language it is.
+        facts = content.setdefault("metadata", {})
+        facts.setdefault("kernelspec", {"name": "python3", "display_name": "Python 3"})
+        facts.setdefault("language_info", {"name": default.language(content)})
+        return model.Notebook(source=text.dump(content))
 
 
 def get_recipe_from_notebook(
