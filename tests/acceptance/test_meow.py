@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -308,7 +308,7 @@ def test_notebooks(here: Path):
 
 
 @pytest.fixture
-def ports() -> Iterator[list[int]]:
+def ports() -> list[int]:
     """Find ports that are free, and in the range that MEOW allows."""
     found: list[int] = []
     for port in range(20000 + os.getpid() % 10000, 49152):
@@ -320,7 +320,7 @@ def ports() -> Iterator[list[int]]:
         found.append(port)
         if len(found) == 2:
             break
-    return found  # type: ignore[return-value]
+    return found
 
 
 def send(port: int, text: str) -> None:
