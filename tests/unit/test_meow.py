@@ -29,7 +29,7 @@ NOTEBOOK: dict[str, Any] = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }
-PLACE = rule.Place("data", "/base", "/work", settle=1.0)
+PLACE = rule.Place("data", "/base", "/lab", settle=1.0)
 
 
 def pattern(**changes: Any) -> meow.FileEventPattern:
@@ -268,8 +268,8 @@ def test_the_rule_of_a_file_pattern():
     assert one.name.startswith("data/p@")
     assert one.spec.name == "p"
     assert one.spec.params == {"n": 3, "o": "{base}/out/{stem}", "rel": "x", "infile": "{path}"}
-    assert one.spec.optional_outputs == {"o": "{base}/out/{stem}", "rel": "/work/x"}
-    assert (one.spec.cwd, one.spec.base) == ("/work", "/base")
+    assert one.spec.optional_outputs == {"o": "{base}/out/{stem}", "rel": "/lab/x"}
+    assert (one.spec.cwd, one.spec.base) == ("/lab", "/base")
 
 
 def test_the_rule_of_a_socket_pattern():
