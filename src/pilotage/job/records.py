@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pilotage import errors, text
+from pilotage.job import machine
 from pilotage.job.model import Attempt, Binding, Job, JobSpec, NewJob, State
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def add(db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = 
         not_before=new.not_before,
         limit_key=new.limit_key,
         now=now,
+        ended=now if state in machine.FINAL else None,
         event=event,
         parent=new.parent,
         depth=new.depth,
@@ -94,8 +96,8 @@ def _first_state(db: Db, new: NewJob) -> tuple[State, str]:
         if job not in known:
             message = f"there is no job {job} to wait for"
             raise errors.NotFound(message, hint="`pilotage job ls` lists the jobs")
-        if known[job][0] in {State.FAILED, State.CANCELLED, State.REJECTED}:
-            return State.CANCELLED, f"job {job}, which it was to follow, is {known[job][0]}"
+        if known[job][0] in machine.FINAL - {State.DONE}:
+            return State.CANCELLED, cannot_follow(job, known[job][0])
     left = [job for job in new.after if known[job][0] != State.DONE]
     if left:
         return State.WAITING, waits_for(left)
@@ -105,6 +107,11 @@ def _first_state(db: Db, new: NewJob) -> tuple[State, str]:
 def waits_for(jobs: list[int]) -> str:
     """Say in words what a job waits for."""
     return "waits for " + ", ".join(f"job {job}" for job in jobs)
+
+
+def cannot_follow(job: int, state: str) -> str:
+    """Say in words why a job is called off that was to follow another."""
+    return f"job {job}, which it was to follow, is {state}"
 
 
 def get(db: Db, job: int) -> Job:

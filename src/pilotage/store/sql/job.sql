@@ -29,9 +29,9 @@ ON CONFLICT (key) DO NOTHING;
 -- name: job_add_one
 -- Make one job; nothing is returned if its key exists already.
 INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
-                 attempt, failures, created, event, parent, depth, tag)
+                 attempt, failures, created, ended, event, parent, depth, tag)
 SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_before, :limit_key,
-       0, 0, :now, :event, :parent, :depth, :tag
+       0, 0, :now, :ended, :event, :parent, :depth, :tag
 WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING RETURNING id;
 
