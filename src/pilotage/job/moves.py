@@ -66,6 +66,14 @@ def attempt_dir(folder: str, job: int, attempt: int) -> str:
 
 def move(db: Db, job: int, attempt: int, old: State, new: Next, *, now: float) -> bool:
     """Change the state of a job if it is still as it was, and of those that depend on it."""
+    if not _change(db, job, attempt, old, new, now):
+        return False
+    if machine.FACTS[new.state].final:
+        _tell_dependants(db, job, new.state, now)
+    return True
+
+
+def _change(db: Db, job: int, attempt: int, old: State, new: Next, now: float) -> bool:
     machine.check(job, old, new.state)
     final = machine.FACTS[new.state].final
     moved = db.value(
@@ -75,18 +83,21 @@ def move(db: Db, job: int, attempt: int, old: State, new: Next, *, now: float) -
     if moved is None:
         return False
     db.run("journal_add", now=now, job=job, attempt=attempt, state=new.state, reason=new.reason)
-    if final:
-        _tell_dependants(db, job, new.state, now)
     return True
 
 
 def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
-    for dependant, attempt, left in db.rows("dependants", id=job):
-        if state is not State.DONE:
-            new = Next(State.CANCELLED, f"job {job}, which it was to follow, is {state}")
-            move(db, dependant, attempt, State.WAITING, new, now=now)
-        elif left == 0:
-            move(db, dependant, attempt, State.WAITING, Next(State.QUEUED, ""), now=now)
+    """Let the jobs that wait for one go on or call them off; a chain of them may be very long."""
+    ended = [(job, state)]
+    for before, how in ended:
+        for dependant, attempt, left in db.rows("dependants", id=before):
+            if how is State.DONE:
+                new = Next(State.QUEUED, "")
+            else:
+                new = Next(State.CANCELLED, records.cannot_follow(before, how))
+                ended.append((dependant, State.CANCELLED))
+            if how is not State.DONE or not left:
+                _change(db, dependant, attempt, State.WAITING, new, now)
 
 
 def finish(
@@ -132,8 +143,7 @@ def release(db: Db, job: Job, *, now: float) -> State:
     if job.state is not State.HELD:
         message = f"job {job.id} is {job.state}, not held"
         raise errors.IllegalTransition(message, hint="only held jobs can be released")
-    left = [before for before, _ in _left(db, job.id)]
-    return _resume(db, job, left, "released by a person", now)
+    return _resume(db, job, "released by a person", now)
 
 
 def again(db: Db, job: Job, *, now: float) -> State:
@@ -144,12 +154,7 @@ def again(db: Db, job: Job, *, now: float) -> State:
     if job.state not in machine.FINAL:
         message = f"job {job.id} is {job.state}: it has not ended"
         raise errors.IllegalTransition(message, hint=f"`pilotage explain {job.id}` says more")
-    left = _left(db, job.id)
-    for before, state in left:
-        if state in machine.FINAL:
-            message = f"job {job.id} follows job {before}, which is {state}"
-            raise errors.IllegalTransition(message, hint=f"first: `pilotage retry {before}`")
-    return _resume(db, job, [before for before, _ in left], "tried again by a person", now)
+    return _resume(db, job, "tried again by a person", now)
 
 
 def _left(db: Db, job: int) -> list[tuple[int, str]]:
@@ -159,8 +164,14 @@ def _left(db: Db, job: int) -> list[tuple[int, str]]:
     ]
 
 
-def _resume(db: Db, job: Job, left: list[int], why: str, now: float) -> State:
-    """Let a job go on: in the queue, or waiting for others."""
+def _resume(db: Db, job: Job, why: str, now: float) -> State:
+    """Let a job go on: in the queue, or waiting for others unless that would be forever."""
+    left = []
+    for before, found in _left(db, job.id):
+        if found in machine.FINAL:
+            message = f"job {job.id} follows job {before}, which is {found}"
+            raise errors.IllegalTransition(message, hint=f"first: `pilotage retry {before}`")
+        left.append(before)
     state = State.WAITING if left else State.QUEUED
     new = Next(state, records.waits_for(left) if left else why)
     move(db, job.id, job.attempt, job.state, new, now=now)

@@ -237,10 +237,10 @@ SELECT path FROM output WHERE job = :job ORDER BY path;
 SELECT path, output.job, depth FROM output JOIN job ON job.id = output.job;
 
 -- name: job_purgeable
--- Jobs that ended before a time.
+-- Jobs that ended before a time, but for those that a job follows which may still run.
 SELECT id FROM job WHERE ended < :before AND state IN ('done', 'failed', 'cancelled', 'rejected')
   AND id NOT IN (SELECT on_job FROM dependency JOIN job AS later ON later.id = dependency.job
-                 WHERE later.state = 'waiting')
+                 WHERE later.state <> 'done')
 ORDER BY id LIMIT :most;
 
 -- name: attempt_dirs
