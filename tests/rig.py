@@ -38,31 +38,29 @@ class Rig:
         temporary.write_text(source)
         temporary.rename(self.root / "rules" / name)
 
-    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start `pilotage up`."""
-        return subprocess.Popen(
-            [
-                sys.executable,
-                *os.environ.get("RIG_UP", "-m pilotage up").split(),
-                "--project",
-                str(self.root),
-                *args,
-            ],
-            env={**os.environ, **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, "-m", "pilotage", "up", "--project", str(self.root), *args]
+        with self._said.open("w") as said:
+            return subprocess.Popen(
+                command, env={**os.environ, **(env or {})}, stdout=said, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def _said(self) -> Path:
+        return self.root / ".said"
+
+    @property
+    def said(self) -> str:
+        """What the last process printed."""
+        return self._said.read_text()
 
     def run(self, env: dict[str, str] | None = None) -> int:
         """Run until nothing is left to do; return the exit status."""
-        process = self.start("--until-idle", env=env)
-        said, _ = process.communicate(timeout=PATIENCE)
-        self.said = said
-        return process.returncode
+        return self.start("--until-idle", env=env).wait(timeout=PATIENCE)
 
     @contextmanager
-    def up(self, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    def up(self, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """Have it run while the block does."""
         process = self.start(env=env)
         try:
@@ -71,7 +69,7 @@ class Rig:
         finally:
             alive = process.poll() is None
             process.send_signal(signal.SIGTERM)
-            self.said, _ = process.communicate(timeout=PATIENCE)
+            process.wait(timeout=PATIENCE)
             assert alive, self.said
 
     @asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from pilotage import crash
 from pilotage.job.model import State
+from pilotage.job.records import Selection
 from tests.rig import Rig
 
 FILES = 200
@@ -56,12 +57,12 @@ def test_kill_and_restart(rig: Rig, point: str) -> None:
     writer.start()
     try:
         if point.startswith("starter."):
-            rig.wait(lambda project: "the starter died" in _journal(project))
+            rig.wait(lambda project: any(job.attempt > 1 for job in project.jobs(Selection())))
             first.kill()
         assert first.wait(timeout=120) == -signal.SIGKILL
     finally:
         first.kill()
-        first.communicate()
+        first.wait()
         writer.join()
     assert rig.run() == 0, rig.said
     check(rig)
@@ -69,13 +70,8 @@ def test_kill_and_restart(rig: Rig, point: str) -> None:
     check(rig)
 
 
-def _journal(project: object) -> str:
-    rows = project.db.rows("attempt_lost")  # type: ignore[attr-defined]
-    return "the starter died" if rows else ""
-
-
 def check(rig: Rig) -> None:
-    """Every (rule, file, sweep point) has exactly one finished job, and every attempt began once."""
+    """Every (rule, file, sweep point) has exactly one finished job."""
     done = rig.jobs("copy")
     made = collections.Counter((job.binding.path, job.binding.sweep["level"]) for job in done)
     assert len(made) == 2 * FILES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -95,9 +96,7 @@ async def test_retries_with_back_off(rig: Rig) -> None:
     assert (bad.state, bad.attempt) == (State.FAILED, 3)
     with rig.project() as project:
         tries = project.attempts(bad.id)
-    waits = [
-        after.started - (before.ended or 0) for before, after in zip(tries, tries[1:], strict=False)
-    ]
+    waits = [after.started - (before.ended or 0) for before, after in itertools.pairwise(tries)]
     assert waits[0] >= 0.19
     assert waits[1] >= 0.39
 
@@ -147,7 +146,7 @@ async def test_dependencies(rig: Rig) -> None:
 async def test_priorities_and_limits(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings="[site]\ncpus = 2\n")
     with rig.project() as project:
-        for number in range(4):
+        for _ in range(4):
             one = job("sleep", "0.2", name="limited", limit=Limit("camera"))
             project.submit(NewJob(one, limit_key="camera:1"))
         low = project.submit(NewJob(job("true", name="low")))
@@ -156,7 +155,7 @@ async def test_priorities_and_limits(tmp_path: Path) -> None:
         await rig.ended(6)
         assert (project.job(high).started or 0) <= (project.job(low).started or 0)
     limited = sorted(rig.jobs("limited"), key=lambda one: one.started or 0)
-    for before, after in zip(limited, limited[1:], strict=False):
+    for before, after in itertools.pairwise(limited):
         assert (before.ended or 0) <= (after.started or 0) + 0.001
 
 
@@ -225,7 +224,9 @@ async def test_every_kind_of_recipe(tmp_path: Path) -> None:
     async with rig.live():
         await rig.ended(6)
     said = {one.name: rig.output(one).strip() for one in rig.jobs()}
-    assert {one.name: (one.state, one.reason) for one in rig.jobs()} == dict.fromkeys(("argv", "script", "inline", "python", "notebook", "app"), (State.DONE, ""))
+    ends = {one.name: (one.state, one.reason) for one in rig.jobs()}
+    kinds = ("argv", "script", "inline", "python", "notebook", "app")
+    assert ends == dict.fromkeys(kinds, (State.DONE, ""))
     assert said["argv"] == "argv 21 raw/a b"
     assert said["script"] == "script 21 a b"
     assert said["inline"] == "inline 21"

@@ -11,7 +11,7 @@ import anyio
 import apsw
 import pytest
 
-from pilotage import errors
+from pilotage import Project, errors
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.store import Writer, connect
 from tests.rig import Rig
@@ -38,6 +38,11 @@ def fill(folder: Path) -> None:
             return
 
 
+def submit_many(project: Project) -> None:
+    for _ in range(1000):
+        project.submit(NewJob(JobSpec(Command(("true",)), "by hand")))
+
+
 async def test_a_full_disk_waits_and_goes_on(small_disk: Path, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -49,8 +54,7 @@ async def test_a_full_disk_waits_and_goes_on(small_disk: Path, tmp_path: Path) -
         for number in range(300):
             (raw / str(number)).write_text("x")
         with pytest.raises(errors.StoreUnavailable) as caught:
-            for _ in range(1000):
-                project.submit(NewJob(JobSpec(Command(("true",)), "by hand")))
+            submit_many(project)
         assert "disk is full" in caught.value.message
         assert caught.value.hint
         (small_disk / "filler").unlink()

@@ -206,16 +206,21 @@ class LocalSite:
 
     async def _start(self) -> None:
         """Start from the shelf what there is room for."""
-        launches = []
-        while (
-            self._alive and self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer)
-        ):
+        taken = []
+        while self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer):
             tenant, one = self._shelf.popleft()
             self._offer = fit.carve(tenant.spec.resources, self._offer)
-            launches.append(one)
-        if launches:
-            await self._starter.start(launches)
-            crash.point("job.sent")
+            taken.append((tenant, one))
+        if not taken:
+            return
+        try:
+            await self._starter.start([one for _, one in taken])
+        except errors.Unavailable:
+            # It has died, and its last reports come as they do: the next starter takes these.
+            for tenant, one in reversed(taken):
+                self._shelf.appendleft((tenant, one))
+                self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
+        crash.point("job.sent")
 
     async def _stop(self, asked: Collection[tuple[Any, ...]]) -> None:
         """End the jobs that a person wants ended."""

@@ -271,7 +271,3 @@ DELETE FROM output WHERE job IN (SELECT value FROM json_each(:ids));
 -- name: dependency_purge
 -- Forget what jobs waited for.
 DELETE FROM dependency WHERE job IN (SELECT value FROM json_each(:ids));
-
--- name: attempt_lost
--- Attempts that vanished without evidence.
-SELECT job, number FROM attempt WHERE state = 'lost';
