@@ -90,6 +90,7 @@ def _argv(
         case model.Script():
             return _script(recipe, values, folder, files)
         case model.Python():
+            files["parameters.json"] = text.dump(params)
             return _python(recipe, folder, files)
         case model.Notebook():
             files["parameters.json"] = text.dump(params)
@@ -123,9 +124,11 @@ def _python(recipe: model.Python, folder: str, files: dict[str, str]) -> list[st
         files["recipe.py"] = recipe.source
         file = f"{folder}/recipe.py"
     argv = [recipe.python or sys.executable, call.__file__, "--file", file]
+    argv += ["--result", f"{folder}/result.json"]
     if recipe.function:
-        argv += ["--function", recipe.function]
-    return [*argv, "--params", f"{folder}/params.json", "--result", f"{folder}/result.json"]
+        return [*argv, "--params", f"{folder}/params.json", "--function", recipe.function]
+    # What a script is given becomes its globals: keywords such as `dir` would hide built-ins.
+    return [*argv, "--params", f"{folder}/parameters.json"]
 
 
 def _notebook(
