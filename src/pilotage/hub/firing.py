@@ -91,7 +91,7 @@ def limit(ready: Ready, one: Binding) -> str:
     asked = {keyword.partition(".")[0] for keyword in template.names(bound.key)}
     params = {name: value for name, value in ready.rule.spec.params.items() if name in asked}
     values = known | template.fill(params, known) | one.sweep
-    return f"{template.render(bound.key, values)}:{bound.most}"
+    return f"{text.store_path(template.render(bound.key, values))}:{bound.most}"
 
 
 def unfit(pattern: FilePattern, event: Event, now: float) -> bool:
