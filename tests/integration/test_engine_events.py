@@ -261,3 +261,11 @@ async def test_polling_where_the_kernel_is_blind(tmp_path: Path, raw: Path) -> N
         (raw / "a").write_text("x")
         await rig.ended(1)
     assert names(rig, "poll") == ["a"]
+
+
+def test_until_idle_waits_for_files_that_settle(tmp_path: Path, raw: Path) -> None:
+    settings = '[events]\nmode = "poll"\npoll_interval = "200ms"\nsettle = "2s"\n'
+    rig = Rig(tmp_path, '[rule.poll]\nfiles = "raw/*"\nrun = ["true"]\n', settings)
+    (raw / "a").write_text("x")
+    assert rig.run() == 0
+    assert names(rig, "poll") == ["a"]

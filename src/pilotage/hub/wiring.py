@@ -8,6 +8,7 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from asyncio import wrap_future
 from collections.abc import Callable, Coroutine
@@ -31,6 +32,8 @@ from pilotage.job import model, moves
 from pilotage.site.launch import Place
 from pilotage.site.local import Listener, LocalSite
 from pilotage.store import Db, Writer, connect
+
+_log = logging.getLogger("pilotage.event")
 
 
 async def up(
@@ -73,7 +76,7 @@ class Hub(Listener):
         index = self._intake.index
         self._files = FileSource(
             index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
-            _options(project),
+            _options(project), _log.warning,
         )  # fmt: skip
         self._timers = Timers(self._intake, writer, now, self._timing)
         self._ends = Ends(self._intake, writer, self._ended)
@@ -146,7 +149,7 @@ class Hub(Listener):
             bell.ring()
 
     def _idle(self) -> bool:
-        return self._intake.idle and self._ends.idle
+        return self._files.idle and self._intake.idle and self._ends.idle
 
     # -- tasks -----------------------------------------------------------------------------------
 

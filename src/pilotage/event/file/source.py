@@ -57,6 +57,12 @@ class FileSource:
         self._turned = 0.0
         self._warned: set[str] = set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that happened so far was put, and no file is waited for to be complete."""
+        waits = (self._gate.due(), self._live.due()) if self.ready.is_set() else (0.0,)
+        return not any(at is not None for at in waits) and self._inbox.empty() and self._idle()
+
     def run(self) -> None:
         """Watch until `stop`; errors of the sink come out of here."""
         self._started.set()
