@@ -18,3 +18,18 @@ async def test_a_limit_key_may_hold_any_bytes(tmp_path: Path) -> None:
         for name in (b"a", b"b\xfe"):
             (folder / os.fsdecode(name)).touch()
         await rig.until(lambda: len(rig.jobs("r", State.DONE)) == 2)
+
+
+async def test_any_number_of_broken_books_leave_the_others_in_force(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, '[rule.r]\nfiles = "in/*"\nrun = ["true"]\n')
+    (tmp_path / "in").mkdir()
+    async with rig.live():
+        for name in ("x.toml", "y.toml", "z.toml"):
+            rig.rules('[rule.r]\nfiles = "in/*"\nrun = ["false"]\n', name)
+        (tmp_path / "rules" / "folder.toml").mkdir()
+        (tmp_path / "rules" / "dangling.toml").symlink_to(tmp_path / "nowhere")
+        (tmp_path / "rules" / "binary.toml").write_bytes(b"\xff\xfe")
+        rig.rules('[rule.good]\nfiles = "in/*"\nrun = ["true"]\n', "good.toml")
+        (tmp_path / "in" / "a").touch()
+        await rig.ended(2)
+    assert [job.state for job in rig.jobs()] == [State.DONE, State.DONE]

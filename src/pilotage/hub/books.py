@@ -63,13 +63,16 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
             found.append(_added(name, origin, source, base))
         except errors.BadRule as error:
             failed[name] = error
-    try:
-        rules = books.combine(found)
-    except errors.BadRule as error:
-        if not error.file:
-            raise
-        failed[error.file] = error
-        rules = books.combine([one for one in found if one.origin != error.file])
+    rules = None
+    while rules is None:
+        try:
+            rules = books.combine(found)
+        except errors.BadRule as error:
+            # Each book that takes a name of another is left out, until the rest agree.
+            left = [one for one in found if one.origin != error.file]
+            if len(left) == len(found):
+                raise
+            failed[error.file], found = error, left
     inert = {
         name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
     }
