@@ -23,10 +23,6 @@ SELECT name, is_dir, inode, size, mtime_ns FROM file WHERE dir = :dir;
 -- Directories at or below one that have known entries or are known themselves.
 SELECT DISTINCT dir FROM file WHERE dir = :dir OR (dir >= :dir || '/' AND dir < :dir || '0');
 
--- name: file_entry
--- What is known of one entry.
-SELECT is_dir, inode, size, mtime_ns FROM file WHERE dir = :dir AND name = :name;
-
 -- name: file_below
 -- Every known entry below a directory, for a rule that is born.
 SELECT dir, name, is_dir, inode, size, mtime_ns FROM file

@@ -197,11 +197,6 @@ WITH RECURSIVE up (id, parent, rule) AS (
     UNION ALL SELECT job.id, job.parent, job.rule FROM job JOIN up ON job.id = up.parent
 ) SELECT count(*) FROM up WHERE rule = :rule;
 
--- name: job_lineage
--- Numbers, names, states, times and parents of jobs, for pictures.
-SELECT id, name, state, created, started, ended, parent, rule, binding FROM job
-WHERE id BETWEEN :first AND :last ORDER BY id LIMIT :most;
-
 -- name: dependency_add
 -- A job waits for another.
 INSERT OR IGNORE INTO dependency (job, on_job) VALUES (:job, :on_job);
@@ -223,10 +218,6 @@ WHERE dependency.on_job = :id AND job.state = 'waiting' ORDER BY job.id;
 -- A job says that it writes these files; :paths is [path, ...].
 INSERT INTO output (path, job) SELECT value, :job FROM json_each(:paths) WHERE true
 ON CONFLICT (path) DO UPDATE SET job = excluded.job;
-
--- name: output_writer
--- Which job said that it writes a file.
-SELECT job FROM output WHERE path = :path;
 
 -- name: output_of
 -- Files that a job said it writes.

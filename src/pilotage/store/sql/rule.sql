@@ -73,14 +73,6 @@ ON CONFLICT (rule, set_key, item) DO UPDATE SET path = excluded.path, event = ex
 -- The files of a set that have come.
 SELECT item, path, event FROM gathered WHERE rule = :rule AND set_key = :set_key ORDER BY item;
 
--- name: gathered_count
--- How many files of a set have come.
-SELECT count(*) FROM gathered WHERE rule = :rule AND set_key = :set_key;
-
 -- name: gathered_drop
 -- The set is complete and its job made.
 DELETE FROM gathered WHERE rule = :rule AND set_key = :set_key;
-
--- name: gathered_sets
--- Sets that are not complete.
-SELECT rule, set_key, count(*) FROM gathered GROUP BY rule, set_key ORDER BY rule, set_key;
