@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from pilotage import errors, units
+from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.rule import locate
+from pilotage.site.launch import Place
 
 FILE = "pilotage.toml"
 STATE = ".pilotage"
+
+_UNKNOWN = re.compile("unknown field `([^`]+)`")
+#: Settings that are durations or sizes.
+_MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
+    ("events", "poll_interval", units.seconds),
+    ("events", "settle", units.seconds),
+    ("retention", "keep", units.seconds),
+    ("http", "max_size", units.size),
+    ("tcp", "max_size", units.size),
+    ("site", "memory", units.size),
+)
+_MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory")}
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,18 +126,17 @@ def read(root: Path) -> Settings:
     file = root / FILE
     if not file.exists():
         return Settings()
-    source = file.read_text(encoding="utf-8")
     try:
+        source = file.read_text(encoding="utf-8")
         found: dict[str, Any] = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         message = f"{file}: {error}"
         raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
     try:
         settings = msgspec.convert(found, Settings)
         _check(settings)
     except (msgspec.ValidationError, errors.UsageError) as error:
-        _, _, at = str(error).partition("`$.")
-        line = locate.line_of(source, at.rstrip("`").split(".")) if at else None
+        line = locate.line_of(source, _keys(str(error)))
         place = f"{file}:{line}" if line else str(file)
         message = f"{place}: {error}"
         raise errors.ConfigError(
@@ -130,13 +145,23 @@ def read(root: Path) -> Settings:
     return settings
 
 
+def _keys(message: str) -> list[str]:
+    """Read from a message which key it is about."""
+    _, _, at = message.partition("`$.")
+    keys = at.rstrip("`").removesuffix("[...]").split(".") if at else []
+    unknown = _UNKNOWN.search(message)
+    return [*keys, unknown[1]] if unknown else keys
+
+
 def _check(settings: Settings) -> None:
-    for duration in (settings.events.poll_interval, settings.events.settle):
-        units.seconds(duration)
-    for size in (settings.http.max_size, settings.tcp.max_size, settings.site.memory or 0):
-        units.size(size)
-    if settings.retention.keep:
-        units.seconds(settings.retention.keep)
+    for table, name, read in _MEASURES:
+        written = getattr(getattr(settings, table), name)
+        try:
+            if written or (table, name) not in _MAY_BE_EMPTY:
+                read(written)
+        except errors.UsageError as error:
+            message = f"{error.message} - at `$.{table}.{name}`"
+            raise errors.UsageError(message, hint=error.hint) from None
 
 
 def offer(settings: Settings) -> Offer:
@@ -146,3 +171,20 @@ def offer(settings: Settings) -> Offer:
     memory = units.size(settings.site.memory) if settings.site.memory else pages
     gpus = settings.site.gpus
     return Offer("local", cpus, cpus, memory, memory, gpus, gpus)
+
+
+def options(settings: Settings, state: Path) -> Options:
+    """Say how files are watched; our own state folder never is."""
+    events = settings.events
+    return Options(
+        mode=events.mode,
+        poll_interval=units.seconds(events.poll_interval),
+        settle=units.seconds(events.settle),
+        skip=frozenset({str(state)}),
+    )
+
+
+def place(settings: Settings, root: Path) -> Place:
+    """Say where jobs run, and with which applications and environment."""
+    apps = {name: app.argv for name, app in settings.app.items()}
+    return Place(str(root), apps, dict(os.environ))

@@ -14,6 +14,7 @@ import anyio.to_thread
 from pilotage import text, units
 from pilotage.clock import Clock
 from pilotage.event import records
+from pilotage.event.file.source import FileSource
 from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell
@@ -37,6 +38,19 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
             while (paths := await wrap_future(writer.submit(step))) is not None:
                 await anyio.to_thread.run_sync(purge.remove, paths)
         await anyio.sleep(_HOUR_S)
+
+
+async def watch(files: FileSource, intake: Intake) -> None:
+    """Run the file source in its thread; leave only when that has ended."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, files.run)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            intake.close()
+            files.stop()
+            # Whoever waits for the first scan would else keep a failed start from ending.
+            files.ready.set()
 
 
 async def settle(intake: Intake, clock: Clock, bell: Bell) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import crash, text
+from pilotage import crash, errors, text
 from pilotage.clock import Clock
 from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, Batch
@@ -23,6 +23,7 @@ from pilotage.store import Db, Writer
 
 #: Batches that may be on their way to disk at once.
 _IN_FLIGHT = 4
+_GLANCE_S = 0.5
 
 
 class Plan:
@@ -57,6 +58,8 @@ class Intake:
         self._repeats = guard.Repeats()
         self._counting = threading.Lock()
         self._in_flight = 0
+        self._failure: BaseException | None = None
+        self._closed = False
         #: When the next file that settles is due; None if none does.
         self.next_due: float | None = None
 
@@ -295,14 +298,28 @@ class Intake:
             crash.point("intake.before_commit")
             return sum(count for _, count in made)
 
-        self._room.acquire()
+        self._enter()
         with self._counting:
             self._in_flight += 1
         future = self._writer.submit(write)
         future.add_done_callback(lambda done: self._written(plan, done))
         return future
 
+    def _enter(self) -> None:
+        """Wait for room; what could not be written comes out here, at whoever brings more."""
+        while not self._room.acquire(timeout=_GLANCE_S):
+            if self._closed:
+                message = "the project stops while the store cannot be written"
+                raise errors.StoreUnavailable(message, hint="the next start finds what is missing")
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Wait no longer for a store that cannot be written."""
+        self._closed = True
+
     def _written(self, plan: Plan, done: Future[int]) -> None:
+        self._failure = self._failure or done.exception()
         with self._counting:
             self._in_flight -= 1
         self._room.release()

@@ -1,29 +1,23 @@
-"""The sources that are not files: timers, ends of jobs, stored messages, TCP ports."""
+"""The sources that are neither files nor messages: timers and ends of jobs."""
 
 from __future__ import annotations
 
-import logging
 from asyncio import wrap_future
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from pilotage import crash, errors, units
+from pilotage import crash
 from pilotage.clock import Clock
-from pilotage.event import records, socket, timer
+from pilotage.event import records, timer
 from pilotage.event.model import Event, Kind
-from pilotage.hub import secret
-from pilotage.hub.config import Tcp
 from pilotage.hub.intake import Intake
-from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
+from pilotage.rule.model import JobPattern, Rule, TimerPattern
 from pilotage.store import Db, Writer
 
-_log = logging.getLogger("pilotage.event")
 _ENDS = "job ends"
-_AGAIN_S = 5
 
 
 class Bell:
@@ -148,49 +142,3 @@ def _ended_jobs(db: Db) -> list[tuple[int, Event]]:
         }  # fmt: skip
         found.append((seq, Event(Kind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
     return found
-
-
-class Ports:
-    """Opens and closes the TCP ports that rules listen on."""
-
-    def __init__(self, intake: Intake, settings: Tcp, root: Path, accept: socket.Accept) -> None:
-        """Hand each message to `accept`, which returns once it is on disk."""
-        self._intake = intake
-        self._accept = accept
-        self._host = settings.host
-        self._token = secret.read(root / settings.token_file) if settings.token_file else ""
-        self._max_size = units.size(settings.max_size)
-        self._open: dict[int, anyio.CancelScope] = {}
-
-    async def run(self, bell: Bell) -> None:
-        """Follow the rules until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            while True:
-                wanted = self._wanted()
-                for port in self._open.keys() - wanted.keys():
-                    self._open.pop(port).cancel()
-                for port in wanted.keys() - self._open.keys():
-                    self._open[port] = anyio.CancelScope()
-                    tasks.start_soon(self._serve, port, wanted[port])
-                await bell.wait()
-
-    def _wanted(self) -> dict[int, str]:
-        return {
-            rule.pattern.port: rule.pattern.topics[0]
-            for rule in self._intake.rules.values()
-            if isinstance(rule.pattern, MessagePattern) and rule.pattern.port is not None
-        }
-
-    async def _serve(self, port: int, topic: str) -> None:
-        with self._open[port]:
-            while not await self._listen(port, topic):  # noqa: ASYNC110 - nobody tells when
-                await anyio.sleep(_AGAIN_S)
-
-    async def _listen(self, port: int, topic: str) -> bool:
-        """Serve a port; a port that another program has is no reason to stop everything else."""
-        try:
-            await socket.serve(self._accept, topic, port, self._token, self._max_size, self._host)
-        except errors.Conflict as error:
-            _log.error("%s; trying again every %d s", error, _AGAIN_S)
-            return False
-        return True

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from asyncio import wrap_future
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from typing import Any
@@ -18,18 +16,16 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pilotage import clock, text, units
-from pilotage.event import http
-from pilotage.event.file.model import Options
+from pilotage import clock, text
 from pilotage.event.file.source import FileSource
-from pilotage.hub import config, guard, housekeeping, secret
+from pilotage.hub import config, guard, housekeeping
+from pilotage.hub.doors import Doors
 from pilotage.hub.intake import Intake
 from pilotage.hub.keeper import Keeper
 from pilotage.hub.known import StoredFiles
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell, Ends, Ports, Timers
+from pilotage.hub.sources import Bell, Ends, Timers
 from pilotage.job import model, moves
-from pilotage.site.launch import Place
 from pilotage.site.local import Listener, LocalSite
 from pilotage.store import Db, Writer, connect
 
@@ -65,30 +61,29 @@ class Hub(Listener):
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
         self._project, self._writer, self._now = project, writer, now
-        self._timing, self._ended, self._ports_bell, self._settling, self._inbox = (
-            Bell(call_soon) for _ in range(5)
+        self._jobs, self._timing, self._ended, self._ports, self._settling, self._inbox = (
+            Bell(call_soon) for _ in range(6)
         )
         self._lineage = guard.Lineage()
-        self._jobs = Bell(call_soon)
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.ring)
         self._keeper = Keeper(project, writer, self._intake, self._ring_all)
         self._keeper.load()
         index = self._intake.index
         self._files = FileSource(
             index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
-            _options(project), _log.warning,
+            config.options(project.settings, project.state), _log.warning,
         )  # fmt: skip
         self._timers = Timers(self._intake, writer, now, self._timing)
         self._ends = Ends(self._intake, writer, self._ended)
-        self._ports = Ports(self._intake, project.settings.tcp, project.root, self._accept)
+        self._doors = Doors(project, writer, self._intake, self._inbox)
         self._site = LocalSite(
-            writer, _place(project), config.offer(project.settings), project.state, now,
-            clock.dice(), self,
+            writer, config.place(project.settings, project.root), config.offer(project.settings),
+            project.state, now, clock.dice(), self,
         )  # fmt: skip
 
     async def run(self, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Do all of it until cancelled, or until nothing is left to do."""
-        for path, job, depth in await self._do(lambda db: db.rows("output_all")):
+        for path, job, depth in self._writer.do(lambda db: db.rows("output_all")):
             self._lineage.outputs[text.load_path(path)] = (job, depth)
         async with anyio.create_task_group() as tasks:
             for task in self._tasks():
@@ -105,21 +100,18 @@ class Hub(Listener):
         settings, now = self._project.settings, self._now
         linger = settings.site.on_exit == "linger"
         return [
-            self._watch_files,
-            self._watch_rules,
+            lambda: housekeeping.watch(self._files, self._intake),
+            lambda: housekeeping.follow(self._keeper.stale, self._keeper.refresh),
             self._take_messages,
             self._wake_site,
-            self._serve_http,
             self._timers.run,
             self._ends.run,
-            lambda: self._ports.run(self._ports_bell),
+            self._doors.serve_http,
+            lambda: self._doors.serve_ports(self._ports),
             lambda: self._site.run(linger=linger),
             lambda: housekeeping.settle(self._intake, now, self._settling),
             lambda: housekeeping.keep_tidy(self._writer, now, settings.retention),
         ]
-
-    async def _do(self, step: Callable[[Db], Any]) -> Any:  # noqa: ANN401 - what the step returns
-        return await wrap_future(self._writer.submit(step))
 
     # -- what the parts tell each other -----------------------------------------------------------
 
@@ -145,24 +137,11 @@ class Hub(Listener):
         self._ring_all()
 
     def _ring_all(self) -> None:
-        for bell in (self._timing, self._ended, self._ports_bell, self._settling, self._inbox):
+        for bell in (self._timing, self._ended, self._ports, self._settling, self._inbox):
             bell.ring()
 
     def _idle(self) -> bool:
         return self._files.idle and self._intake.idle and self._ends.idle
-
-    # -- tasks -----------------------------------------------------------------------------------
-
-    async def _watch_files(self) -> None:
-        try:
-            await anyio.to_thread.run_sync(self._files.run, abandon_on_cancel=True)
-        finally:
-            self._files.stop()
-            # Whoever waits for the first scan would else keep a start that failed from ending.
-            self._files.ready.set()
-
-    async def _watch_rules(self) -> None:
-        await housekeeping.follow(self._keeper.stale, self._keeper.refresh)
 
     async def _take_messages(self) -> None:
         while True:
@@ -170,32 +149,3 @@ class Hub(Listener):
             while await anyio.to_thread.run_sync(self._intake.take_stored):
                 pass
             await anyio.to_thread.run_sync(self._keeper.refresh)
-
-    async def _serve_http(self) -> None:
-        settings = self._project.settings.http
-        if not settings.port:
-            return
-        if settings.token_file:
-            token = secret.read(self._project.root / settings.token_file)
-        else:
-            token = secret.keep(self._project.state / "token")
-        app = http.app(self._accept, token, units.size(settings.max_size))
-        await http.serve(app, settings.host, settings.port)
-
-    async def _accept(self, topic: str, body: bytes, identity: str) -> int:
-        number = await self._do(lambda db: self._project.store_message(db, topic, body, identity))
-        self._inbox.ring()
-        return int(number)
-
-
-def _options(project: Project) -> Options:
-    events = project.settings.events
-    return Options(
-        mode=events.mode, poll_interval=units.seconds(events.poll_interval),
-        settle=units.seconds(events.settle), skip=frozenset({str(project.state)}),
-    )  # fmt: skip
-
-
-def _place(project: Project) -> Place:
-    apps = {name: app.argv for name, app in project.settings.app.items()}
-    return Place(str(project.root), apps, dict(os.environ))
