@@ -26,6 +26,8 @@ class Writer:
         self._db = db
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        #: What is asked for either comes before the end of the queue or is refused.
+        self._asking = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         #: Why the store cannot be written now; empty when it can.
         self.trouble = ""
@@ -34,7 +36,12 @@ class Writer:
     def submit(self, step: Callable[[sqlite.Db], _T]) -> Future[_T]:
         """Ask for a step; it may run more than once, and counts only when the future is done."""
         future: Future[_T] = Future()
-        self._steps.put((step, future))
+        with self._asking:
+            if self._closing.is_set():
+                message = f"the store {self._db.path} is closed"
+                future.set_exception(errors.StoreUnavailable(message))
+            else:
+                self._steps.put((step, future))
         return future
 
     def do(self, step: Callable[[sqlite.Db], _T]) -> _T:
@@ -43,8 +50,9 @@ class Writer:
 
     def close(self) -> None:
         """Finish what was asked for and stop; unwritable steps are given up with their error."""
-        self._closing.set()
-        self._steps.put(None)
+        with self._asking:
+            self._closing.set()
+            self._steps.put(None)
         self._thread.join()
         self._db.close()
 
@@ -78,6 +86,11 @@ class Writer:
                     self._step(step, future, results)
         except errors.StoreUnavailable as error:
             return self._wait(steps, error)
+        except Exception as error:  # noqa: BLE001 - as below; a damaged store must not end this thread
+            for _, future in steps:
+                if not future.done():
+                    future.set_exception(error)
+            return []
         self.trouble = ""
         for future, result in results:
             future.set_result(result)
