@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pilotage.job.model import State
+import pytest
+
+from pilotage.job.model import Command, JobSpec, NewJob, State
 from tests.rig import Rig
 
 
@@ -33,3 +35,21 @@ async def test_any_number_of_broken_books_leave_the_others_in_force(tmp_path: Pa
         (tmp_path / "in" / "a").touch()
         await rig.ended(2)
     assert [job.state for job in rig.jobs()] == [State.DONE, State.DONE]
+
+
+LINGER = '[site]\non_exit = "linger"\n'
+
+
+@pytest.mark.parametrize("text", ["[]", "nothing", "[[{{"])
+async def test_a_payload_may_write_a_file_named_like_our_evidence(
+    tmp_path: Path, text: str
+) -> None:
+    rig = Rig(tmp_path, settings=LINGER)
+    argv = ("sh", "-c", f"echo '{text}' > exit.json; echo > here; sleep 1")
+    async with rig.live() as project:
+        job = project.submit(NewJob(JobSpec(Command(argv), "j")))
+        await rig.until(lambda: list((tmp_path / ".pilotage/jobs").glob("*/*/here")))
+    async with rig.live() as project:
+        await rig.ended(1)
+        assert project.job(job).state is State.DONE
+        assert len(project.attempts(job)) == 1

@@ -23,9 +23,12 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+        return msgspec.convert(text.load(data), Ending)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    return msgspec.convert(text.load(data), Ending)
+    except (ValueError, msgspec.ValidationError):
+        # A payload wrote a file of this name itself; its starter will put evidence in its place.
+        return None
 
 
 def alive(lock: Path) -> bool:

@@ -167,7 +167,10 @@ class Starter:
         self._collect()
         self._over = True
         _log.error("a starter died with %d payloads: %s", len(self._held), _last_words(self.lock))
-        reports: list[Report] = [evidence(dir_) or _lost(key) for key, dir_ in self._held.items()]
+        found = {key: evidence(dir_) for key, dir_ in self._held.items()}
+        reports: list[Report] = [
+            one if one and one.key == key else _lost(key) for key, one in found.items()
+        ]
         self._held.clear()
         return reports
 

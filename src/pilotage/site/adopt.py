@@ -45,7 +45,7 @@ def endings(adopted: Iterable[Tenant]) -> list[Ending]:
     # Whether a starter lives must be known before its evidence is looked for: it writes first.
     dead = {lock for lock in {one.adopted for one in held} if not run.alive(Path(lock))}
     for tenant in held:
-        if (ending := run.evidence(tenant.dir)) is not None:
+        if (ending := run.evidence(tenant.dir)) and ending.key == tenant.key:
             found.append(ending)
         elif tenant.adopted in dead:
             lost.append(tenant.key)
