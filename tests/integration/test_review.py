@@ -53,3 +53,14 @@ async def test_a_payload_may_write_a_file_named_like_our_evidence(
         await rig.ended(1)
         assert project.job(job).state is State.DONE
         assert len(project.attempts(job)) == 1
+
+
+@pytest.mark.parametrize("verb, state", [("cancel", State.CANCELLED), ("hold", State.HELD)])
+async def test_an_adopted_job_can_be_stopped(tmp_path: Path, verb: str, state: State) -> None:
+    rig = Rig(tmp_path, settings=LINGER)
+    async with rig.live() as project:
+        job = project.submit(NewJob(JobSpec(Command(("sh", "-c", "echo > here; sleep 60")), "j")))
+        await rig.until(lambda: list((tmp_path / ".pilotage/jobs").glob("*/*/here")))
+    async with rig.live() as project:
+        getattr(project, verb)([job])
+        await rig.until(lambda: project.job(job).state is state, 20)

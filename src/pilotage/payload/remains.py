@@ -72,6 +72,15 @@ def end_orphans(keys: Collection[str], session: int | None = None) -> int:
     return len(killed)
 
 
+def signal_adopted(key: str, lock: str, number: int) -> None:
+    """Send a signal to a payload whose starter lives but obeys a process that is gone."""
+    for pid, row in process.table().items():
+        marks = process.environ(pid)
+        if marks.get(process.KEY) == key and marks.get(process.STARTER) == lock:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(row.group, number)
+
+
 def _orphans(keys: Collection[str], session: int | None) -> dict[int, int]:
     """Find the processes of these payloads, with their groups."""
     return {

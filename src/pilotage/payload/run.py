@@ -20,9 +20,9 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.payload.model import Ending, Launch, Report, Started, Why
-from pilotage.payload.remains import alive, end_orphans, evidence
+from pilotage.payload.remains import alive, end_orphans, evidence, signal_adopted
 
-__all__ = ["Starter", "alive", "end_orphans", "evidence"]
+__all__ = ["Starter", "alive", "end_orphans", "evidence", "signal_adopted"]
 
 _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).parent / "starter"

@@ -30,7 +30,8 @@ class Tenant(msgspec.Struct):
     outputs: dict[str, str] = {}
     #: Lock file of the starter of an earlier process that holds it; empty if it is ours.
     adopted: str = ""
-    stopping: bool = False
+    #: When it was asked to end, in seconds of the event loop's clock; 0 if it was not.
+    stopping: float = 0.0
 
     @property
     def key(self) -> str:

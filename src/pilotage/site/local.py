@@ -6,6 +6,7 @@ import collections
 import functools
 import logging
 import random
+import signal
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -229,14 +230,14 @@ class LocalSite:
             tenant = self._tenants.get(key)
             if tenant is None or tenant.stopping:
                 continue
-            tenant.stopping = True
+            tenant.stopping = anyio.current_time()
             words = "cancelled by a person" if what == "cancel" else "held by a person"
             shelved = next((one for one in self._shelf if one[0] is tenant), None)
             if shelved:
                 self._shelf.remove(shelved)
                 self._ends.append((key, retry.End(ok=False, message=words)))
             elif tenant.adopted:
-                await anyio.to_thread.run_sync(run.end_orphans, [key])
+                await _signal(tenant, signal.SIGTERM)
             else:
                 await self._starter.stop(key, words)
 
@@ -303,12 +304,19 @@ class LocalSite:
         while any(tenant.adopted for tenant in self._tenants.values()):
             await anyio.sleep(_GLANCE_S)
             await self._look_at_adopted()
+            for tenant in list(self._tenants.values()):
+                if tenant.adopted and 0 < tenant.stopping < anyio.current_time() - _GRACE_S:
+                    await _signal(tenant, signal.SIGKILL)
 
     async def _look_at_adopted(self) -> None:
         heard = {key for key, _ in self._ends}
         held = [one for one in self._tenants.values() if one.adopted and one.key not in heard]
         for ending in await anyio.to_thread.run_sync(adopt.endings, held):
             self._hear(ending)
+
+
+async def _signal(tenant: Tenant, number: int) -> None:
+    await anyio.to_thread.run_sync(run.signal_adopted, tenant.key, tenant.adopted, number)
 
 
 def _judge(tenant: Tenant, ending: Ending) -> retry.End:
