@@ -1,0 +1,91 @@
+"""Named queries: all parse against the schema, say what they are for, and are used."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import pilotage
+from pilotage.store import Db, connect, queries
+
+SOURCE = Path(pilotage.__file__).parent
+FOLDER = SOURCE / "store" / "sql"
+NAMES = sorted(queries.load())
+_PARAMETER = re.compile(r":([a-z_]+)")
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory) -> Iterator[Db]:
+    opened = connect(tmp_path_factory.mktemp("store") / "store.db")
+    yield opened
+    opened.close()
+
+
+def statement(name: str) -> str:
+    lines = queries.load()[name].splitlines()
+    return "\n".join(line for line in lines if not line.startswith("--"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_query_fits_the_schema(db, name):
+    values = dict.fromkeys(_PARAMETER.findall(statement(name)), "[]")
+    plan = db._connection.execute(f"EXPLAIN {queries.load()[name]}", values).fetchall()
+    assert plan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_query_is_one_statement_under_a_sentence_that_says_what_it_is_for(name):
+    said = [line for line in queries.load()[name].splitlines() if line.startswith("--")]
+    assert said[0].startswith("-- ")
+    assert said[-1].endswith((".", ";"))
+    assert apsw.complete(statement(name))
+    assert statement(name).count(";") == 1
+
+
+def test_no_two_queries_have_one_name():
+    heads = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+    files = [file for file in FOLDER.glob("*.sql") if not file.name[0].isdigit()]
+    written = Counter(name for file in files for name in heads.findall(file.read_text("utf-8")))
+    assert [name for name, count in written.items() if count > 1] == []
+    assert sorted(written) == NAMES
+
+
+def texts() -> set[str]:
+    """Return every literal text in the source."""
+    return {
+        node.value
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def test_no_query_is_dead():
+    used = texts()
+    assert [name for name in NAMES if name not in used] == []
+
+
+def asked() -> Iterator[tuple[str, str]]:
+    """Yield the file and name of each query that the source asks a connection for."""
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        attr="run" | "rows" | "row" | "value", value=ast.Name(id="db")
+                    ),
+                    args=[ast.Constant(value=str(name))],
+                ):
+                    yield f"{file.name}:{node.lineno}", name
+
+
+def test_no_query_is_asked_for_that_is_not_there():
+    found = list(asked())
+    assert len(found) > 50
+    assert [(place, name) for place, name in found if name not in NAMES] == []
