@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,34 @@ async def test_an_adopted_job_can_be_stopped(tmp_path: Path, verb: str, state: S
     async with rig.live() as project:
         getattr(project, verb)([job])
         await rig.until(lambda: project.job(job).state is state, 20)
+
+
+def starter_of(root: Path) -> int:
+    """Find the process of the starter of a project."""
+    mark = os.fsencode(root / ".pilotage/starters")
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+        except OSError:
+            continue
+    return 0
+
+
+async def test_what_a_dead_starter_did_not_begin_belongs_to_the_next(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, settings="[site]\ncpus = 1\n")
+    with rig.project() as project:
+        # Short jobs first, so that later ones are claimed before there is room for them.
+        for argv in [("true",)] * 40 + [("sleep", "0.3")] * 5:
+            project.submit(NewJob(JobSpec(Command(argv), argv[0])))
+    async with rig.live() as project:
+
+        def waiting() -> list[str]:
+            locks = [project.attempts(job.id)[-1].starter for job in rig.jobs("*", State.RUNNING)]
+            return locks if len(locks) > 1 else []
+
+        await rig.until(lambda: len(rig.jobs("true", State.DONE)) == 40 and waiting())
+        dead = waiting()[0]
+        os.kill(starter_of(tmp_path), signal.SIGKILL)
+        await rig.until(lambda: waiting() and dead not in waiting())
+        await rig.until(lambda: len(rig.jobs("*", State.DONE)) == 45)

@@ -46,6 +46,12 @@ def claim(db: Db, claims: list[Claim], *, starter: str, folder: str, now: float)
     return mine
 
 
+def hand_over(db: Db, attempts: list[tuple[int, int]], starter: str) -> None:
+    """Write down that another starter holds attempts that have not begun."""
+    for job, number in attempts:
+        db.run("attempt_starter", job=job, number=number, starter=starter)
+
+
 def note_pids(db: Db, pids: dict[str, int]) -> None:
     """Write down the processes of attempts, by `job.attempt`."""
     for key, pid in pids.items():

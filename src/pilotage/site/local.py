@@ -113,6 +113,8 @@ class LocalSite:
             tasks.start_soon(self._collect)
             tasks.start_soon(self._watch_adopted)
             tasks.start_soon(self._note_pids)
+            if self._shelf:
+                await self._hand_over()
             await self._start()
             while self._alive:
                 await self._turn()
@@ -222,6 +224,12 @@ class LocalSite:
                 self._shelf.appendleft((tenant, one))
                 self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
         crash.point("job.sent")
+
+    async def _hand_over(self) -> None:
+        """Write down that what an earlier starter did not begin is this one's, before it begins."""
+        shelved = [(tenant.job, tenant.attempt) for tenant, _ in self._shelf]
+        lock = str(self._starter.lock)
+        await self._do(lambda db: moves.hand_over(db, shelved, lock))
 
     async def _stop(self, asked: Collection[tuple[Any, ...]]) -> None:
         """End the jobs that a person wants ended."""

@@ -92,6 +92,10 @@ WHERE id = :id AND state = 'queued' AND attempt = :attempt RETURNING id;
 INSERT INTO attempt (job, number, state, dir, starter, started)
 VALUES (:job, :number, 'running', :dir, :starter, :now);
 
+-- name: attempt_starter
+-- Note who holds an attempt.
+UPDATE attempt SET starter = :starter WHERE job = :job AND number = :number;
+
 -- name: attempt_pid
 -- Note the process of an attempt.
 UPDATE attempt SET pid = :pid WHERE job = :job AND number = :number;
