@@ -114,7 +114,11 @@ def _script(
             first = script.readline().rstrip("\n")
     interpreter = list(recipe.interpreter)
     if not interpreter and first.startswith(_SHEBANG):
-        interpreter = shlex.split(first.removeprefix(_SHEBANG))
+        try:
+            interpreter = shlex.split(first.removeprefix(_SHEBANG))
+        except ValueError as error:
+            message = f"the first line of the script, {text.show(first)}, cannot be read: {error}"
+            raise errors.BadRule(message) from None
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
