@@ -115,14 +115,18 @@ def _pick(db: Db, specs: Specs, room: _Room, chosen: list[moves.Claim], now: flo
     ):
         if job in taken:
             continue
-        if room.take(specs.get(db, spec).resources, limit_key):
+        needs = specs.get(db, spec).resources
+        if room.take(needs, limit_key):
             chosen.append(moves.Claim(job, attempt + 1, spec, binding, rule, depth, limit_key))
             if room.full:
                 return False
-        elif not limit_key:
+            continue
+        ever = fit.fit(needs, room.offer).ever
+        if not ever:
+            specs.never.add(spec)
+        # Where only a limit stands in the way, another job of the definition may still start.
+        if not (ever and limit_key):
             room.unfit.append(spec)
-            if not fit.fit(specs.get(db, spec).resources, room.offer).ever:
-                specs.never.add(spec)
             return True
     return False
 
