@@ -52,7 +52,7 @@ zone = "Europe/Berlin"
 run = ["date"]
 
 [rule.door]
-message = "lab.door.*"
+message = "lab.door"
 port = 12345
 run = ["echo", "{message.who}"]
 

@@ -12,9 +12,13 @@ from pilotage.event.model import Event, Kind
 from pilotage.job.model import Binding, State
 from pilotage.rule import template
 from pilotage.rule.model import COMPLETE, FilePattern, Rule
+from pilotage.store import Db
 
-#: A row of the query `job_add`.
+#: A row of the query `job_add`, or of `job_add_special` if it is longer.
 Row = list[Any]
+_PLAIN = 5
+#: Where the row names its event.
+EVENT = 4
 
 
 class Ready(msgspec.Struct):
@@ -26,11 +30,11 @@ class Ready(msgspec.Struct):
     #: The directory that `{rel}` starts from.
     base: str
     #: The points of its sweep with the text that stands for each in a job's key.
-    points: tuple[tuple[dict[str, Any], str], ...] = ()
+    points: tuple[tuple[dict[str, Any], bytes], ...] = ()
 
     def __post_init__(self) -> None:
         """Write the points of the sweep once."""
-        self.points = tuple((point, text.dump(point)) for point in self.rule.points)
+        self.points = tuple((point, text.dump(point).encode()) for point in self.rule.points)
 
 
 class Circumstance(msgspec.Struct, frozen=True):
@@ -42,6 +46,11 @@ class Circumstance(msgspec.Struct, frozen=True):
     state: State = State.QUEUED
     reason: str = ""
     not_before: float = 0.0
+
+    @property
+    def special(self) -> bool:
+        """Whether the jobs are more than simply queued."""
+        return bool(self.parent is not None or self.reason or self.not_before or self.depth)
 
 
 def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
@@ -59,26 +68,41 @@ def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Bind
 
 
 def rows(
-    ready: Ready, event: Event, groups: dict[str, str], number: int, circumstance: Circumstance,
+    ready: Ready, event: Event, groups: dict[str, str], number: int, when: Circumstance,
     paths: tuple[str, ...] = (),
 ) -> list[Row]:  # fmt: skip
-    """Make the rows of the jobs, one for each point of the sweep."""
-    rule, spec = ready.rule, ready.rule.spec
-    made = []
-    stem = f"{rule.name}\0{event.subject}\0{event.version}\0".encode("utf-8", "surrogatepass")
+    """Make the rows of the jobs, one for each point of the sweep; most are plain, some special."""
+    made: list[Row] = []
+    name = ready.rule.name
+    stem = f"{name}\0{event.subject}\0{event.version}\0".encode("utf-8", "surrogatepass")
     for point, written in ready.points:
         one = binding(event, groups, point)
         if paths:
             # `{path}` of a set is its last file; what was recorded of one file says nothing of all.
             one = msgspec.structs.replace(one, paths=paths, path=paths[-1], version="", sha256="")
-        key = hashlib.blake2b(stem + written.encode(), digest_size=16).hexdigest()
-        limit_key = limit(ready, one) if spec.limit else ""
-        made.append([
-            key, spec.name, rule.name, ready.spec, text.dump(one), circumstance.state,
-            circumstance.reason, spec.priority, circumstance.not_before, limit_key,
-            circumstance.now, number, circumstance.parent, circumstance.depth, "",
-        ])  # fmt: skip
+        key = hashlib.blake2b(stem + written, digest_size=16).hexdigest()
+        row = [key, name, ready.spec, text.dump(one), number]
+        limit_key = limit(ready, one) if ready.rule.spec.limit else ""
+        if when.special or limit_key:
+            row += [when.state, when.reason, when.not_before, limit_key, when.parent, when.depth]
+        made.append(row)
     return made
+
+
+def encode(made: list[Row]) -> dict[str, str]:
+    """Write rows as the JSON of their queries; not in the writer's thread, which is the busiest."""
+    plain = [row for row in made if len(row) == _PLAIN]
+    special = [row for row in made if len(row) != _PLAIN]
+    kinds = {"job_add": plain, "job_add_special": special}
+    return {query: text.dump(some) for query, some in kinds.items() if some}
+
+
+def add(db: Db, encoded: dict[str, str], *, event: int, now: float) -> None:
+    """Make jobs and the first lines of their journals; events are numbered from `event` on."""
+    last = int(db.value("job_last"))
+    for query, some in encoded.items():
+        db.run(query, rows=some, event=event, now=now)
+    db.run("journal_new_jobs", after=last)
 
 
 def limit(ready: Ready, one: Binding) -> str:

@@ -74,7 +74,5 @@ def _fire(db: Db, one: Arrival, members: list[tuple[Any, ...]], when: firing.Cir
     whole = msgspec.structs.replace(one.event, subject=one.set_key, version=digest)
     number = records.add(db, [one.event], taken=True)
     paths = tuple(sorted(event.subject for event in events))
-    last_job = int(db.value("job_last"))
     rows = firing.rows(one.ready, whole, one.groups, number, when, paths)
-    db.run("job_add", rows=text.dump(rows), event=0)
-    db.run("journal_new_jobs", after=last_job)
+    firing.add(db, firing.encode(rows), event=0, now=when.now)

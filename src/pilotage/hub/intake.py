@@ -173,9 +173,11 @@ class Intake:
         keys = text.dump([row[0] for row in plan.jobs])
         known = {row[0] for row in self._reader.rows("job_keys", keys=keys)}
         fresh = [row for row in plan.jobs if row[0] not in known]
-        places = {old: new for new, old in enumerate(sorted({row[11] for row in fresh}))}
+        places = {old: new for new, old in enumerate(sorted({row[firing.EVENT] for row in fresh}))}
         plan.events = [plan.events[old] for old in places]
-        plan.jobs = [[*row[:11], places[row[11]], *row[12:]] for row in fresh]
+        for row in fresh:
+            row[firing.EVENT] = places[row[firing.EVENT]]
+        plan.jobs = fresh
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -276,27 +278,26 @@ class Intake:
         self, plan: Plan, note: Callable[[Db], Any], *, numbered: bool = False
     ) -> Future[int]:
         """Write a plan; `numbered` if its jobs name events by their number in the store."""
-        events, jobs = text.dump(plan.events), text.dump(plan.jobs)
+        events, jobs, now = text.dump(plan.events), firing.encode(plan.jobs), self._clock.now()
 
         def write(db: Db) -> int:
-            last_job = int(db.value("job_last"))
+            before = int(db.value("job_last"))
             first = int(db.value("event_last")) + 1
             note(db)
             if plan.events:
                 db.run("event_add", first=first, rows=events)
-            if plan.jobs:
-                db.run("job_add", rows=jobs, event=0 if numbered else first)
-                db.run("journal_new_jobs", after=last_job)
+            if jobs:
+                firing.add(db, jobs, event=0 if numbered else first, now=now)
             for name, path, due, event in plan.pending:
                 stored = text.store_path(path)
                 db.run("pending_put", rule=name, path=stored, due=due, event=text.dump(event))
             for arrival in plan.gathered:
                 gather.note(db, arrival, lambda one: self._complete(db, one))
-            made = db.rows("job_fired", after=last_job)
+            made = int(db.value("job_last")) - before
             if made:
-                db.run("rule_hits", rows=text.dump(made))
+                db.run("rule_hits", after=before)
             crash.point("intake.before_commit")
-            return sum(count for _, count in made)
+            return made
 
         self._enter()
         with self._counting:

@@ -54,7 +54,7 @@ def intern(db: Db, spec: JobSpec) -> int:
     """Store a definition once and return its number."""
     body = text.dump(spec)
     digest = hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
-    db.run("spec_put", digest=digest, body=body)
+    db.run("spec_put", digest=digest, name=spec.name, priority=spec.priority, body=body)
     return int(db.value("spec_id", digest=digest))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
+
+_Path = tuple[str, ...]
 
 _WORD = re.compile(
     r'"""(?:\\.|[^\\])*?"""+'  # multi-line text
@@ -20,17 +23,24 @@ _WORD = re.compile(
 
 def line_of(source: str, path: Sequence[str]) -> int | None:
     """Return the line of a key, or else of the nearest thing that holds it."""
-    best: tuple[int, int | None] = (0, None)
+    whole, begun = _index(source)
+    wanted = tuple(path)
+    if wanted in begun:
+        return begun[wanted]
+    holders = (whole.get(wanted[:length]) for length in range(len(wanted) - 1, 0, -1))
+    return next((line for line in holders if line is not None), None)
+
+
+@functools.lru_cache(maxsize=8)
+def _index(source: str) -> tuple[dict[_Path, int], dict[_Path, int]]:
+    """Return the lines of all keys, and those where anything that begins with a path begins."""
+    whole: dict[_Path, int] = {}
+    begun: dict[_Path, int] = {}
     for found, line in _keys(source):
-        shared = 0
-        for wanted, part in zip(path, found, strict=False):
-            if wanted != part:
-                break
-            shared += 1
-        # Either what was found holds the key, or the key holds what was found.
-        if shared in (len(found), len(path)) and shared > best[0]:
-            best = (shared, line)
-    return best[1]
+        whole.setdefault(found, line)
+        for length in range(1, len(found) + 1):
+            begun.setdefault(found[:length], line)
+    return whole, begun
 
 
 def _keys(source: str) -> Iterator[tuple[tuple[str, ...], int]]:

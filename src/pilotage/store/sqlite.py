@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BUSY_MS = 10_000
+# FULL: a commit returns when the write-ahead log is on disk, not before. A long log is folded into
+# the store seldom, so that a burst of events does not pay for it.
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "temp_store = MEMORY",
+    "wal_autocheckpoint = 10000",
+)
 
 #: What SQLite says when the fault is the disk's or another process's, not ours.
 _OUTSIDE: dict[type[apsw.Error], str] = {
@@ -111,8 +119,7 @@ def connect(path: Path, *, readonly: bool = False) -> Db:
     with explained(path):
         connection = apsw.Connection(str(path), flags=flags)
         connection.set_busy_timeout(_BUSY_MS)
-        # FULL: a commit returns when the write-ahead log is on disk, not before.
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY"):
+        for pragma in _PRAGMAS:
             if not readonly:
                 connection.execute(f"PRAGMA {pragma}")
         db = Db(connection, path)

@@ -31,9 +31,11 @@ CREATE UNIQUE INDEX event_message ON event (subject, version) WHERE kind = 'mess
 
 -- Definitions of jobs, stored once each.
 CREATE TABLE spec (
-    id     INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL UNIQUE,
-    body   TEXT NOT NULL
+    id       INTEGER PRIMARY KEY,
+    digest   TEXT    NOT NULL UNIQUE,
+    name     TEXT    NOT NULL,
+    priority INTEGER NOT NULL,
+    body     TEXT    NOT NULL
 ) STRICT;
 
 CREATE TABLE job (
@@ -127,9 +129,14 @@ CREATE TABLE rule (
     enabled INTEGER NOT NULL,
     loaded  REAL    NOT NULL,
     -- 1 once what existed at its birth has been taken.
-    settled INTEGER NOT NULL,
-    hits    INTEGER NOT NULL DEFAULT 0
+    settled INTEGER NOT NULL
 ) STRICT;
+
+-- How many jobs each rule has made; apart, since it changes with every batch of events.
+CREATE TABLE hit (
+    rule  TEXT PRIMARY KEY,
+    count INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- What a rule waits to do: a file that settles, or that must grow older.
 CREATE TABLE pending (

@@ -1,6 +1,7 @@
 -- name: spec_put
 -- Store a definition once.
-INSERT INTO spec (digest, body) VALUES (:digest, :body) ON CONFLICT (digest) DO NOTHING;
+INSERT INTO spec (digest, name, priority, body) VALUES (:digest, :name, :priority, :body)
+ON CONFLICT (digest) DO NOTHING;
 
 -- name: spec_id
 -- Find a definition by its digest.
@@ -15,15 +16,25 @@ SELECT body FROM spec WHERE id = :id;
 SELECT coalesce(max(id), 0) FROM job;
 
 -- name: job_add
--- Make jobs; one whose key exists already is passed over. :rows is
--- [[key, name, rule, spec, binding, state, reason, priority, not_before, limit_key, created,
---   event, parent, depth, tag], ...]; events are numbered from :event on.
+-- Make jobs that are queued and have no cause or limit, as most; one whose key exists already is
+-- passed over. :rows is [[key, rule, spec, binding, event], ...]; events are numbered from :event on.
+INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
+                 attempt, failures, created, event, depth, tag)
+SELECT value->>0, spec.name, value->>1, spec.id, value->>3, 'queued', '', spec.priority, 0, '',
+       0, 0, :now, value->>4 + :event, 0, ''
+FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>2
+WHERE value->>0 NOT IN (SELECT key FROM spent)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: job_add_special
+-- Make other jobs; :rows is [[key, rule, spec, binding, event, state, reason, not_before, limit_key,
+-- parent, depth], ...].
 INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
                  attempt, failures, created, event, parent, depth, tag)
-SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
-       value->>8, value->>9, 0, 0, value->>10, value->>11 + :event, value->>12, value->>13,
-       value->>14
-FROM json_each(:rows) WHERE value->>0 NOT IN (SELECT key FROM spent)
+SELECT value->>0, spec.name, value->>1, spec.id, value->>3, value->>5, value->>6, spec.priority,
+       value->>7, value->>8, 0, 0, :now, value->>4 + :event, value->>9, value->>10, ''
+FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>2
+WHERE value->>0 NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: job_add_one
@@ -39,10 +50,6 @@ ON CONFLICT (key) DO NOTHING RETURNING id;
 -- Which of these keys have a job, or had one; :keys is [key, ...].
 SELECT key FROM job WHERE key IN (SELECT value FROM json_each(:keys))
 UNION ALL SELECT key FROM spent WHERE key IN (SELECT value FROM json_each(:keys));
-
--- name: job_fired
--- How many jobs each rule made since a number.
-SELECT rule, count(*) FROM job WHERE id > :after GROUP BY rule;
 
 -- name: journal_new_jobs
 -- Write the first line of each job since a number.
@@ -140,19 +147,19 @@ SELECT state, attempt, failures, asked FROM job WHERE id = :id;
 
 -- name: job_get
 -- One job.
-SELECT job.id, name, state, reason, spec.body, binding, attempt, priority, not_before, limit_key,
+SELECT job.id, job.name, state, reason, spec.body, binding, attempt, job.priority, not_before, limit_key,
        created, started, ended, rule, event, parent, depth, tag
 FROM job JOIN spec ON spec.id = job.spec WHERE job.id = :id;
 
 -- name: job_list
 -- Jobs by state, name, tag and number, newest last.
 SELECT * FROM (
-    SELECT job.id, name, state, reason, spec.body, binding, attempt, priority, not_before,
+    SELECT job.id, job.name, state, reason, spec.body, binding, attempt, job.priority, not_before,
            limit_key, created, started, ended, rule, event, parent, depth, tag
     FROM job JOIN spec ON spec.id = job.spec
     WHERE job.id BETWEEN :first AND :last
       AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
-      AND name GLOB :name AND (:tag = '' OR tag = :tag) AND created >= :since
+      AND job.name GLOB :name AND (:tag = '' OR tag = :tag) AND created >= :since
     ORDER BY job.id DESC LIMIT :most
 ) ORDER BY id;
 

@@ -28,7 +28,8 @@ DELETE FROM rule WHERE name = :name;
 
 -- name: rule_list
 -- All rules.
-SELECT name, book, digest, body, enabled, loaded, settled, hits FROM rule ORDER BY name;
+SELECT name, book, digest, body, enabled, loaded, settled, coalesce(hit.count, 0)
+FROM rule LEFT JOIN hit ON hit.rule = rule.name ORDER BY name;
 
 -- name: rule_enable
 -- Let a rule take events, or not; one that takes them again catches up with what exists.
@@ -41,10 +42,9 @@ WHERE name = :name RETURNING name;
 UPDATE rule SET settled = 1 WHERE name IN (SELECT value FROM json_each(:names));
 
 -- name: rule_hits
--- Count the jobs that rules made; :rows is [[name, count], ...].
-UPDATE rule SET hits = hits + new.count
-FROM (SELECT value->>0 AS name, value->>1 AS count FROM json_each(:rows)) AS new
-WHERE rule.name = new.name;
+-- Count the jobs that rules made since a number.
+INSERT INTO hit (rule, count) SELECT rule, count(*) FROM job WHERE id > :after GROUP BY rule
+ON CONFLICT (rule) DO UPDATE SET count = count + excluded.count;
 
 -- name: pending_put
 -- A rule waits for a file; a later event starts the wait again.
