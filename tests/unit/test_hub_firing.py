@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import text
 from pilotage.event.model import Event, Kind
 from pilotage.hub import firing, gather
 from pilotage.job import records
-from pilotage.job.model import Binding, Command, JobSpec, Limit, State
+from pilotage.job.model import Binding, Command, Job, JobSpec, Limit, State
 from pilotage.rule.model import FilePattern, Gather, Rule
 from pilotage.store import Db, connect
 
 NOW = 1000.0
 AT = firing.Circumstance(NOW)
-KEY, NAME, RULE, SPEC, BINDING, STATE, REASON, PRIORITY, NOT_BEFORE, LIMIT = range(10)
+KEY = 0
 
 
 def a_rule(name: str = "clean", points: tuple[dict[str, Any], ...] = ({},), **spec: Any) -> Rule:
@@ -36,8 +33,24 @@ def closed(path: str = "/d/a.csv", version: str = "1-2-3", **facts: Any) -> Even
     return Event(Kind.FILE_CLOSED, path, NOW, version, **facts)
 
 
-def bindings(rows: list[firing.Row]) -> list[Binding]:
-    return [records.read_binding(row[BINDING]) for row in rows]
+@pytest.fixture
+def db(tmp_path) -> Iterator[Db]:
+    opened = connect(tmp_path / "store.db")
+    with opened.transaction():
+        yield opened
+    opened.close()
+
+
+def fire(
+    db: Db, rule: Rule, event: Event, groups: dict[str, str], when: firing.Circumstance = AT,
+    paths: tuple[str, ...] = (),
+) -> list[Job]:  # fmt: skip
+    """Let a rule fire on event 5 and return the jobs that it made."""
+    last = int(db.value("job_last"))
+    prepared = firing.Ready(rule, records.intern(db, rule.spec), "/d")
+    rows = firing.rows(prepared, event, groups, 5, when, paths)
+    firing.add(db, firing.encode(rows), event=0, now=when.now)
+    return records.find(db, records.Selection(first=last + 1))
 
 
 # -- bindings ------------------------------------------------------------------------------------
@@ -72,19 +85,34 @@ def test_ticks_and_ends_are_bound_with_their_facts_only(kind):
 # -- rows ----------------------------------------------------------------------------------------
 
 
-def test_a_sweep_makes_a_job_for_each_point():
+def test_a_sweep_makes_a_job_for_each_point(db):
     points = ({"level": 1}, {"level": 2}, {"level": "1"})
-    rows = firing.rows(ready(points=points), closed(), {"scan": "a"}, 5, AT)
-    assert [one.sweep for one in bindings(rows)] == list(points)
-    assert len({row[KEY] for row in rows}) == 3
-    assert all(row[NAME:BINDING] == ["clean", "clean", 3] for row in rows)
+    jobs = fire(db, a_rule(points=points, priority=4), closed(), {"scan": "a"})
+    assert [job.binding.sweep for job in jobs] == list(points)
+    for job in jobs:
+        assert (job.name, job.rule, job.priority, job.event) == ("clean", "clean", 4, 5)
+        assert (job.state, job.reason, job.created) == (State.QUEUED, "", NOW)
+        assert (job.attempt, job.parent, job.depth, job.limit_key) == (0, None, 0, "")
+        assert (job.spec.name, job.not_before, job.tag) == ("clean", 0.0, "")
+        assert db.rows("journal_of", job=job.id) == [(NOW, 0, "queued", "")]
 
 
-def test_the_circumstance_is_written_down():
-    held = firing.Circumstance(NOW, 8, 2, State.HELD, "loop guard", 1500.0)
-    (row,) = firing.rows(ready(priority=4), closed(), {}, 5, held)
-    assert row[STATE:LIMIT] == [State.HELD, "loop guard", 4, 1500.0]
-    assert row[10:] == [NOW, 5, 8, 2, ""]
+@pytest.mark.parametrize(
+    "when",
+    [
+        firing.Circumstance(NOW, 8, 2, State.HELD, "loop guard", 1500.0),
+        firing.Circumstance(NOW, not_before=1500.0),
+        firing.Circumstance(NOW, state=State.HELD, reason="loop guard"),
+        firing.Circumstance(NOW, parent=8),
+        firing.Circumstance(NOW, parent=8, depth=1),
+    ],
+)
+def test_the_circumstance_is_written_down(db, when):
+    (job,) = fire(db, a_rule(priority=4), closed(), {}, when)
+    assert (job.state, job.reason, job.not_before) == (when.state, when.reason, when.not_before)
+    assert (job.parent, job.depth, job.created) == (when.parent, when.depth, when.now)
+    assert (job.name, job.rule, job.priority, job.event) == ("clean", "clean", 4, 5)
+    assert db.rows("journal_of", job=job.id) == [(NOW, 0, when.state, when.reason)]
 
 
 WORDS = st.sampled_from(["a", "b", "ab", "\udcff", "é"])
@@ -110,27 +138,23 @@ def test_circumstances_and_groups_are_no_part_of_a_key():
     assert one[KEY] == other[KEY]
 
 
-def test_a_gathered_set_is_bound_as_a_set():
+def test_a_gathered_set_is_bound_as_a_set(db):
     paths = ("/d/1", "/d/2")
-    (row,) = firing.rows(ready(), closed("/d/2", data={"sha256": "ab"}), {}, 1, AT, paths)
-    (one,) = bindings([row])
-    assert (one.paths, one.path, one.version, one.sha256) == (paths, "/d/2", "", "")
+    (job,) = fire(db, a_rule(), closed("/d/2", data={"sha256": "ab"}), {}, AT, paths)
+    assert job.binding == Binding(path="/d/2", paths=paths)
 
 
-def test_a_limit_is_rendered_with_its_number():
-    made = ready(limit=Limit("{dir}", 2))
-    (row,) = firing.rows(made, closed("/d/cam/a"), {}, 1, AT)
-    assert row[LIMIT] == "/d/cam:2"
-    (row,) = firing.rows(ready(), closed(), {}, 1, AT)
-    assert row[LIMIT] == ""
+def test_a_limit_is_rendered_with_its_number(db):
+    (job,) = fire(db, a_rule(limit=Limit("{dir}", 2)), closed("/d/cam/a"), {})
+    assert job.limit_key == "/d/cam:2"
 
 
-def test_a_limit_may_stand_on_groups_sweeps_and_parameters():
-    made = ready(
+def test_a_limit_may_stand_on_groups_sweeps_and_parameters(db):
+    made = a_rule(
         limit=Limit("{scan}-{level}-{who}"), points=({"level": 3},), params={"who": "{name}"}
     )
-    (row,) = firing.rows(made, closed(), {"scan": "s"}, 1, AT)
-    assert row[LIMIT] == "s-3-a.csv:1"
+    (job,) = fire(db, made, closed(), {"scan": "s"})
+    assert job.limit_key == "s-3-a.csv:1"
 
 
 # -- size and age --------------------------------------------------------------------------------
@@ -171,14 +195,6 @@ def test_a_file_is_left_alone_until_both_waits_are_over(pattern, mtime, due):
 
 
 # -- sets ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def db(tmp_path) -> Iterator[Db]:
-    opened = connect(tmp_path / "store.db")
-    with opened.transaction():
-        yield opened
-    opened.close()
 
 
 BY_COUNT = Gather(by="{match.scan}", count=3)
@@ -259,34 +275,18 @@ def test_values_are_all_there_in_any_order_or_not(values, data):
 # -- into the store ------------------------------------------------------------------------------
 
 
-def put(db: Db, rows: list[firing.Row]) -> None:
-    last = db.value("job_last")
-    db.run("job_add", rows=text.dump(rows), event=0)
-    db.run("journal_new_jobs", after=last)
-
-
-def test_rows_become_jobs_once_in_whatever_order_they_come(db):
-    made = firing.Ready(
-        a_rule(points=tuple({"level": level} for level in range(5))),
-        records.intern(db, a_rule().spec),
-        "/d",
-    )
-    rows = firing.rows(made, closed(), {}, 1, AT)
-    put(db, rows[:3])
-    random.Random(1).shuffle(rows)
-    put(db, rows)
-    put(db, rows)
-    jobs = records.find(db, records.Selection())
-    assert sorted(job.binding.sweep["level"] for job in jobs) == list(range(5))
-    assert [len(db.rows("journal_of", job=job.id)) for job in jobs] == [1] * 5
+def test_the_same_event_makes_its_jobs_once_in_whatever_order_they_come(db):
+    points = tuple({"level": level} for level in range(5))
+    assert len(fire(db, a_rule(points=points[:3]), closed(), {})) == 3
+    assert len(fire(db, a_rule(points=points[::-1]), closed(), {})) == 2
+    assert fire(db, a_rule(points=points), closed(), {}) == []
+    held = firing.Circumstance(NOW, state=State.HELD, reason="loop guard")
+    assert fire(db, a_rule(points=points), closed(), {}, held) == []
+    assert len(fire(db, a_rule(points=points), closed(version="9-9-9"), {})) == 5
 
 
 def test_a_job_whose_path_is_not_text_is_read_back_as_it_was(db):
-    spec = msgspec.structs.replace(a_rule().spec, limit=Limit("{dir}"))
-    made = firing.Ready(
-        msgspec.structs.replace(a_rule(), spec=spec), records.intern(db, spec), "/d"
-    )
-    put(db, firing.rows(made, closed("/d/\udcff/\udcfe"), {"x": "\udcff"}, 1, AT))
-    (job,) = records.find(db, records.Selection())
+    made = a_rule(limit=Limit("{dir}"))
+    (job,) = fire(db, made, closed("/d/\udcff/\udcfe"), {"x": "\udcff"})
     assert (job.binding.path, job.binding.match) == ("/d/\udcff/\udcfe", {"x": "\udcff"})
     assert job.limit_key == "/d///ff:1"

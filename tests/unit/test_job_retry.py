@@ -35,8 +35,8 @@ RETRIES = st.builds(
 
 def decide(end: retry.End, plan: Retry | None = None, **facts: Any) -> retry.Next:
     spec = JobSpec(Command(("x",)), "x", retry=plan or Retry())
-    given = {"failures": 0, "attempt": 1, "now": NOW, "dice": random.Random(0)} | facts
-    return retry.decide(spec, end, **given)
+    plain: dict[str, Any] = {"failures": 0, "attempt": 1, "now": NOW, "dice": random.Random(0)}
+    return retry.decide(spec, end, **plain | facts)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,10 @@ def test_a_failure_is_followed_by_a_wait_that_the_reason_tells():
 
 
 def test_lost_and_stopped_attempts_do_not_count_and_start_again_at_once():
-    for facts in ({"lost": True}, {"stopped": True}):
-        found = decide(retry.End(ok=False, message="", **facts), Retry(attempts=1))
+    lost = retry.End(ok=False, message="", lost=True)
+    stopped = retry.End(ok=False, message="", stopped=True)
+    for end in (lost, stopped):
+        found = decide(end, Retry(attempts=1))
         assert (found.state, found.failed, found.not_before) == (State.QUEUED, False, NOW)
 
 

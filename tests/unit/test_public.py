@@ -27,7 +27,6 @@ MODULES = sorted(
 
 def test_what_can_be_imported_is_what_is_said():
     assert pilotage.__all__ == ["Project", "__version__"]
-    # mypy: the module makes Project when it is asked for
     assert pilotage.Project is Project
     assert sorted(pilotage.book.__all__) == ["recipe", "rule"]
     assert pilotage.book.rule is python.rule
@@ -36,7 +35,7 @@ def test_what_can_be_imported_is_what_is_said():
 
 def test_nothing_else_is_there():
     with pytest.raises(AttributeError, match="'pilotage' has no attribute 'Nothing'"):
-        pilotage.Nothing  # type: ignore[attr-defined]  # noqa: B018 - asking is the test
+        pilotage.Nothing  # noqa: B018 - asking is the test
 
 
 def test_the_version_is_the_one_of_the_package():

@@ -39,10 +39,9 @@ def room(cpus: int, memory: int = 100 * GIB) -> Offer:
 
 
 def pick(db: Db, offer: Offer, specs: choose.Specs | None = None, **facts: Any) -> list[int]:
-    given = {"tenants": (), "extra": 0, "now": 1000.0} | facts
-    tenants = given.pop("tenants")
+    plain: dict[str, Any] = {"tenants": (), "extra": 0, "now": 1000.0}
     known = specs or choose.Specs()
-    return [one.job for one in choose.choose(db, known, offer, tenants, **given)]
+    return [one.job for one in choose.choose(db, known, offer, **plain | facts)]
 
 
 def tenant(limit_key: str) -> choose.Tenant:

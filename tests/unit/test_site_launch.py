@@ -231,7 +231,7 @@ def test_a_hostile_name_is_no_source_of_scripts_functions_or_notebooks(name):
 def test_no_value_of_the_environment_holds_what_no_environment_can(data):
     spec = {"params": {"whole": "{message}"}}
     one = process(model.Command(("x",)), model.Binding(sweep=data, data=data), **spec)
-    assert all(isinstance(value, str) and "\0" not in value for value in one.env.values())
+    assert all("\0" not in value for value in one.env.values())
     assert all("\0" not in name and "=" not in name for name in one.env)
     assert one.env["PILOTAGE_JOB"] == "7"
 

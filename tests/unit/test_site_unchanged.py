@@ -15,7 +15,7 @@ from pilotage.site import unchanged
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    made = tmp_path / "a.csv"
+    made = Path(tmp_path, "a.csv")
     made.write_text("1")
     return made
 

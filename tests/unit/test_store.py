@@ -23,8 +23,9 @@ def version(db: Db) -> int:
     return int(db._connection.pragma("user_version"))
 
 
-def put(db: Db, source: str, value: str = "1") -> None:
+def put(db: Db, source: str, value: str = "1") -> str:
     db.run("cursor_set", source=source, value=value)
+    return source
 
 
 def get(db: Db, source: str) -> Any:
@@ -95,7 +96,7 @@ def test_a_store_of_a_newer_pilotage_is_left_alone(tmp_path):
 def test_every_table_is_strict(tmp_path):
     db = connect(tmp_path / "store.db")
     listed = db._connection.execute("PRAGMA table_list").fetchall()
-    loose = [row[1] for row in listed if not row[1].startswith("sqlite_") and not row[5]]
+    loose = [row[1] for row in listed if not str(row[1]).startswith("sqlite_") and not row[5]]
     assert loose == []
     db.close()
 

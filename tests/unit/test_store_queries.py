@@ -83,6 +83,8 @@ def asked() -> Iterator[tuple[str, str]]:
                     args=[ast.Constant(value=str(name))],
                 ):
                     yield f"{file.name}:{node.lineno}", name
+                case _:
+                    pass
 
 
 def test_no_query_is_asked_for_that_is_not_there():
