@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.event import records
+from pilotage.job import purge
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from tests.rig import Rig
 
@@ -96,3 +98,26 @@ async def test_what_a_dead_starter_did_not_begin_belongs_to_the_next(tmp_path: P
         os.kill(starter_of(tmp_path), signal.SIGKILL)
         await rig.until(lambda: waiting() and dead not in waiting())
         await rig.until(lambda: len(rig.jobs("*", State.DONE)) == 45)
+
+
+async def test_numbers_are_not_given_again_after_all_was_forgotten(tmp_path: Path) -> None:
+    rules = (
+        '[rule.after]\njob = "x"\nrun = ["true"]\n\n[rule.said]\nmessage = "m"\nrun = ["true"]\n'
+    )
+    rig = Rig(tmp_path, rules)
+    job = NewJob(JobSpec(Command(("true",)), "x"))
+    async with rig.live() as project:
+        project.submit(job)
+        await rig.ended(2)
+        project.emit("m")
+        await rig.ended(3)
+    with rig.project() as project, project.db.transaction():
+        later = project.clock.now() + 1000
+        while purge.forget(project.db, later) is not None:
+            pass
+        while records.forget(project.db, later) is not None:
+            pass
+    async with rig.live() as project:
+        assert project.submit(job) > 3
+        assert project.emit("m") > 2
+        await rig.until(lambda: len(rig.jobs("after", State.DONE)) == 1)

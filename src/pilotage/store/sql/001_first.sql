@@ -15,7 +15,7 @@ CREATE TABLE file (
 
 -- Events that fired a rule, and all messages, timers and ends of jobs that were taken in.
 CREATE TABLE event (
-    id      INTEGER PRIMARY KEY,
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
     time    REAL    NOT NULL,
     kind    TEXT    NOT NULL,
     subject TEXT    NOT NULL,
@@ -39,7 +39,8 @@ CREATE TABLE spec (
 ) STRICT;
 
 CREATE TABLE job (
-    id         INTEGER PRIMARY KEY,
+    -- Never given again, also when the job with the highest number is forgotten.
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
     key        TEXT UNIQUE,
     name       TEXT    NOT NULL,
     rule       TEXT    NOT NULL,
@@ -103,7 +104,7 @@ CREATE TABLE attempt (
 
 -- Every change of state, in order; what ended here becomes an event again.
 CREATE TABLE journal (
-    seq     INTEGER PRIMARY KEY,
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     time    REAL    NOT NULL,
     job     INTEGER NOT NULL,
     attempt INTEGER NOT NULL,

@@ -29,8 +29,8 @@ SELECT dir, name, is_dir, inode, size, mtime_ns FROM file
 WHERE dir = :dir OR (dir >= :dir || '/' AND dir < :dir || '0');
 
 -- name: event_last
--- The number of the newest event.
-SELECT coalesce(max(id), 0) FROM event;
+-- The number of the newest event, also if it was forgotten.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0);
 
 -- name: event_add
 -- Write events, numbered from :first on; :rows is

@@ -69,8 +69,8 @@ WHERE journal.seq > :after AND journal.state IN ('done', 'failed', 'cancelled', 
 ORDER BY journal.seq LIMIT 5000;
 
 -- name: journal_last
--- The number of the newest line.
-SELECT coalesce(max(seq), 0) FROM journal;
+-- The number of the newest line, also if it was forgotten.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'journal'), 0);
 
 -- name: journal_of
 -- The story of a job.
