@@ -147,6 +147,7 @@ CREATE TABLE pending (
     event   TEXT NOT NULL,
     PRIMARY KEY (rule, path)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX pending_due ON pending (due);
 
 -- Files of sets that are not complete yet.
 CREATE TABLE gathered (
@@ -169,3 +170,4 @@ CREATE TABLE output (
     path TEXT PRIMARY KEY,
     job  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX output_job ON output (job);

@@ -139,7 +139,8 @@ SELECT id, attempt, asked FROM job WHERE asked <> '';
 SELECT job.id, job.attempt, attempt.dir, attempt.starter, job.limit_key, job.spec, job.binding,
        attempt.pid, job.started, job.rule, job.depth
 FROM job JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
-WHERE job.state = 'running' ORDER BY job.id;
+WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+ORDER BY job.id;
 
 -- name: job_end_facts
 -- What must be known of a job to record the end of its attempt.
@@ -181,7 +182,7 @@ SELECT state, count(*) FROM job WHERE id IN (SELECT value FROM json_each(:ids)) 
 -- How many jobs are not at an end, not held, and not of a definition that can never run here;
 -- :never is [spec, ...].
 SELECT count(*) FROM job
-WHERE state IN ('waiting', 'queued', 'staging_in', 'ready', 'submitted', 'running', 'staging_out')
+WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND state <> 'held'
   AND (state <> 'queued' OR spec NOT IN (SELECT value FROM json_each(:never)));
 
 -- name: job_states

@@ -9,7 +9,8 @@ SELECT name, state, count(*) FROM job WHERE id > :after GROUP BY name, state ORD
 
 -- name: job_first_live
 -- The number of the oldest job that is not at an end.
-SELECT min(id) FROM job WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+SELECT min(id) FROM job INDEXED BY job_live
+WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected');
 
 -- name: journal_end_counts
 -- How many jobs ended in which state after a line.

@@ -1,0 +1,33 @@
+"""Questions that are asked all the time must not cost more with every job that ever was."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import apsw
+import pytest
+
+from pilotage.store import connect, queries
+
+HOT = (
+    "event_message", "event_taken", "event_waiting", "file_below", "file_listing",
+    "dependants", "dependency_of", "job_add", "job_add_one", "job_add_special", "job_asked",
+    "job_end_facts", "job_first_live", "job_keys", "job_live", "job_move", "job_next_due",
+    "job_queue", "job_running", "job_start", "journal_ends", "output_of", "output_purge",
+    "pending_due", "pending_next",
+)  # fmt: skip
+#: A walk through an index that holds only what is not over.
+_LIVE = re.compile(r"SCAN \w+ USING INDEX (?:job_queue|job_live|job_asked|event_waiting)")
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_no_whole_table_is_read(tmp_path: Path, name: str) -> None:
+    connect(tmp_path / "store.db").close()
+    raw = apsw.Connection(str(tmp_path / "store.db"))
+    source = re.sub(r"--.*", "", queries.load()[name])
+    values = dict.fromkeys(re.findall(r"(?<!\w):([a-z_]+)", source), "[]")
+    plan = [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {source}", values)]
+    raw.close()
+    whole = [step for step in plan if re.match(r"SCAN (?:job|event|file|output|pending)\b", step)]
+    assert [step for step in whole if not _LIVE.match(step)] == []
