@@ -116,16 +116,16 @@ class Intake:
         """Fire what has been left alone for long enough."""
         now = self._clock.now()
         plan = Plan()
-        done: list[tuple[str, str]] = []
+        done: list[tuple[str, str, float]] = []
         with self._lock:
-            for name, path, _, body in self._reader.rows("pending_due", now=now):
+            for name, path, due, body in self._reader.rows("pending_due", now=now):
                 event = msgspec.convert(text.load(body), Event)
-                done.append((name, path))
+                done.append((name, path, due))
                 self._settled(plan, name, event, now)
 
         def note(db: Db) -> None:
-            for name, path in done:
-                db.run("pending_drop", rule=name, path=path)
+            for name, path, due in done:
+                db.run("pending_drop", rule=name, path=path, due=due)
 
         self._send(plan, note).result()
         self._refresh_due()
@@ -327,13 +327,15 @@ class Intake:
         crash.point("intake.after_commit")
         if plan.pending:
             soonest = min(due for _, _, due, _ in plan.pending)
-            if self.next_due is None or soonest < self.next_due:
-                self.next_due = soonest
+            with self._counting:
+                if self.next_due is None or soonest < self.next_due:
+                    self.next_due = soonest
         if plan.pending or (done.exception() is None and done.result()):
             self._wake()
 
     def _refresh_due(self) -> None:
-        with self._lock:
+        # Together: what is committed after the look must not be forgotten by what was seen.
+        with self._lock, self._counting:
             self.next_due = self._reader.value("pending_next")
 
 

@@ -52,8 +52,8 @@ INSERT INTO pending (rule, path, due, event) VALUES (:rule, :path, :due, :event)
 ON CONFLICT (rule, path) DO UPDATE SET due = excluded.due, event = excluded.event;
 
 -- name: pending_drop
--- The wait is over.
-DELETE FROM pending WHERE rule = :rule AND path = :path;
+-- The wait is over, unless it has begun again.
+DELETE FROM pending WHERE rule = :rule AND path = :path AND due = :due;
 
 -- name: pending_due
 -- Waits that are over.
