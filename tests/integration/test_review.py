@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import anyio
 import pytest
 
 from pilotage.event import records
@@ -121,3 +122,18 @@ async def test_numbers_are_not_given_again_after_all_was_forgotten(tmp_path: Pat
         assert project.submit(job) > 3
         assert project.emit("m") > 2
         await rig.until(lambda: len(rig.jobs("after", State.DONE)) == 1)
+
+
+async def test_a_rule_added_while_nothing_ran_does_not_hear_of_the_past(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    job = NewJob(JobSpec(Command(("true",)), "x"))
+    async with rig.live() as project:
+        project.submit(job)
+        await rig.ended(1)
+    rig.rules('[rule.after]\njob = "x"\nrun = ["true"]\n')
+    async with rig.live() as project:
+        later = project.submit(job)
+        await rig.ended(3)
+    async with rig.live():
+        await anyio.sleep(0.5)
+    assert [one.parent for one in rig.jobs("after")] == [later]

@@ -84,15 +84,11 @@ class Keeper:
         return loaded, books.apply(db, loaded, self._project.clock.now())
 
     def _swap(self) -> None:
-        before = self._intake.rules
-
         def step(db: Db) -> tuple[int, dict[str, books.Known], dict[str, int]]:
             found = books.known(db)
             specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
-            wanted = any(isinstance(one.rule.pattern, JobPattern) for one in found.values())
-            were = any(isinstance(one.pattern, JobPattern) for one in before.values())
-            # At the start nothing was in force yet: the journal is followed from where it was left.
-            sources.start_ends(db, wanted=wanted, were_wanted=were or self._generation < 0)
+            live = (one.rule.pattern for one in found.values() if one.enabled)
+            sources.start_ends(db, wanted=any(isinstance(one, JobPattern) for one in live))
             return books.generation(db), found, specs
 
         self._generation, found, specs = self._writer.do(step)

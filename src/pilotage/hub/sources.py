@@ -116,24 +116,32 @@ class Ends:
         last = found[-1][0]
 
         def note(db: Db) -> None:
-            records.advance(db, _ENDS, str(last))
+            if records.cursor(db, _ENDS):  # else the last rule that waits has gone meanwhile
+                records.advance(db, _ENDS, str(last))
             crash.point("jobevent.before_commit")
 
         await anyio.to_thread.run_sync(self._intake.take, events, note)
         return True
 
 
-def start_ends(db: Db, *, wanted: bool, were_wanted: bool) -> None:
-    """Begin with the ends from now on, where no rule has waited for ends before."""
-    if records.cursor(db, _ENDS) is None or (wanted and not were_wanted):
+def start_ends(db: Db, *, wanted: bool) -> None:
+    """Begin with the ends from now on, where no rule has waited for ends before.
+
+    The journal is followed from where it was left, also after a restart, while some rule waits.
+    """
+    if not wanted:
+        records.advance(db, _ENDS, "")
+    elif not records.cursor(db, _ENDS):
         records.advance(db, _ENDS, str(db.value("journal_last")))
 
 
 def _ended_jobs(db: Db) -> list[tuple[int, Event]]:
-    after = int(records.cursor(db, _ENDS) or 0)
+    after = records.cursor(db, _ENDS)
+    if not after:
+        return []
     found = []
     for seq, time, job, attempt, state, reason, name, rule, depth in db.rows(
-        "journal_ends", after=after
+        "journal_ends", after=int(after)
     ):
         facts = {
             "id": job, "name": name, "rule": rule, "state": state, "reason": reason,
