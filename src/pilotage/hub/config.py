@@ -185,6 +185,6 @@ def options(settings: Settings, state: Path) -> Options:
 
 
 def place(settings: Settings, root: Path) -> Place:
-    """Say where jobs run, and with which applications and environment."""
+    """Say where jobs run, and with which applications."""
     apps = {name: app.argv for name, app in settings.app.items()}
-    return Place(str(root), apps, dict(os.environ))
+    return Place(str(root), apps)

@@ -8,6 +8,7 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -36,6 +37,8 @@ async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Run a project until cancelled, or until nothing is left to do."""
+    # What is loaded now stays; there is no use in walking through it with every collection.
+    gc.freeze()
     with ExitStack() as stack:
         announce = stack.enter_context(project.alone())
         writer = Writer(connect(project.db.path))

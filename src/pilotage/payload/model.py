@@ -34,8 +34,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     #: The program and its arguments; a bare program name is looked up in the PATH of `env`.
     argv: tuple[str, ...]
-    #: The whole environment of the process, but for PILOTAGE_KEY and PILOTAGE_STARTER.
+    #: The environment of the process, to which PILOTAGE_KEY and PILOTAGE_STARTER are added.
     env: dict[str, str]
+    #: Whether the environment of the starter lies beneath it; else it is the whole.
+    inherit: bool = False
     #: The directory in which the process begins.
     cwd: str
     #: The attempt directory: the starter makes it, and it must not be there before.

@@ -55,6 +55,11 @@ class Specs:
         return self.known[number]
 
 
+def plain(needs: model.Resources) -> bool:
+    """Say whether a job needs one core and nothing else, as most do."""
+    return needs.cpus == 1 and not needs.memory and not needs.gpus
+
+
 def ahead(cpus: int, wall: float) -> int:
     """Say how many jobs to claim before there is room for them, if jobs take so long."""
     if wall >= _AHEAD_S:
@@ -82,7 +87,7 @@ class _Room:
             return False
         if fit.fits(needs, self.offer):
             self.offer = fit.carve(needs, self.offer)
-        elif self.extra > 0 and not limit_key and fit.fit(needs, self.offer).ever:
+        elif self.extra > 0 and not limit_key and plain(needs):
             self.extra -= 1
         else:
             return False

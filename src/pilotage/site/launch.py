@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
     base: str
     #: Registered applications by name.
     apps: Mapping[str, tuple[str, ...]] = {}
-    #: The environment that payloads inherit.
+    #: What payloads have in their environment beside what this process has.
     env: Mapping[str, str] = {}
 
 
@@ -67,6 +67,7 @@ def prepare(
         key=f"{job}.{attempt}",
         argv=tuple(argv),
         env=_environment(place, spec, known, params, folder, job, attempt),
+        inherit=True,
         cwd=os.path.join(base, cwd),
         dir=folder,
         files=files,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import functools
 import logging
@@ -9,6 +10,7 @@ import random
 import signal
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +25,7 @@ from pilotage.match import fit
 from pilotage.match.model import Offer
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Launch, Started, Why
+from pilotage.payload.run import Starter
 from pilotage.site import adopt, choose, launch, unchanged
 from pilotage.site.choose import Tenant
 from pilotage.store import Db, Writer
@@ -32,6 +35,9 @@ _T = TypeVar("_T")
 _End = tuple[str, retry.End]
 _GLANCE_S = 0.2
 _MOMENT_S = 1.0
+#: How long ends of jobs may wait to be written down together, and how many.
+_BLINK_S = 0.02
+_MANY = 16
 #: How long payloads have to end by themselves when the runner stops.
 _GRACE_S = 10.0
 _LONGEST_WAIT_S = 60.0
@@ -81,7 +87,7 @@ class LocalSite:
         self._mean_wall = 1.0
         self._alive = False
         self._wake = anyio.Event()
-        self._starter: run.Starter
+        self._starter: Starter
 
     def never(self) -> set[int]:
         """Name the definitions that do not fit here even when nothing runs."""
@@ -95,7 +101,7 @@ class LocalSite:
         """Run jobs until cancelled; `linger` says whether payloads then go on without us."""
         await self._adopt()
         while True:
-            async with run.Starter.open(self._state, linger=linger) as self._starter:
+            async with self._open(linger=linger) as self._starter:
                 try:
                     await self._serve()
                 except anyio.get_cancelled_exc_class():
@@ -105,6 +111,9 @@ class LocalSite:
                     raise
             _log.error("the starter died; what it ran counts as lost, and another takes its place")
             await anyio.sleep(_GLANCE_S)
+
+    def _open(self, *, linger: bool) -> AbstractAsyncContextManager[Starter]:
+        return Starter.open(self._state, slots=self._offer.cpus, linger=linger)
 
     async def _serve(self) -> None:
         """Run jobs for as long as the starter lives."""
@@ -149,7 +158,8 @@ class LocalSite:
     def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
         now = self._clock.now()
         self._finish(db, ends, leaving)
-        extra = choose.ahead(self._offer.cpus, self._mean_wall) - len(self._shelf)
+        ahead = len(self._shelf) + max(0, -self._offer.free_cpus)
+        extra = choose.ahead(self._offer.cpus, self._mean_wall) - ahead
         chosen = choose.choose(
             db, self._specs, self._offer, self._tenants.values(), extra=extra, now=now
         )
@@ -208,11 +218,18 @@ class LocalSite:
             return retry.End(ok=False, message=f"cannot start: {error}")
 
     async def _start(self) -> None:
-        """Start from the shelf what there is room for."""
+        """Send to the starter what there is room for, and plain jobs ahead of that."""
         taken = []
-        while self._shelf and fit.fits(self._shelf[0][0].spec.resources, self._offer):
+        alike = bool(self._shelf) and self._all_alike()
+        while self._shelf:
+            needs = self._shelf[0][0].spec.resources
+            # The starter runs as many at once as there are cores, so that more may wait there as
+            # long as each that it holds needs one core and nothing else.
+            if not (fit.fits(needs, self._offer) or (alike and choose.plain(needs))):
+                break
+            alike = alike and choose.plain(needs)
             tenant, one = self._shelf.popleft()
-            self._offer = fit.carve(tenant.spec.resources, self._offer)
+            self._offer = fit.carve(needs, self._offer)
             taken.append((tenant, one))
         if not taken:
             return
@@ -230,6 +247,15 @@ class LocalSite:
         shelved = [(tenant.job, tenant.attempt) for tenant, _ in self._shelf]
         lock = str(self._starter.lock)
         await self._do(lambda db: moves.hand_over(db, shelved, lock))
+
+    def _all_alike(self) -> bool:
+        """Say whether all that the starter holds is plain, and nothing else runs here."""
+        shelved = {one.key for one, _ in self._shelf}
+        return all(
+            choose.plain(one.spec.resources) and not one.adopted
+            for one in self._tenants.values()
+            if one.key not in shelved
+        )
 
     async def _stop(self, asked: Collection[tuple[Any, ...]]) -> None:
         """End the jobs that a person wants ended."""
@@ -272,7 +298,11 @@ class LocalSite:
         if ending.usage:
             self._mean_wall += _NEWEST * (ending.usage.wall - self._mean_wall)
         self._ends.append((ending.key, _judge(tenant, ending)))
-        self.poke()
+        if -self._offer.free_cpus < self._offer.cpus or len(self._ends) >= _MANY:
+            self.poke()
+        elif len(self._ends) == 1:
+            # There is enough to do: what ends in the next moment is written down together.
+            asyncio.get_running_loop().call_later(_BLINK_S, self.poke)
 
     async def _note_pids(self) -> None:
         """Write down the processes of jobs that run for longer than a moment."""

@@ -21,6 +21,7 @@ _LIMITS = {
     "processes": resource.RLIMIT_NPROC,
 }
 _CPU_SLACK_SECONDS = 5
+_OURS = dict(os.environb)
 
 
 class RefusedError(Exception):
@@ -75,7 +76,8 @@ def write_files(place: bytes, files: dict[str, str]) -> None:
 
 def spawn(order: dict[str, Any], place: bytes, lock: bytes) -> int:
     """Start the process in the current directory and in a group of its own."""
-    env = {os.fsencode(name): os.fsencode(value) for name, value in order["env"].items()}
+    env = dict(_OURS) if order.get("inherit") else {}
+    env.update((os.fsencode(name), os.fsencode(value)) for name, value in order["env"].items())
     env[os.fsencode(KEY)] = os.fsencode(order["key"])
     env[os.fsencode(STARTER)] = lock
     argv = [os.fsencode(word) for word in order["argv"]] or [b""]
