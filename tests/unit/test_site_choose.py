@@ -190,3 +190,25 @@ def test_a_definition_is_read_once(db):
 
 def test_a_tenant_is_known_by_job_and_attempt():
     assert tenant("").key == "99.1"
+
+
+def test_a_queue_of_many_definitions_that_do_not_fit_is_walked_once(db: Db, monkeypatch) -> None:
+    for number in range(50):
+        spec = JobSpec(Command(("x", str(number))), "x", resources=Resources(cpus=2))
+        records.add(db, NewJob(spec), 0.0)
+    last = add(db)
+    walks = []
+    run = Db.run
+    monkeypatch.setattr(
+        Db, "run", lambda *words, **values: walks.append(1) or run(*words, **values)
+    )
+    assert pick(db, Offer("local", 2, 1, GIB, GIB)) == [last]
+    assert len(walks) == 1
+
+
+def test_a_long_queue_of_one_definition_that_does_not_fit_is_left_out(db: Db, monkeypatch) -> None:
+    monkeypatch.setattr(choose, "_PASSED_OVER", 5)
+    for _ in range(20):
+        add(db, cpus=2)
+    last = add(db)
+    assert pick(db, Offer("local", 2, 1, GIB, GIB)) == [last]

@@ -16,6 +16,8 @@ from pilotage.store import Db
 _MOST_AHEAD = 32
 #: Seconds of work to have at hand; jobs longer than this are never claimed ahead.
 _AHEAD_S = 0.1
+#: Jobs of definitions that do not fit that are passed over before the queue is asked without them.
+_PASSED_OVER = 500
 
 
 class Tenant(msgspec.Struct):
@@ -75,7 +77,7 @@ class _Room:
         self.extra = extra
         self.running = _by_limit(tenants)
         #: Definitions that do not fit any more; their jobs need not be looked at.
-        self.unfit: list[int] = []
+        self.unfit: set[int] = set()
 
     @property
     def full(self) -> bool:
@@ -108,17 +110,22 @@ def choose(
 
 
 def _pick(db: Db, specs: Specs, room: _Room, chosen: list[moves.Claim], now: float) -> bool:
-    """Go through the queue; stop and say so at the first definition that does not fit.
+    """Go through the queue; stop and say so when too many jobs on the way do not fit.
 
-    The next walk leaves out all jobs of that definition, so that a long queue of jobs that cannot
-    run costs no more than one of them.
+    The next walk leaves out all jobs of their definitions, so that a long queue of jobs that cannot
+    run costs little, whether they have one definition or one each.
     """
     taken = {claim.job for claim in chosen}
+    passed = 0
     blocked = [key for key, count in room.running.items() if count >= most(key)]
     for job, attempt, limit_key, spec, binding, rule, depth in db.run(
         "job_queue", now=now, blocked=text.dump(blocked), unfit=text.dump(room.unfit)
     ):
-        if job in taken:
+        if spec in room.unfit:
+            passed += 1
+            if passed > _PASSED_OVER:
+                return True
+        if job in taken or spec in room.unfit:
             continue
         needs = specs.get(db, spec).resources
         if room.take(needs, limit_key):
@@ -131,8 +138,7 @@ def _pick(db: Db, specs: Specs, room: _Room, chosen: list[moves.Claim], now: flo
             specs.never.add(spec)
         # Where only a limit stands in the way, another job of the definition may still start.
         if not (ever and limit_key):
-            room.unfit.append(spec)
-            return True
+            room.unfit.add(spec)
     return False
 
 
