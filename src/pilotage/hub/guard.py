@@ -115,7 +115,8 @@ class Repeats:
 
     def count(self, rule: str, subject: str, now: float) -> int:
         """Count one more and return how many there are."""
-        if now - self._since > _MINUTE:
+        # A clock that was set back must not make a minute last for hours.
+        if not 0 <= now - self._since <= _MINUTE:
             self._since = now
             self._counts.clear()
         key = (rule, subject)

@@ -17,7 +17,7 @@ from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
-from pilotage.hub.sources import Bell
+from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
 from pilotage.store import Db, Writer
 
@@ -56,8 +56,7 @@ async def watch(files: FileSource, intake: Intake) -> None:
 async def settle(intake: Intake, clock: Clock, bell: Bell) -> None:
     """Fire rules on files that have been left alone for long enough."""
     while True:
-        due = intake.next_due
-        await bell.wait(None if due is None else max(0.0, due - clock.now()))
+        await bell.wait(patience(intake.next_due, clock.now()))
         if intake.next_due is not None and intake.next_due <= clock.now():
             await anyio.to_thread.run_sync(intake.due)
 

@@ -18,6 +18,7 @@ from pilotage.rule.model import JobPattern, Rule, TimerPattern
 from pilotage.store import Db, Writer
 
 _ENDS = "job ends"
+_LONGEST_WAIT_S = 60.0
 
 
 class Bell:
@@ -42,6 +43,11 @@ class Bell:
         self._event = anyio.Event()
 
 
+def patience(due: float | None, now: float) -> float | None:
+    """Say how long to wait for a moment, but not long at once: clocks are set, machines sleep."""
+    return None if due is None else min(max(0.0, due - now), _LONGEST_WAIT_S)
+
+
 class Timers:
     """Fires the rules that wait for points in time."""
 
@@ -60,8 +66,7 @@ class Timers:
                 if isinstance(rule.pattern, TimerPattern):
                     due = await self._serve(rule, rule.pattern)
                     soonest = due if soonest is None else min(soonest, due)
-            now = self._clock.now()
-            await self._bell.wait(None if soonest is None else max(0.0, soonest - now))
+            await self._bell.wait(patience(soonest, self._clock.now()))
 
     async def _serve(self, rule: Rule, pattern: TimerPattern) -> float:
         """Fire the ticks that are due; return when the next one is."""
