@@ -100,11 +100,10 @@ def test_a_job_is_read_as_it_was_made(db):
 
 
 def test_the_same_key_makes_one_job_and_no_key_makes_many(db):
-    assert records.add(db, new(key="k"), 1.0) == 1
+    first = add(db, key="k")
     assert records.add(db, new(key="k"), 2.0) is None
-    assert records.add(db, new(), 3.0) == 2
-    assert records.add(db, new(), 3.0) == 3
-    assert len(records.find(db, records.Selection())) == 3
+    jobs = [first, add(db), add(db), add(db, key="other")]
+    assert [one.id for one in records.find(db, records.Selection())] == jobs
 
 
 def test_jobs_of_one_definition_share_it(db):
@@ -417,6 +416,13 @@ def test_a_forgotten_job_leaves_nothing_but_its_key(db):
     assert db.rows("output_all") == []
     assert records.add(db, new(key="k"), 50.0) is None
     assert db.rows("job_keys", keys='["k", "other"]') == [("k",)]
+
+
+def test_the_number_of_a_forgotten_job_is_not_given_again(db):
+    job = add(db)
+    run(db, job)
+    forget_all(db)
+    assert add(db) > job
 
 
 def test_only_what_ended_before_is_forgotten(db):
