@@ -228,6 +228,19 @@ def test_a_file_that_comes_twice_counts_once(db):
     assert sets(db) == []
 
 
+def test_a_set_is_read_only_when_it_may_be_complete(db, monkeypatch):
+    asked = []
+    rows = type(db).rows
+    monkeypatch.setattr(
+        type(db),
+        "rows",
+        lambda one, query, /, **more: asked.append(query) or rows(one, query, **more),
+    )
+    for number in (1, 2, 3):
+        come(db, BY_COUNT, f"/d/s_{number}", scan="s")
+    assert asked.count("gathered_list") == 1
+
+
 def test_a_set_of_named_items_waits_for_each_of_them_however_they_are_padded(db):
     come(db, BY_VALUES, "/d/s_001", scan="s", i="001")
     come(db, BY_VALUES, "/d/s_02", scan="s", i="02")

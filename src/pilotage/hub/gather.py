@@ -49,6 +49,11 @@ def complete(gather: Gather, items: list[str]) -> bool:
     return len(items) >= (gather.count or 1)
 
 
+def _least(gather: Gather) -> int:
+    """Say how many files a complete set has at least."""
+    return len({_plain(value) for value in gather.values}) or gather.count or 1
+
+
 def note(db: Db, one: Arrival, when: Callable[[Arrival], firing.Circumstance]) -> None:
     """Keep a file of a set, and make the job if the set is complete; `when` says how it fires."""
     if one.gather.values and one.item not in map(_plain, one.gather.values):
@@ -59,6 +64,9 @@ def note(db: Db, one: Arrival, when: Callable[[Arrival], firing.Circumstance]) -
         "gathered_put", rule=rule, set_key=set_key, item=item,
         path=text.store_path(one.event.subject), event=text.dump(one.event),
     )  # fmt: skip
+    # Counting is cheap; reading all files of a set for each that comes is not, where it is large.
+    if int(db.value("gathered_count", rule=rule, set_key=set_key)) < _least(one.gather):
+        return
     members = db.rows("gathered_list", rule=rule, set_key=set_key)
     if not complete(one.gather, [text.load_path(row[0]) for row in members]):
         return

@@ -69,6 +69,10 @@ INSERT INTO gathered (rule, set_key, item, path, event)
 VALUES (:rule, :set_key, :item, :path, :event)
 ON CONFLICT (rule, set_key, item) DO UPDATE SET path = excluded.path, event = excluded.event;
 
+-- name: gathered_count
+-- How many files of a set have come.
+SELECT count(*) FROM gathered WHERE rule = :rule AND set_key = :set_key;
+
 -- name: gathered_list
 -- The files of a set that have come.
 SELECT item, path, event FROM gathered WHERE rule = :rule AND set_key = :set_key ORDER BY item;
