@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from pilotage.event import records
+from pilotage.hub import intake
 from pilotage.job import purge
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from tests.rig import Rig
@@ -137,3 +138,16 @@ async def test_a_rule_added_while_nothing_ran_does_not_hear_of_the_past(tmp_path
     async with rig.live():
         await anyio.sleep(0.5)
     assert [one.parent for one in rig.jobs("after")] == [later]
+
+
+async def test_a_rule_is_born_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_BORN_AT_ONCE", 7)
+    rig = Rig(tmp_path, '[rule.one]\nfiles = "in/*"\nrun = ["true"]\n')
+    (tmp_path / "in").mkdir()
+    for number in range(50):
+        (tmp_path / "in" / str(number)).touch()
+    async with rig.live():
+        await rig.ended(50)
+        rig.rules('[rule.two]\nfiles = "in/*"\nrun = ["true"]\n', "two.toml")
+        await rig.ended(50, "two")
+    assert len({job.binding.path for job in rig.jobs("two")}) == len(rig.jobs("two")) == 50

@@ -23,6 +23,8 @@ from pilotage.store import Db, Writer
 
 #: Batches that may be on their way to disk at once.
 _IN_FLIGHT = 4
+#: Files that a new rule is shown at once.
+_BORN_AT_ONCE = 1000
 _GLANCE_S = 0.5
 
 
@@ -157,16 +159,24 @@ class Intake:
         self._refresh_due()
 
     def birth(self, names: Sequence[str]) -> None:
-        """Let new rules fire on the files that are known already."""
-        plan = Plan()
+        """Let new rules fire on the files that are known already.
+
+        In pieces, since there may be millions; a crash in between begins again, and makes nothing
+        twice.
+        """
         with self._lock:
             new = Index([self._ready[name].rule for name in names if name in self._ready])
-            for root in new.scope.roots:
-                for row in self._reader.rows("file_below", dir=text.store_path(root)):
+            roots = [text.store_path(root) for root in new.scope.roots]
+            rows = [row for root in roots for row in self._reader.rows("file_below", dir=root)]
+        for at in range(0, len(rows), _BORN_AT_ONCE):
+            plan = Plan()
+            with self._lock:
+                for row in rows[at : at + _BORN_AT_ONCE]:
                     self._known(plan, new, row)
-            self._drop_known(plan)
+                self._drop_known(plan)
+            self._send(plan, lambda _: None).result()
         written = text.dump(names)
-        self._send(plan, lambda db: db.run("rule_settled", names=written)).result()
+        self._send(Plan(), lambda db: db.run("rule_settled", names=written)).result()
 
     def _drop_known(self, plan: Plan) -> None:
         """Leave out jobs that exist already, with their events: a scan may have come first."""
@@ -272,7 +282,8 @@ class Intake:
         path = f"{directory.rstrip('/')}/{name}"
         event = Event(kind, path, self._clock.now(), version, size=row[4], mtime=row[5] / 1e9)
         for rule, groups in new.find(directory, name):
-            self._file(plan, rule, event, groups)
+            if rule.name in self._ready:  # else it has gone since its birth began
+                self._file(plan, rule, event, groups)
 
     def _send(
         self, plan: Plan, note: Callable[[Db], Any], *, numbered: bool = False
