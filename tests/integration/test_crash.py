@@ -82,4 +82,4 @@ def check(rig: Rig) -> None:
             assert (rig.root / "clean" / f"{number}.{level}").read_text() == f"{number}\n" * 20
     followers = rig.jobs("after")
     assert {job.state for job in followers} == {State.DONE}
-    assert sorted(job.parent for job in followers) == sorted(job.id for job in done)
+    assert sorted(job.parent or 0 for job in followers) == sorted(job.id for job in done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -13,17 +14,17 @@ import pytest
 
 from pilotage import Project, errors
 from pilotage.job.model import Command, JobSpec, NewJob, State
-from pilotage.store import Writer, connect
+from pilotage.store import Db, Writer, connect
+from tests import system
 from tests.rig import Rig
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system that is soon full; only root may."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
+    system.needs("root")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6M", "none", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -101,10 +102,15 @@ def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
         connect(tmp_path / "store.db")
 
 
+def spoil(db: Db) -> float:
+    db.run("cursor_set", source="a", value="2")
+    return 1 / 0
+
+
 def test_one_bad_step_does_not_spoil_the_others(tmp_path: Path) -> None:
     writer = Writer(connect(tmp_path / "store.db"))
     good = writer.submit(lambda db: db.run("cursor_set", source="a", value="1"))
-    bad = writer.submit(lambda db: db.run("cursor_set", source="a", value="2") and 1 / 0)
+    bad = writer.submit(spoil)
     later = writer.submit(lambda db: db.value("cursor_get", source="a"))
     good.result(10)
     with pytest.raises(ZeroDivisionError):

@@ -114,11 +114,13 @@ class Monitor:
         """Take these patterns and recipes, or change nothing."""
         before = self._patterns, self._recipes
         self._patterns, self._recipes = patterns, recipes
+        good = False
         try:
             self.publish()
-        except BaseException:
-            self._patterns, self._recipes = before
-            raise
+            good = True
+        finally:
+            if not good:
+                self._patterns, self._recipes = before
 
 
 class WatchdogMonitor(Monitor):

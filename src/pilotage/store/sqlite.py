@@ -71,24 +71,25 @@ class Db:
             try:
                 yield self
                 self._connection.execute("COMMIT")
-            except BaseException:
-                # A full disk has rolled back by itself already.
+            finally:
+                # Still in it: something went wrong, and it was not a full disk, which rolls back
+                # by itself.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                raise
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
         """Undo what is done inside if it raises, without losing the rest of the transaction."""
         self._connection.execute("SAVEPOINT step")
+        good = False
         try:
             yield
-        except BaseException:
+            good = True
+        finally:
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO step")
+                if not good:
+                    self._connection.execute("ROLLBACK TO step")
                 self._connection.execute("RELEASE step")
-            raise
-        self._connection.execute("RELEASE step")
 
     def close(self) -> None:
         """Let go of the file."""
