@@ -100,10 +100,6 @@ class Pacer:
         past.append(place)
         return place if place > now else 0.0
 
-    def remember(self, rule: str, rate: Rate, places: list[float]) -> None:
-        """Take over what the store knows of the places given before a restart."""
-        self._past[rule] = collections.deque(places, maxlen=rate.count)
-
 
 class Repeats:
     """How often the same file fired the same rule within a minute."""

@@ -61,8 +61,3 @@ def check(job: int, old: State, new: State) -> None:
         raise errors.IllegalTransition(
             message, hint=f"`pilotage story {job}` tells how it got there"
         )
-
-
-def sources(new: State) -> tuple[State, ...]:
-    """List the states from which `new` can be reached."""
-    return tuple(old for old, follow in TRANSITIONS.items() if new in follow)
