@@ -91,11 +91,6 @@ def jobs(project: Project) -> list[Job]:
     return project.jobs(Selection())
 
 
-def busy(project: Project) -> bool:
-    """Say whether a job is under way or a file is waited for to settle."""
-    return bool(project.db.value("job_live")) or project.db.value("pending_next") is not None
-
-
 class Rest:
     """Notices that nothing has been left to do for a while."""
 

@@ -71,7 +71,7 @@ class Watch:
     def look(self) -> Progress:
         """Say how far it has come."""
         # Before the jobs are read: what ends in between must not look like the end of all.
-        busy = stage.busy(self._project)
+        busy = self._project.busy()
         jobs = stage.jobs(self._project)
         names = sorted(path.stem for path in (self._project.root / "scans").glob("[!.]*.png"))
         found: dict[str, dict[str, Job]] = {name: {} for name in names}

@@ -50,7 +50,7 @@ def play(project: Project, start: str, x: float) -> None:
     newton.write(folder / "estimate-0.json", {"x": x})
     told: set[int] = set()
     rest = stage.Rest()
-    while not rest.look(busy=stage.busy(project) or not told):
+    while not rest.look(busy=project.busy() or not told):
         stage.check(project)
         for job in stage.jobs(project):
             if job.id in told or job.binding.match["start"] != start:

@@ -331,7 +331,7 @@ def test_w14_an_input_that_changed_is_called_off_not_failed(tmp_path: Path, raw:
         (raw / "b").write_text("old")
         rig.wait_jobs(1, "latest", State.QUEUED)
         (raw / "b").write_text("new version")
-        rig.wait(lambda project: not project.db.value("job_live", never="[]"))
+        rig.wait(lambda project: not project.busy())
     mine = [job for job in rig.jobs("work") if job.binding.path.endswith("/b")]
     assert [job.state for job in mine] == [State.CANCELLED, State.DONE]
     assert "has changed since the rule matched it" in mine[0].reason

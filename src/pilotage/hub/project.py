@@ -246,6 +246,10 @@ class Project:
             yield lambda: say(f"{os.getpid()} {_READY}")
             say("")
 
+    def busy(self) -> bool:
+        """Say whether jobs have not ended, but for held ones, or files are waited for to settle."""
+        return bool(self.db.value("job_live", never="[]")) or bool(self.db.value("pending_next"))
+
     def poke(self) -> None:
         """Tell whoever runs the project that there is something new."""
         with contextlib.suppress(OSError):  # nobody listens: it will look when it starts
