@@ -151,3 +151,16 @@ async def test_a_rule_is_born_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
         rig.rules('[rule.two]\nfiles = "in/*"\nrun = ["true"]\n', "two.toml")
         await rig.ended(50, "two")
     assert len({job.binding.path for job in rig.jobs("two")}) == len(rig.jobs("two")) == 50
+
+
+async def test_starters_that_are_killed_again_and_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    with rig.project() as project:
+        for _ in range(300):
+            project.submit(NewJob(JobSpec(Command(("sleep", "0.01")), "x")))
+    async with rig.live():
+        for _ in range(10):
+            await anyio.sleep(0.2)
+            if pid := starter_of(tmp_path):
+                os.kill(pid, signal.SIGKILL)
+        await rig.until(lambda: len(rig.jobs("x", State.DONE)) == 300)

@@ -41,6 +41,8 @@ _MANY = 16
 #: How long payloads have to end by themselves when the runner stops.
 _GRACE_S = 10.0
 _LONGEST_WAIT_S = 60.0
+#: So many starters in a row may die before they are ready.
+_TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
 
@@ -100,14 +102,22 @@ class LocalSite:
     async def run(self, *, linger: bool = False) -> None:
         """Run jobs until cancelled; `linger` says whether payloads then go on without us."""
         await self._adopt()
+        failures = 0
         while True:
-            async with self._open(linger=linger) as self._starter:
-                try:
-                    await self._serve()
-                except anyio.get_cancelled_exc_class():
-                    if not linger:
-                        with anyio.CancelScope(shield=True):
-                            await self._wind_down()
+            try:
+                async with self._open(linger=linger) as self._starter:
+                    failures = 0
+                    try:
+                        await self._serve()
+                    except anyio.get_cancelled_exc_class():
+                        if not linger:
+                            with anyio.CancelScope(shield=True):
+                                await self._wind_down()
+                        raise
+            except errors.Unavailable:
+                # One that dies before it is ready has begun nothing; that all do is a fault.
+                failures += 1
+                if failures >= _TRIES:
                     raise
             _log.error("the starter died; what it ran counts as lost, and another takes its place")
             await anyio.sleep(_GLANCE_S)
