@@ -197,13 +197,16 @@ def test_a_queue_of_many_definitions_that_do_not_fit_is_walked_once(db: Db, monk
         spec = JobSpec(Command(("x", str(number))), "x", resources=Resources(cpus=2))
         records.add(db, NewJob(spec), 0.0)
     last = add(db)
-    walks = []
+    walks: list[str] = []
     run = Db.run
-    monkeypatch.setattr(
-        Db, "run", lambda *words, **values: walks.append(1) or run(*words, **values)
-    )
+
+    def counted(db: Db, query: str, /, **values: Any) -> Any:
+        walks.append(query)
+        return run(db, query, **values)
+
+    monkeypatch.setattr(Db, "run", counted)
     assert pick(db, Offer("local", 2, 1, GIB, GIB)) == [last]
-    assert len(walks) == 1
+    assert walks == ["job_queue"]
 
 
 def test_a_long_queue_of_one_definition_that_does_not_fit_is_left_out(db: Db, monkeypatch) -> None:
