@@ -167,7 +167,7 @@ class LocalSite:
 
     def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
         now = self._clock.now()
-        self._finish(db, ends, leaving)
+        self._finish(db, ends, leaving, now)
         ahead = len(self._shelf) + max(0, -self._offer.free_cpus)
         extra = choose.ahead(self._offer.cpus, self._mean_wall) - ahead
         chosen = choose.choose(
@@ -179,8 +179,7 @@ class LocalSite:
         due = None if claims else db.value("job_next_due", now=now)
         return _Plan(claims, db.rows("job_asked"), due)
 
-    def _finish(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> None:
-        now = self._clock.now()
+    def _finish(self, db: Db, ends: list[_End], leaving: list[Tenant], now: float) -> None:
         for (_, end), tenant in zip(ends, leaving, strict=True):
             moves.finish(db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice)
         if ends:
@@ -338,7 +337,7 @@ class LocalSite:
                         self._hear(report)
                         held.discard(report.key)
         ends, leaving = self._ends, [self._tenants[key] for key, _ in self._ends]
-        await self._do(lambda db: self._finish(db, ends, leaving))
+        await self._do(lambda db: self._finish(db, ends, leaving, self._clock.now()))
 
     # -- after a restart -------------------------------------------------------------------------
 
