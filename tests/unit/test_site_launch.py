@@ -122,7 +122,7 @@ def test_a_notebook_of_a_file_and_of_text():
         model.Notebook(file="/p/n.ipynb", output="{scan}.ipynb", kernel="julia", python="/opt/py"),
         params={"gain": 2.5},
     )
-    assert one.argv[:5] == ("/opt/py", "-m", "papermill", "/p/n.ipynb", "a.ipynb")
+    assert one.argv[:5] == ("/opt/py", "-m", "papermill", "/p/n.ipynb", "/p/a.ipynb")
     assert one.argv[-2:] == ("--kernel", "julia")
     assert json.loads(one.files["parameters.json"]) == {"scan": "a", "gain": 2.5, "level": 3}
     two = process(model.Notebook(source="{}"))

@@ -179,7 +179,7 @@ def fingerprint(folder: Path) -> str:
     """Tell one state of the folder of books from another."""
     facts: list[Any] = []
     for file in _files(folder):
-        with contextlib.suppress(FileNotFoundError):  # it left between the two looks
+        with contextlib.suppress(OSError):  # it left between the two looks
             found = file.stat()
             facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
     return hashlib.blake2b(text.dump(facts).encode(), digest_size=8).hexdigest()

@@ -17,6 +17,10 @@ _MINUTE = 60.0
 _AFTERGLOW = 2.0
 #: File systems stamp files by the kernel's tick, which lags behind the clock.
 _TICK = 0.02
+#: Declared outputs that are kept in mind, the newest; an older one has lost its cause.
+MOST_OUTPUTS = 200_000
+#: Ended jobs of a rule that are kept in mind, the newest: each costs a look at every event.
+_MOST_ENDED = 64
 
 
 class Runs(msgspec.Struct):
@@ -47,6 +51,8 @@ class Lineage:
         """Note that a job starts."""
         for path in outputs:
             self.outputs[path] = (runs.job, runs.depth)
+        while len(self.outputs) > MOST_OUTPUTS:
+            del self.outputs[next(iter(self.outputs))]
         if rule and runs.path:
             self._runs.setdefault(rule, {})[runs.job] = runs
 
@@ -55,7 +61,9 @@ class Lineage:
         runs = self._runs.get(rule, {})
         if job in runs:
             runs[job].ended = now
-        for old in [one.job for one in runs.values() if (one.ended or now) < now - _AFTERGLOW]:
+        over = [one.job for one in runs.values() if one.ended is not None]
+        stale = [old for old in over if (runs[old].ended or now) < now - _AFTERGLOW]
+        for old in {*stale, *over[:-_MOST_ENDED]}:
             del runs[old]
 
     def cause(self, rule: str, event: Event) -> tuple[int | None, int]:

@@ -40,13 +40,15 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
         await anyio.sleep(_HOUR_S)
 
 
-async def watch(files: FileSource, intake: Intake) -> None:
+async def watch(files: FileSource, intake: Intake, writer: Writer) -> None:
     """Run the file source in its thread; leave only when that has ended."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, files.run)
         try:
             await anyio.sleep_forever()
         finally:
+            # A store that cannot be written must not keep us from ending.
+            writer.hurry()
             intake.close()
             files.stop()
             # Whoever waits for the first scan would else keep a failed start from ending.

@@ -86,7 +86,9 @@ class Hub(Listener):
 
     async def run(self, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Do all of it until cancelled, or until nothing is left to do."""
-        for path, job, depth in self._writer.do(lambda db: db.rows("output_all")):
+        for path, job, depth in self._writer.do(
+            lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
+        ):
             self._lineage.outputs[text.load_path(path)] = (job, depth)
         async with anyio.create_task_group() as tasks:
             for task in self._tasks():
@@ -103,7 +105,7 @@ class Hub(Listener):
         settings, now = self._project.settings, self._now
         linger = settings.site.on_exit == "linger"
         return [
-            lambda: housekeeping.watch(self._files, self._intake),
+            lambda: housekeeping.watch(self._files, self._intake, self._writer),
             lambda: housekeeping.follow(self._keeper.stale, self._keeper.refresh),
             self._take_messages,
             self._wake_site,

@@ -143,7 +143,9 @@ def _notebook(
     if recipe.source:
         files["recipe.ipynb"] = recipe.source
         file = f"{folder}/recipe.ipynb"
-    output = template.render(recipe.output, values) if recipe.output else f"{folder}/result.ipynb"
+    output = f"{folder}/result.ipynb"
+    if recipe.output:
+        output = os.path.join(values["base"], template.render(recipe.output, values))
     argv = [recipe.python or sys.executable, "-m", "papermill", file, output]
     argv += ["--parameters_file", f"{folder}/parameters.json", "--log-output", "--no-progress-bar"]
     return [*argv, "--kernel", recipe.kernel] if recipe.kernel else argv

@@ -24,9 +24,9 @@ from pilotage.job import model, moves, records, retry
 from pilotage.match import fit
 from pilotage.match.model import Offer
 from pilotage.payload import run
-from pilotage.payload.model import Ending, Launch, Started, Why
+from pilotage.payload.model import Ending, Launch, Started
 from pilotage.payload.run import Starter
-from pilotage.site import adopt, choose, launch, unchanged
+from pilotage.site import adopt, choose, launch, unchanged, verdict
 from pilotage.site.choose import Tenant
 from pilotage.store import Db, Writer
 
@@ -147,6 +147,15 @@ class LocalSite:
     async def _turn(self) -> None:
         """Record what ended and claim what comes next, in one transaction; then start that."""
         self._wake = anyio.Event()
+        # What is claimed must get to the shelf, also when we stop: it is put back from there.
+        with anyio.CancelScope(shield=True):
+            plan = await self._act()
+        if not (plan.claims or self._ends):
+            wait = _LONGEST_WAIT_S if plan.due is None else plan.due - self._clock.now()
+            with anyio.move_on_after(max(0.01, wait)):
+                await self._wake.wait()
+
+    async def _act(self) -> _Plan:
         ends, self._ends = self._ends, []
         crash.point("job.before_claim")
         leaving = [self._tenants.pop(key) for key, _ in ends]
@@ -160,10 +169,7 @@ class LocalSite:
             crash.point("job.claimed")
             await self._shelve(plan.claims)
         await self._stop(plan.asked)
-        if not (plan.claims or self._ends):
-            wait = _LONGEST_WAIT_S if plan.due is None else plan.due - self._clock.now()
-            with anyio.move_on_after(max(0.01, wait)):
-                await self._wake.wait()
+        return plan
 
     def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
         now = self._clock.now()
@@ -194,6 +200,7 @@ class LocalSite:
     async def _shelve(self, claims: list[moves.Claim]) -> None:
         """Prepare claimed jobs, and start those for which there is room."""
         outputs: dict[int, list[str]] = {}
+        ready = []
         for claim in claims:
             spec = self._specs.known[claim.spec]
             folder = moves.attempt_dir(self._folder, claim.job, claim.attempt)
@@ -205,13 +212,14 @@ class LocalSite:
                 self._ends.append((tenant.key, prepared))
                 continue
             tenant.outputs = prepared.outputs
-            self._shelf.append((tenant, prepared.launch))
+            ready.append((tenant, prepared.launch))
             declared = [*prepared.outputs.values(), *prepared.optional.values()]
             self._listener.started(claim, binding, declared)
             if declared:
                 outputs[claim.job] = [text.store_path(path) for path in declared]
         if outputs:
             await self._do(lambda db: moves.declare(db, outputs))
+        self._shelf.extend(ready)
         await self._start()
 
     def _prepare(self, tenant: Tenant, binding: model.Binding) -> launch.Prepared | retry.End:
@@ -306,7 +314,7 @@ class LocalSite:
         self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
         if ending.usage:
             self._mean_wall += _NEWEST * (ending.usage.wall - self._mean_wall)
-        self._ends.append((ending.key, _judge(tenant, ending)))
+        self._ends.append((ending.key, verdict.judge(tenant, ending)))
         if -self._offer.free_cpus < self._offer.cpus or len(self._ends) >= _MANY:
             self.poke()
         elif len(self._ends) == 1:
@@ -364,33 +372,3 @@ class LocalSite:
 
 async def _signal(tenant: Tenant, number: int) -> None:
     await anyio.to_thread.run_sync(run.signal_adopted, tenant.key, tenant.adopted, number)
-
-
-def _judge(tenant: Tenant, ending: Ending) -> retry.End:
-    """Judge an ending: the exit code by what the job calls success, the outputs by looking."""
-    ok = ending.ok
-    missing: tuple[str, ...] = ()
-    if ending.reason is Why.EXITED:
-        ok = ending.exit in tenant.spec.ok_codes
-        missing = launch.missing(tenant.outputs) if ok else ()
-    crash.point("result.checked")
-    end = retry.End(
-        ok=ok,
-        message=ending.message,
-        lost=ending.reason is Why.LOST,
-        stopped=ending.reason is Why.STOPPED,
-        missing=missing,
-        exit=ending.exit,
-        signal=ending.signal,
-    )
-    usage = ending.usage
-    if usage is None:
-        return end
-    return msgspec.structs.replace(
-        end,
-        cpu=usage.cpu_user + usage.cpu_system,
-        wall=usage.wall,
-        max_rss=usage.max_rss,
-        read_bytes=usage.read_bytes,
-        written_bytes=usage.written_bytes,
-    )

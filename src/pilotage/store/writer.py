@@ -48,6 +48,10 @@ class Writer:
         """Run a step and wait until it is on disk; not for the event loop's thread."""
         return self.submit(step).result()
 
+    def hurry(self) -> None:
+        """Give up from now on what cannot be written, instead of trying again."""
+        self._closing.set()
+
     def close(self) -> None:
         """Finish what was asked for and stop; unwritable steps are given up with their error."""
         with self._asking:

@@ -219,10 +219,11 @@ SELECT on_job, state FROM dependency LEFT JOIN job ON job.id = on_job
 WHERE job = :job ORDER BY on_job;
 
 -- name: dependants
--- Waiting jobs that wait for one, and how many others they still wait for.
-SELECT job.id, job.attempt, (
-    SELECT count(*) FROM dependency AS other JOIN job AS before ON before.id = other.on_job
-    WHERE other.job = job.id AND before.state <> 'done'
+-- Waiting jobs that wait for one, and whether they still wait for others; the newest of these are
+-- looked at first, since the oldest are done.
+SELECT job.id, job.attempt, EXISTS (
+    SELECT 1 FROM dependency AS other CROSS JOIN job AS before ON before.id = other.on_job
+    WHERE other.job = job.id AND before.state <> 'done' ORDER BY other.on_job DESC
 ) FROM dependency JOIN job ON job.id = dependency.job
 WHERE dependency.on_job = :id AND job.state = 'waiting' ORDER BY job.id;
 
@@ -236,8 +237,11 @@ ON CONFLICT (path) DO UPDATE SET job = excluded.job;
 SELECT path FROM output WHERE job = :job ORDER BY path;
 
 -- name: output_all
--- Every declared output with its job and how deep in a chain of causes that job is.
-SELECT path, output.job, depth FROM output JOIN job ON job.id = output.job;
+-- The newest declared outputs, oldest first, with their jobs and how deep in a chain these are.
+SELECT * FROM (
+    SELECT path, output.job, depth FROM output JOIN job ON job.id = output.job
+    ORDER BY output.job DESC LIMIT :most
+) ORDER BY job;
 
 -- name: job_purgeable
 -- Jobs that ended before a time, but for those that a job follows which may still run.
