@@ -1,4 +1,4 @@
-"""A file system that another machine writes to: inotify is blind there, so it is polled by itself."""
+"""A file system that another machine writes to: inotify is blind there, so it is polled."""
 
 from __future__ import annotations
 

@@ -231,11 +231,12 @@ def test_a_file_that_comes_twice_counts_once(db):
 def test_a_set_is_read_only_when_it_may_be_complete(db, monkeypatch):
     asked = []
     rows = type(db).rows
-    monkeypatch.setattr(
-        type(db),
-        "rows",
-        lambda one, query, /, **more: asked.append(query) or rows(one, query, **more),
-    )
+
+    def listen(one, query, /, **more):
+        asked.append(query)
+        return rows(one, query, **more)
+
+    monkeypatch.setattr(type(db), "rows", listen)
     for number in (1, 2, 3):
         come(db, BY_COUNT, f"/d/s_{number}", scan="s")
     assert asked.count("gathered_list") == 1
