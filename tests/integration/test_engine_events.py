@@ -12,6 +12,7 @@ import anyio
 import httpx2
 import pytest
 
+from pilotage.bus.memory import MemoryBus
 from pilotage.job.model import State
 from tests.rig import Rig
 
@@ -212,6 +213,19 @@ async def test_a_message_is_kept_while_nothing_runs(tmp_path: Path) -> None:
         project.emit("go", {"n": 2})
     async with rig.live():
         await rig.ended(2)
+    assert sorted(rig.output(job).strip() for job in rig.jobs()) == ["1", "2"]
+
+
+async def test_messages_of_the_bus(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, '[rule.said]\nmessage = "beam.*"\nrun = ["echo", "{message.n}"]\n')
+    bus = MemoryBus()
+    async with rig.live(bus):
+        await bus.publish("beam.on", b'{"n": 1}', key="same")
+        await bus.publish("beam.on", b'{"n": 1}', key="same")
+        await bus.publish("not a topic", b"{}")
+        await bus.publish("beam.off", b'{"n": 2}')
+        await rig.ended(2)
+        await anyio.sleep(0.3)
     assert sorted(rig.output(job).strip() for job in rig.jobs()) == ["1", "2"]
 
 

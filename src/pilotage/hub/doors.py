@@ -1,14 +1,16 @@
-"""The doors by which messages come in: HTTP, TCP ports of rules, and the inbox of the store."""
+"""The doors by which messages come in: the bus, HTTP, and TCP ports of rules."""
 
 from __future__ import annotations
 
 import logging
 from asyncio import wrap_future
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
 
 from pilotage import errors, units
+from pilotage.bus.model import Bus
 from pilotage.event import http, socket
 from pilotage.hub import secret
 from pilotage.hub.config import Http, Tcp
@@ -41,6 +43,25 @@ class Doors:
         number = await wrap_future(step)
         self._inbox.ring()
         return number
+
+    async def take(self, refresh: Callable[[], None]) -> None:
+        """Make jobs of the messages in the store, and look at the rules, whenever poked."""
+        while True:
+            await self._inbox.wait()
+            while await anyio.to_thread.run_sync(self._intake.take_stored):
+                pass
+            await anyio.to_thread.run_sync(refresh)
+
+    async def serve_bus(self, bus: Bus) -> None:
+        """Take every message of the bus; it is acknowledged once it is on disk."""
+        async with bus.subscribe("**") as messages:
+            async for message in messages:
+                try:
+                    await self.accept(message.topic, message.body, message.key)
+                except errors.UsageError as error:
+                    # It would come again for ever: nothing makes a bad topic good.
+                    _log.error("a message of the bus is refused: %s", error)
+                await bus.ack(message)
 
     async def serve_http(self) -> None:
         """Serve the webhook, if the project has one."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from asyncio import wrap_future
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -84,8 +85,17 @@ async def follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> None
             await anyio.to_thread.run_sync(refresh)
 
 
+class Source(Protocol):
+    """Something that events come from."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that happened so far has been taken."""
+        ...
+
+
 async def until_quiet(
-    idle: Callable[[], bool], never: Callable[[], set[int]], writer: Writer
+    sources: Iterable[Source], never: Callable[[], set[int]], writer: Writer
 ) -> None:
     """Return when nothing has been left to do for a while."""
     quiet = 0.0
@@ -93,7 +103,7 @@ async def until_quiet(
         await anyio.sleep(_GLANCE_S)
         unfit = text.dump(list(never()))
         live = await wrap_future(writer.submit(functools.partial(_live, never=unfit)))
-        quiet = quiet + _GLANCE_S if idle() and not live else 0.0
+        quiet = quiet + _GLANCE_S if not live and all(one.idle for one in sources) else 0.0
 
 
 def _live(db: Db, never: str) -> int:

@@ -18,6 +18,8 @@ import anyio
 import anyio.to_thread
 
 from pilotage import clock, text
+from pilotage.bus.memory import MemoryBus
+from pilotage.bus.model import Bus
 from pilotage.event.file.source import FileSource
 from pilotage.hub import config, guard, housekeeping
 from pilotage.hub.doors import Doors
@@ -34,8 +36,9 @@ _log = logging.getLogger("pilotage.event")
 
 
 async def up(
-    project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None
-) -> None:
+    project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
+    bus: Bus | None = None,
+) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do."""
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
@@ -53,17 +56,20 @@ async def up(
             announce()
             ready()
 
-        await Hub(project, writer, open_reader).run(until_idle=until_idle, ready=seen_all)
+        hub = Hub(project, writer, open_reader, bus or MemoryBus())
+        await hub.run(until_idle=until_idle, ready=seen_all)
 
 
 class Hub(Listener):
     """One process that takes events in, makes jobs of them and runs them here."""
 
-    def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
+    def __init__(
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], bus: Bus
+    ) -> None:
         """Put the parts together; nothing happens before `run`."""
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
-        self._project, self._writer, self._now = project, writer, now
+        self._project, self._writer, self._now, self._bus = project, writer, now, bus
         self._jobs, self._timing, self._ended, self._ports, self._settling, self._inbox = (
             Bell(call_soon) for _ in range(6)
         )
@@ -79,6 +85,7 @@ class Hub(Listener):
         self._timers = Timers(self._intake, writer, now, self._timing)
         self._ends = Ends(self._intake, writer, self._ended)
         self._doors = Doors(project, writer, self._intake, self._inbox)
+        self._sources = (self._files, self._intake, self._ends)
         self._site = LocalSite(
             writer, config.place(project.settings, project.root), config.offer(project.settings),
             project.state, now, clock.dice(), self,
@@ -98,7 +105,7 @@ class Hub(Listener):
             self._ring_all()
             ready()
             if until_idle:
-                await housekeeping.until_quiet(self._idle, self._site.never, self._writer)
+                await housekeeping.until_quiet(self._sources, self._site.never, self._writer)
                 tasks.cancel_scope.cancel()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
@@ -107,11 +114,12 @@ class Hub(Listener):
         return [
             lambda: housekeeping.watch(self._files, self._intake, self._writer),
             lambda: housekeeping.follow(self._keeper.stale, self._keeper.refresh),
-            self._take_messages,
+            lambda: self._doors.take(self._keeper.refresh),
             self._wake_site,
             self._timers.run,
             self._ends.run,
             self._doors.serve_http,
+            lambda: self._doors.serve_bus(self._bus),
             lambda: self._doors.serve_ports(self._ports),
             lambda: self._site.run(linger=linger),
             lambda: housekeeping.settle(self._intake, now, self._settling),
@@ -144,13 +152,3 @@ class Hub(Listener):
     def _ring_all(self) -> None:
         for bell in (self._timing, self._ended, self._ports, self._settling, self._inbox):
             bell.ring()
-
-    def _idle(self) -> bool:
-        return self._files.idle and self._intake.idle and self._ends.idle
-
-    async def _take_messages(self) -> None:
-        while True:
-            await self._inbox.wait()
-            while await anyio.to_thread.run_sync(self._intake.take_stored):
-                pass
-            await anyio.to_thread.run_sync(self._keeper.refresh)
