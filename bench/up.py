@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import functools
+import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import anyio
 
-from pilotage.event.file.source import FileSource
 from pilotage.hub import wiring
 from pilotage.hub.project import Project
 
 
-class _Telling(FileSource):
-    """A file source whose warnings, as of an overflow, are printed."""
-
-    def __init__(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - passed on as they are
-        super().__init__(*parts, **more)
-        self.warnings = _say
-
-
 def main() -> None:
     """Run the project that is named, until told to end."""
-    told = mock.patch.object(wiring, "FileSource", _Telling)
-    with told, Project(Path(sys.argv[1])) as project:
+    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
+    with Project(Path(sys.argv[1])) as project:
         anyio.run(_run, project)
 
 

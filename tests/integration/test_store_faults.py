@@ -134,3 +134,27 @@ async def test_two_processes_write_at_once(tmp_path: Path) -> None:
                 tasks.start_soon(anyio.run_process, [sys.executable, "-c", code, str(tmp_path)])
         await rig.ended(300)
     assert len(rig.jobs("x", State.DONE)) == 300
+
+
+async def test_it_stops_although_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    rig = Rig(small_disk, f'[rule.r]\nfiles = "{raw}/*"\nrun = ["sleep", "60"]\n')
+    said = []
+    try:
+        with anyio.fail_after(50):
+            async with rig.live():
+                (raw / "first").write_text("x")
+                await rig.until(lambda: rig.jobs("*", State.RUNNING))
+                fill(small_disk)
+                for number in range(300):
+                    (raw / str(number)).write_text("x")
+                await anyio.sleep(2)
+    except* errors.StoreUnavailable as group:
+        said.append(group)
+    assert said, "it tells what could not be written"
+    (small_disk / "filler").unlink()
+    (raw / "first").unlink()
+    async with rig.live():
+        await rig.until(lambda: len(rig.jobs()) >= 300)
+    assert len({job.binding.path for job in rig.jobs()}) == len(rig.jobs())

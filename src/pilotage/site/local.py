@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
@@ -107,20 +108,24 @@ class LocalSite:
             try:
                 async with self._open(linger=linger) as self._starter:
                     failures = 0
-                    try:
-                        await self._serve()
-                    except anyio.get_cancelled_exc_class():
-                        if not linger:
-                            with anyio.CancelScope(shield=True):
-                                await self._wind_down()
-                        raise
-            except errors.Unavailable:
+                    await self._work(linger=linger)
+            except errors.Unavailable as error:
                 # One that dies before it is ready has begun nothing; that all do is a fault.
                 failures += 1
-                if failures >= _TRIES:
+                if failures >= _TRIES or isinstance(error, errors.StoreUnavailable):
                     raise
             _log.error("the starter died; what it ran counts as lost, and another takes its place")
             await anyio.sleep(_GLANCE_S)
+
+    async def _work(self, *, linger: bool) -> None:
+        """Run jobs for as long as the starter lives; on the way out, put back what ran."""
+        try:
+            await self._serve()
+        except anyio.get_cancelled_exc_class():
+            if not linger:
+                with anyio.CancelScope(shield=True):
+                    await self._wind_down()
+            raise
 
     def _open(self, *, linger: bool) -> AbstractAsyncContextManager[Starter]:
         return Starter.open(self._state, slots=self._offer.cpus, linger=linger)
@@ -146,6 +151,7 @@ class LocalSite:
 
     async def _turn(self) -> None:
         """Record what ended and claim what comes next, in one transaction; then start that."""
+        await anyio.lowlevel.checkpoint()
         self._wake = anyio.Event()
         # What is claimed must get to the shelf, also when we stop: it is put back from there.
         with anyio.CancelScope(shield=True):
@@ -345,7 +351,10 @@ class LocalSite:
                         self._hear(report)
                         held.discard(report.key)
         ends, leaving = self._ends, [self._tenants[key] for key, _ in self._ends]
-        await self._do(lambda db: self._finish(db, ends, leaving, self._clock.now()))
+        try:
+            await self._do(lambda db: self._finish(db, ends, leaving, self._clock.now()))
+        except errors.StoreUnavailable as error:
+            _log.error("%s; the next start finds out what became of %d jobs", error, len(ends))
 
     # -- after a restart -------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ class Writer:
         """Take over the connection; nobody else may use it from now on."""
         self._db = db
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
-        self._closing = threading.Event()
+        self._closed = False
+        self._hurry = threading.Event()
         #: What is asked for either comes before the end of the queue or is refused.
         self._asking = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -37,7 +38,7 @@ class Writer:
         """Ask for a step; it may run more than once, and counts only when the future is done."""
         future: Future[_T] = Future()
         with self._asking:
-            if self._closing.is_set():
+            if self._closed:
                 message = f"the store {self._db.path} is closed"
                 future.set_exception(errors.StoreUnavailable(message))
             else:
@@ -50,12 +51,13 @@ class Writer:
 
     def hurry(self) -> None:
         """Give up from now on what cannot be written, instead of trying again."""
-        self._closing.set()
+        self._hurry.set()
 
     def close(self) -> None:
         """Finish what was asked for and stop; unwritable steps are given up with their error."""
+        self.hurry()
         with self._asking:
-            self._closing.set()
+            self._closed = True
             self._steps.put(None)
         self._thread.join()
         self._db.close()
@@ -118,7 +120,7 @@ class Writer:
         if self.trouble != error.message:
             _log.error("%s; %d steps wait", error.message, len(left))
         self.trouble = error.message
-        if self._closing.wait(_PATIENCE_S):
+        if self._hurry.wait(_PATIENCE_S):
             for _, future in left:
                 future.set_exception(error)
             return []
