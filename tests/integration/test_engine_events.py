@@ -268,6 +268,19 @@ async def test_a_rate_limit_delays_and_drops_nothing(tmp_path: Path, raw: Path) 
     assert {job.state for job in jobs} == {State.DONE}
 
 
+async def test_a_rate_limit_outlives_a_restart(tmp_path: Path, raw: Path) -> None:
+    rig = Rig(tmp_path, '[rule.slow]\nfiles = "raw/*"\nrate = "1/h"\nrun = ["true"]\n')
+    async with rig.live():
+        (raw / "a").write_text("x")
+        await rig.ended(1)
+    async with rig.live():
+        (raw / "b").write_text("x")
+        await rig.until(lambda: len(rig.jobs()) == 2)
+    first, second = rig.jobs()
+    assert second.state is State.QUEUED
+    assert second.not_before >= first.created + 3599
+
+
 async def test_polling_where_the_kernel_is_blind(tmp_path: Path, raw: Path) -> None:
     settings = '[events]\nmode = "poll"\npoll_interval = "100ms"\nsettle = "300ms"\n'
     rig = Rig(tmp_path, '[rule.poll]\nfiles = "raw/*"\nrun = ["true"]\n', settings)

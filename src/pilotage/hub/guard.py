@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os.path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -107,6 +108,14 @@ class Pacer:
         place = now if len(past) < rate.count else max(now, past[0] + rate.per)
         past.append(place)
         return place if place > now else 0.0
+
+    def knows(self, rule: str) -> bool:
+        """Say whether the past of a rule is known."""
+        return rule in self._past
+
+    def remember(self, rule: str, rate: Rate, places: Iterable[float]) -> None:
+        """Take over the places that were given before a restart, the oldest first."""
+        self._past[rule] = collections.deque(places, maxlen=rate.count)
 
 
 class Repeats:

@@ -156,6 +156,10 @@ class Intake:
         with self._lock:
             self._index = Index(live)
             self._ready = ready
+            for rule in live:
+                if rule.rate and not self._pacer.knows(rule.name):
+                    past = self._reader.rows("job_pace", rule=rule.name, most=rule.rate.count)
+                    self._pacer.remember(rule.name, rule.rate, (row[0] for row in reversed(past)))
         self._refresh_due()
 
     def birth(self, names: Sequence[str]) -> None:

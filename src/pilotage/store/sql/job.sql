@@ -46,6 +46,10 @@ SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_bef
 WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING RETURNING id;
 
+-- name: job_pace
+-- When the newest jobs of a rule could start, the newest first.
+SELECT max(created, not_before) FROM job WHERE rule = :rule ORDER BY id DESC LIMIT :most;
+
 -- name: job_keys
 -- Which of these keys have a job, or had one; :keys is [key, ...].
 SELECT key FROM job WHERE key IN (SELECT value FROM json_each(:keys))
