@@ -126,22 +126,22 @@ def finish(
 
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:
     """Call a job off; one that runs is asked to end and is cancelled when it has."""
-    if job.state is State.RUNNING:
-        db.run("job_ask", id=job.id, asked="cancel")
-        return State.RUNNING
-    if job.state is not State.CANCELLED:
-        move(db, job.id, job.attempt, job.state, Next(State.CANCELLED, reason), now=now)
-    return State.CANCELLED
+    return _stop(db, job, "cancel", Next(State.CANCELLED, reason), now)
 
 
 def hold(db: Db, job: Job, *, now: float, reason: str = "held by a person") -> State:
     """Stop a job from going on; one that runs is ended and held."""
+    return _stop(db, job, "hold", Next(State.HELD, reason), now)
+
+
+def _stop(db: Db, job: Job, asked: str, new: Next, now: float) -> State:
+    """Ask a running job to end, and move any other; one that is there already stays."""
     if job.state is State.RUNNING:
-        db.run("job_ask", id=job.id, asked="hold")
+        db.run("job_ask", id=job.id, asked=asked)
         return State.RUNNING
-    if job.state is not State.HELD:
-        move(db, job.id, job.attempt, job.state, Next(State.HELD, reason), now=now)
-    return State.HELD
+    if job.state is not new.state:
+        move(db, job.id, job.attempt, job.state, new, now=now)
+    return new.state
 
 
 def release(db: Db, job: Job, *, now: float) -> State:
