@@ -70,7 +70,7 @@ def runs(recipe: model.Recipe) -> str:
                 shlex.quote(recipe.file) if recipe.file else "(script)",
             ]
             return " ".join([*words, *map(shlex.quote, args)])
-        case model.Python(function=function):
+        case model.Python(function=function) | model.Call(function=function):
             return f"{recipe.file or '(Python)'}{':' if function else ''}{function}"
         case model.Notebook(file=file):
             return file or "(notebook)"

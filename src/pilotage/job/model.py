@@ -127,7 +127,20 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="app", ta
     args: tuple[str, ...] = ()
 
 
-Recipe = Command | Script | Python | Notebook | App
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="call", tag_field="kind"):
+    """A Python function, called in a worker that stays; one job may hold many calls."""
+
+    #: The function to call.
+    function: str
+    #: The text of its file, unless `file` names one.
+    source: str = ""
+    #: Absolute path of its file.
+    file: str = ""
+    #: The interpreter; empty means the one that runs Pilotage.
+    python: str = ""
+
+
+Recipe = Command | Script | Python | Notebook | App | Call
 
 #: What happens when the input is another version at start than it was at match time.
 OnChange = Literal["cancel", "latest", "ignore"]
@@ -157,6 +170,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     resources: Resources = Resources()
     #: When it is tried again.
     retry: Retry = Retry()
+    #: Where it may run: an expression over the job and the offer.
+    requirements: str = ""
+    #: Where it would rather run: an expression, the higher the better.
+    rank: str = ""
+    #: The container image that it wants to run in.
+    image: str = ""
     #: Higher runs first.
     priority: int = 0
     #: How many may run at once by key.
@@ -212,6 +231,8 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     after: tuple[int, ...] = ()
     #: Labels for selection.
     tag: str = ""
+    #: Who it belongs to, as `user` or `group/user`.
+    owner: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +258,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None
     depth: int
     tag: str
+    owner: str = ""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,6 +79,7 @@ def add(db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = 
         parent=new.parent,
         depth=new.depth,
         tag=new.tag,
+        owner=new.owner,
     )
     if job is None:
         return None
@@ -145,7 +146,7 @@ _ATTEMPT = (
 
 def _job(row: tuple[Any, ...]) -> Job:
     (number, name, state, reason, body, binding, attempt, priority, not_before, limit_key, created,
-     started, ended, rule, event, parent, depth, tag) = row[:18]  # fmt: skip
+     started, ended, rule, event, parent, depth, tag, owner) = row[:19]  # fmt: skip
     return Job(
         id=number,
         name=name,
@@ -165,4 +166,5 @@ def _job(row: tuple[Any, ...]) -> Job:
         parent=parent,
         depth=depth,
         tag=tag,
+        owner=owner,
     )

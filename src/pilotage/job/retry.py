@@ -44,6 +44,8 @@ class End(msgspec.Struct, frozen=True):
     max_rss: int | None = None
     read_bytes: int | None = None
     written_bytes: int | None = None
+    #: What the function returned, as JSON; empty if nothing is to be kept.
+    result: str = ""
 
 
 class Next(msgspec.Struct, frozen=True):

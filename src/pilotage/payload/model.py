@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,22 @@ class Why(StrEnum):
     NOT_STARTED = "not_started"
     #: The starter died, so nobody saw its end; nothing of it is left running.
     LOST = "lost"
+
+
+class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What stands between a payload and everything else."""
+
+    #: `none`, `bubblewrap`, `podman`, `apptainer` or `user`.
+    kind: str = "none"
+    #: The container image, for podman and apptainer.
+    image: str = ""
+    #: The user of the operating system to become, for `user`.
+    user: str = ""
+    #: Folders that the payload may read, and those it may write beside its own.
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    #: Whether it may use the network.
+    network: bool = True
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +68,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     #: Kernel limits by name: cpu_seconds, file_size, open_files, processes.
     limits: dict[str, int] = {}
+    #: What stands between it and everything else.
+    sandbox: Sandbox | None = None
+    #: The worker that stays, which this is for; empty means a process of its own.
+    warm: str = ""
+    #: Whether `result.json` in `dir` is part of the report of its end.
+    result: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -99,6 +121,8 @@ class Ending(msgspec.Struct, frozen=True):
     message: str
     #: What it used, if it ran and its end was seen.
     usage: Usage | None
+    #: What the function returned, if that was asked for.
+    result: Any = None
 
     @property
     def ok(self) -> bool:

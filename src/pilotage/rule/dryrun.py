@@ -9,7 +9,17 @@ import msgspec
 
 from pilotage import errors
 from pilotage.event.model import Event, Kind
-from pilotage.job.model import App, Binding, Command, JobSpec, Notebook, Python, Recipe, Script
+from pilotage.job.model import (
+    App,
+    Binding,
+    Call,
+    Command,
+    JobSpec,
+    Notebook,
+    Python,
+    Recipe,
+    Script,
+)
 from pilotage.rule import template
 from pilotage.rule.judge import Verdict, judge
 from pilotage.rule.model import FilePattern, Rule
@@ -127,7 +137,7 @@ def _argv(recipe: Recipe, values: dict[str, Any]) -> list[str]:
         case Script():
             shell = recipe.interpreter or ("bash",)
             return [*shell, recipe.file or "<script>", *template.argv(recipe.args, values)]
-        case Python():
+        case Python() | Call():
             function = f":{recipe.function}" if recipe.function else ""
             return [recipe.python or "python", (recipe.file or "<source>") + function]
         case Notebook():

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from pilotage import errors
-from pilotage.job.model import App, Command, Notebook, Python, Recipe, Script
+from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script
 from pilotage.rule import template
 from pilotage.rule.names import closest
 from pilotage.rule.place import key
@@ -67,7 +67,7 @@ def check_templates(built: Recipe, known: set[str]) -> None:
         case Notebook(output=output):
             with key("output"):
                 _check((output,), known)
-        case Python():
+        case Python() | Call():
             pass
 
 

@@ -90,7 +90,7 @@ def _argv(
             return template.argv(argv, values)
         case model.Script():
             return _script(recipe, values, folder, files)
-        case model.Python():
+        case model.Python() | model.Call():
             files["parameters.json"] = text.dump(params)
             return _python(recipe, folder, files)
         case model.Notebook():
@@ -123,7 +123,7 @@ def _script(
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
-def _python(recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
+def _python(recipe: model.Python | model.Call, folder: str, files: dict[str, str]) -> list[str]:
     file = recipe.file
     if recipe.source:
         files["recipe.py"] = recipe.source

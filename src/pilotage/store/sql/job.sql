@@ -40,9 +40,9 @@ ON CONFLICT (key) DO NOTHING;
 -- name: job_add_one
 -- Make one job; nothing is returned if its key exists already.
 INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
-                 attempt, failures, created, ended, event, parent, depth, tag)
+                 attempt, failures, created, ended, event, parent, depth, tag, owner)
 SELECT :key, :name, :rule, :spec, :binding, :state, :reason, :priority, :not_before, :limit_key,
-       0, 0, :now, :ended, :event, :parent, :depth, :tag
+       0, 0, :now, :ended, :event, :parent, :depth, :tag, :owner
 WHERE :key IS NULL OR :key NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING RETURNING id;
 
@@ -153,14 +153,14 @@ SELECT state, attempt, failures, asked FROM job WHERE id = :id;
 -- name: job_get
 -- One job.
 SELECT job.id, job.name, state, reason, spec.body, binding, attempt, job.priority, not_before, limit_key,
-       created, started, ended, rule, event, parent, depth, tag
+       created, started, ended, rule, event, parent, depth, tag, owner
 FROM job JOIN spec ON spec.id = job.spec WHERE job.id = :id;
 
 -- name: job_list
 -- Jobs by state, name, tag and number, newest last.
 SELECT * FROM (
     SELECT job.id, job.name, state, reason, spec.body, binding, attempt, job.priority, not_before,
-           limit_key, created, started, ended, rule, event, parent, depth, tag
+           limit_key, created, started, ended, rule, event, parent, depth, tag, owner
     FROM job JOIN spec ON spec.id = job.spec
     WHERE job.id BETWEEN :first AND :last
       AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))

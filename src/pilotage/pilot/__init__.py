@@ -1,0 +1,1 @@
+"""Pilots: a node is offered, checked and given work; launches come in, ends go out."""

@@ -1,0 +1,105 @@
+"""The nouns of pilots, as they cross the wire and as the store keeps them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from pilotage.payload.model import Usage
+
+#: The version of the conversation between a pilot and the hub.
+PROTOCOL = 1
+
+
+class State(StrEnum):
+    """Where a pilot is in its life."""
+
+    #: Somebody wants it; nothing was submitted yet.
+    REQUESTED = "requested"
+    #: It waits in a batch queue.
+    SUBMITTED = "submitted"
+    #: It has enrolled and checks its node.
+    BOOTING = "booting"
+    #: It takes work.
+    AVAILABLE = "available"
+    #: It finishes what it has and takes no more.
+    DRAINING = "draining"
+    #: It has left as it should.
+    DOWN = "down"
+    #: Its node did not pass the checks.
+    FAILED = "failed"
+    #: It was not heard of for too long.
+    LOST = "lost"
+
+
+class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One GPU of a node."""
+
+    #: What the driver calls it.
+    name: str = ""
+    #: Bytes of memory.
+    memory: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a node is and has, as its pilot found out."""
+
+    #: Host name.
+    host: str
+    #: Absolute path of the pilot's folder on the node.
+    work: str
+    #: Cores, bytes of memory and of disk that it may use.
+    cpus: int
+    memory: int
+    disk: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    #: Such as `linux`, `x86_64` and `debian-12`.
+    os: str = ""
+    arch: str = ""
+    release: str = ""
+    #: The interpreter, and its version such as `3.11.2`.
+    python: str = ""
+    python_version: str = ""
+    #: Sandboxes that work here, such as `("bubblewrap", "podman")`.
+    sandboxes: tuple[str, ...] = ()
+    #: Seconds until the node is taken away; nothing if nobody knows.
+    lifetime: float | None = None
+    #: The batch job that the pilot is in, such as `slurm:1234`.
+    batch: str = ""
+    #: Anything else that requirements may ask for; values are text, numbers or truth values.
+    attributes: dict[str, Any] = {}
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a validation script found."""
+
+    name: str
+    #: Whose script it was: `hub`, `site` or `group`.
+    kind: str
+    ok: bool
+    #: What it said.
+    words: str = ""
+    seconds: float = 0.0
+
+
+class End(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a payload ended, as a pilot reports it."""
+
+    #: The attempt, `<job>.<number>`.
+    key: str
+    time: float
+    exit: int | None = None
+    signal: int | None = None
+    #: A `payload.model.Why`.
+    reason: str
+    message: str = ""
+    usage: Usage | None = None
+    #: Declared outputs that are not there.
+    missing: tuple[str, ...] = ()
+    #: What the function returned.
+    result: Any = None
+    #: What was written and not sent before, in base64.
+    stdout: str = ""
+    stderr: str = ""
