@@ -1,0 +1,156 @@
+"""Encryption on the hub's port: the certificate of the user's, or one made here."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from pilotage import errors
+
+FOLDER = "tls"
+_CERTIFICATE = "certificate.pem"
+_KEY = "key.pem"
+_DAYS = 3650
+_NAMES = ("localhost", "127.0.0.1", "::1")
+_ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - to recognise them, not to listen on them
+
+
+class Wanted(Protocol):
+    """The settings that say how connections are encrypted."""
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+
+    @property
+    def tls(self) -> str:
+        """Either `auto` or `off`."""
+
+    @property
+    def tls_cert(self) -> str:
+        """File of the certificate and those that vouch for it; empty means one made here."""
+
+    @property
+    def tls_key(self) -> str:
+        """File of its key."""
+
+
+def loopback(host: str) -> bool:
+    """Say whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def context(settings: Wanted, state: Path) -> ssl.SSLContext | None:
+    """Say how connections are encrypted; nothing means not at all."""
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise errors.ConfigError(
+            "a certificate needs its key", hint="set both `tls_cert` and `tls_key`, or neither"
+        )
+    if settings.tls == "off" and not loopback(settings.host):
+        raise errors.ConfigError(
+            f"tokens would travel in the clear to {settings.host}",
+            hint='set `tls = "auto"` in `[hub]`, or `host = "127.0.0.1"` behind a proxy',
+        )
+    if settings.tls == "off" or (loopback(settings.host) and not settings.tls_cert):
+        return None
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key = _files(settings, state)
+    try:
+        made.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise errors.ConfigError(
+            f"cannot use the certificate {certificate}: {error}",
+            hint="`tls_cert` and `tls_key` in `[hub]` are PEM files that belong together",
+        ) from error
+    return made
+
+
+def _files(settings: Wanted, state: Path) -> tuple[Path, Path]:
+    if settings.tls_cert:
+        return state.parent / settings.tls_cert, state.parent / settings.tls_key
+    certificate, key = state / FOLDER / _CERTIFICATE, state / FOLDER / _KEY
+    if not (certificate.exists() and key.exists()):
+        _make(certificate, key, settings.host)
+    return certificate, key
+
+
+def authority(settings: Wanted, state: Path) -> Path | None:
+    """Name the file that clients must trust; nothing if they need none."""
+    if settings.tls_cert or loopback(settings.host):
+        return None
+    return state / FOLDER / _CERTIFICATE
+
+
+def fingerprint(certificate: Path) -> str:
+    """Write the SHA-256 of a certificate, to compare by eye or to pin."""
+    text = certificate.read_text(encoding="ascii")
+    first = text[: text.index("-----END CERTIFICATE-----") + 26]
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest()
+
+
+def _make(certificate: Path, key: Path, host: str) -> None:
+    """Make a certificate that vouches for itself, once."""
+    certificate.parent.mkdir(mode=0o700, exist_ok=True)
+    new = [certificate.with_suffix(".new"), key.with_suffix(".new")]
+    command = [
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+        "-nodes", "-sha256", "-days", str(_DAYS), "-subj", "/CN=Pilotage",
+        "-addext", f"subjectAltName={','.join(_alternatives(host))}",
+        "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
+        "-keyout", str(new[1]), "-out", str(new[0]),
+    ]  # fmt: skip
+    try:
+        # openssl makes the key's file readable for its owner only.
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = error.stderr.decode("utf-8", "replace") if hasattr(error, "stderr") else str(error)
+        raise errors.ConfigError(
+            f"cannot make a certificate: {said.strip()}",
+            hint="install openssl, or set `tls_cert` and `tls_key` in `[hub]`",
+        ) from error
+    os.chmod(new[1], 0o600)
+    new[1].replace(key)
+    new[0].replace(certificate)
+
+
+def _alternatives(host: str) -> list[str]:
+    """List the names and addresses by which the hub may be called."""
+    found = dict.fromkeys([*_NAMES, socket.gethostname(), socket.getfqdn()])
+    if host in _ANY:
+        found |= dict.fromkeys(_addresses())
+    else:
+        found[host] = None
+    return [f"{'IP' if _is_address(one) else 'DNS'}:{one}" for one in found if _plain(one)]
+
+
+def _addresses() -> list[str]:
+    """List the addresses of this machine, as far as its name tells them."""
+    try:
+        facts = socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return []
+    return [str(fact[4][0]).partition("%")[0] for fact in facts]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(host: str) -> bool:
+    return bool(host) and all(char.isalnum() or char in ".-:" for char in host) and host.isascii()

@@ -1,0 +1,231 @@
+"""Tokens: who may do what, for how long, how often; and how the hub's port is encrypted."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pilotage import errors
+from pilotage.clock import ManualClock
+from pilotage.hub import auth, tls
+from pilotage.hub.auth import Scope
+from pilotage.store import Db, connect
+
+HOUR = 3600.0
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - never listened on
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Db]:
+    opened = connect(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+def mint(db: Db, scope: Scope = Scope.USER, now: float = 0.0, uses: int | None = None) -> str:
+    with db.transaction():
+        return auth.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses)[0]
+
+
+def stored(db: Db) -> str:
+    return repr(db.rows("token_list", most=10)) + repr(
+        db._connection.execute("SELECT * FROM token").fetchall()
+    )
+
+
+def test_a_token_says_what_it_is_for_and_the_store_keeps_only_its_digest(db):
+    secret = mint(db, Scope.ENROL)
+    assert secret.startswith("pil_e_")
+    assert len(secret) == 6 + 43
+    assert secret not in stored(db)
+    assert secret[6:] not in stored(db)
+    grant = auth.look(db, secret, 1.0)
+    assert (grant.scope, grant.owner) == (Scope.ENROL, "anna")
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "x", "pil_u_", "pil_u_" + "a" * 43, "pil_x_" + "a" * 43, "\udc80", "é" * 49]
+)
+def test_what_is_no_token_is_refused(db, secret):
+    mint(db)
+    with pytest.raises(errors.Denied, match="wrong or revoked"):
+        auth.look(db, secret, 1.0)
+
+
+def test_a_token_ends_when_it_expires_or_is_revoked(db):
+    secret = mint(db)
+    assert auth.look(db, secret, HOUR - 1).id == 1
+    with pytest.raises(errors.Denied, match="expired"):
+        auth.look(db, secret, HOUR)
+    with db.transaction():
+        auth.revoke(db, 1, 5.0)
+        auth.revoke(db, 1, 6.0)
+    with pytest.raises(errors.Denied, match="revoked"):
+        auth.look(db, secret, 6.0)
+    with pytest.raises(errors.NotFound), db.transaction():
+        auth.revoke(db, 2, 5.0)
+
+
+def test_a_single_use_is_spent_with_the_transaction_that_used_it(db):
+    secret = mint(db, Scope.ENROL, uses=1)
+    db._connection.execute("BEGIN IMMEDIATE")
+    auth.consume(db, secret, Scope.ENROL, 1.0)
+    db._connection.execute("ROLLBACK")
+    with db.transaction():
+        assert auth.consume(db, secret, Scope.ENROL, 1.0).owner == "anna"
+    with pytest.raises(errors.Denied, match="used up"), db.transaction():
+        auth.consume(db, secret, Scope.ENROL, 1.0)
+
+
+def test_a_token_without_a_number_of_uses_may_be_used_again(db):
+    secret = mint(db, Scope.SITE)
+    for _ in range(3):
+        with db.transaction():
+            auth.consume(db, secret, Scope.ENROL, 1.0)
+
+
+@pytest.mark.parametrize("scope", [Scope.ADMIN, Scope.USER, Scope.READ])
+def test_only_tokens_for_pilots_enrol(db, scope):
+    secret = mint(db, scope)
+    with pytest.raises(errors.Denied, match="cannot enrol"), db.transaction():
+        auth.consume(db, secret, Scope.ENROL, 1.0)
+
+
+COVERED = {
+    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ},
+    Scope.USER: {Scope.USER, Scope.READ},
+    Scope.READ: {Scope.READ},
+    Scope.SITE: {Scope.SITE, Scope.ENROL},
+    Scope.ENROL: {Scope.ENROL},
+}
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_scope_covers_these_and_no_others(db, scope):
+    grant = auth.look(db, mint(db, scope), 1.0)
+    assert {one for one in Scope if grant.covers(one)} == COVERED[scope]
+
+
+def test_a_user_acts_for_itself_and_an_admin_for_all(db):
+    anna = auth.look(db, mint(db), 1.0)
+    assert anna.acts_for("anna")
+    assert not anna.acts_for("physics/anna")
+    assert not anna.acts_for("")
+    assert auth.look(db, mint(db, Scope.ADMIN), 1.0).acts_for("bert")
+    assert not auth.look(db, mint(db, Scope.READ), 1.0).acts_for("anna")
+
+
+def test_the_gate_hears_of_a_revocation_at_once_here_and_soon_from_elsewhere(db):
+    clock, ticks = ManualClock(1.0), [0.0]
+    gate = auth.Gate(connect(db.path, readonly=True), clock.now, lambda: ticks[0])
+    first, second = mint(db), mint(db)
+    for secret in (first, second):
+        assert gate.check(secret, Scope.READ).owner == "anna"
+    with db.transaction():
+        auth.revoke(db, 1, 2.0)
+        auth.revoke(db, 2, 2.0)
+    assert gate.check(first, Scope.READ).id == 1
+    ticks[0] = auth.FRESH
+    with pytest.raises(errors.Denied):
+        gate.check(first, Scope.READ)
+    ticks[0] = 0.0
+    assert gate.check(second, Scope.READ).id == 2
+    gate.forget()
+    with pytest.raises(errors.Denied):
+        gate.check(second, Scope.READ)
+    gate._db.close()
+
+
+def test_the_gate_does_not_remember_beyond_the_end_nor_what_it_refused(db):
+    clock = ManualClock(0.0)
+    gate = auth.Gate(db, clock.now, lambda: 0.0)
+    secret = mint(db)
+    with pytest.raises(errors.Denied, match="not enough"):
+        gate.check(secret, Scope.ADMIN)
+    assert gate.check(secret, Scope.USER).id == 1
+    clock.advance(HOUR)
+    with pytest.raises(errors.Denied, match="expired"):
+        gate.check(secret, Scope.USER)
+
+
+def test_this_machine_has_one_admin_token_that_only_we_can_read(db, tmp_path):
+    with db.transaction():
+        secret = auth.at_home(db, tmp_path, 0.0)
+        assert auth.at_home(db, tmp_path, 1.0) == secret
+    file = tmp_path / auth.FILE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().strip() == secret
+    with db.transaction():
+        auth.revoke(db, auth.look(db, secret, 1.0).id, 1.0)
+        fresh = auth.at_home(db, tmp_path, 2.0)
+    assert fresh != secret
+    assert auth.look(db, fresh, 2.0).scope is Scope.ADMIN
+
+
+# -- encryption ------------------------------------------------------------------------------------
+
+
+class Hub(msgspec.Struct):
+    host: str = "127.0.0.1"
+    tls: str = "auto"
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_what_stays_on_this_machine_is_not_encrypted_unless_asked_for(tmp_path, host):
+    assert tls.context(Hub(host), tmp_path) is None
+    assert tls.context(Hub(host, "off"), tmp_path) is None
+    assert tls.authority(Hub(host), tmp_path) is None
+
+
+@pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.0.2.1", "hub.example.org", ""])
+def test_tokens_never_leave_the_machine_in_the_clear(tmp_path, host):
+    with pytest.raises(errors.ConfigError, match="in the clear") as caught:
+        tls.context(Hub(host, "off"), tmp_path)
+    assert caught.value.hint
+
+
+def test_a_certificate_needs_its_key(tmp_path):
+    with pytest.raises(errors.ConfigError, match="needs its key"):
+        tls.context(Hub(tls_cert="a.pem"), tmp_path)
+
+
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "a.pem").write_text("no")
+    with pytest.raises(errors.ConfigError, match=r"a\.pem"):
+        tls.context(Hub(tls_cert="a.pem", tls_key="a.pem"), tmp_path / "state")
+
+
+@pytest.mark.needs("openssl")
+def test_a_certificate_is_made_once_for_all_names_of_the_machine(tmp_path):
+    settings = Hub(EVERYWHERE)
+    found = tls.context(settings, tmp_path)
+    assert found is not None
+    assert found.minimum_version is ssl.TLSVersion.TLSv1_2
+    file = tls.authority(settings, tmp_path)
+    assert file is not None
+    key = tmp_path / tls.FOLDER / "key.pem"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = tls.fingerprint(file)
+    assert len(before) == 64
+    tls.context(settings, tmp_path)
+    assert tls.fingerprint(file) == before
+    client = ssl.create_default_context(cafile=str(file))
+    names = dict(client.get_ca_certs()[0])["subjectAltName"]
+    assert ("DNS", "localhost") in names
+    assert ("IP Address", "127.0.0.1") in names
+
+
+@pytest.mark.needs("openssl")
+def test_the_certificate_of_the_user_is_used_on_this_machine_too(tmp_path):
+    tls.context(Hub(EVERYWHERE), tmp_path)
+    folder = tmp_path / tls.FOLDER
+    mine = Hub(tls_cert=f"{folder}/certificate.pem", tls_key=f"{folder}/key.pem")
+    assert tls.context(mine, tmp_path / "other") is not None
+    assert tls.authority(mine, tmp_path) is None
