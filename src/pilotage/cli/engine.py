@@ -9,11 +9,11 @@ import signal
 import anyio
 
 from pilotage import errors, units
-from pilotage.cli import facts, shape
+from pilotage.cli import shape
 from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
-from pilotage.hub import config, wiring
+from pilotage.hub import config, facts, wiring
 from pilotage.hub.project import Project
 
 INTERRUPTED = 130
@@ -59,7 +59,7 @@ async def _listen(scope: anyio.CancelScope, watch: Watch, heard: list[int]) -> N
 
 def _announce(project: Project, watch: Watch) -> None:
     offer = config.offer(project.settings)
-    facts.note_offer(project, offer)
+    facts.note_offer(project.db, offer)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
     memory = units.bytes_for_people(offer.memory)
     watch.say(

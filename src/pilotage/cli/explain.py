@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from pilotage.cli import facts, select, shape
+from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
+from pilotage.hub import facts
 from pilotage.match import explain as explaining
 from pilotage.match.explain import Explanation
 
@@ -22,10 +23,11 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     shown: list[Shown] = []
     with at.open() as project:
         running = project.running()
-        free = facts.free(project, running=running)
+        free = facts.free(project.db, project.settings, running=running)
+        now = project.clock.now()
         numbers = select.numbers(project, selector)
         for number in numbers[:_MOST] if at.mode == "table" else numbers:
-            known = facts.gather(project, number, running=running, free=free)
+            known = facts.gather(project.db, number, now=now, running=running, free=free)
             found = explaining.explain(known)
             data.append({"id": number, "state": known.job.state, **msgspec.to_builtins(found)})
             shown += [*([""] if shown else []), *_sheet(found, known.job.name, known.job.state)]

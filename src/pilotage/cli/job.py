@@ -49,9 +49,9 @@ def ls(
         found = project.jobs(wanted)
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
-            from pilotage.cli import facts
+            from pilotage.hub import facts
 
-            free = facts.free(project, running=project.running())
+            free = facts.free(project.db, project.settings, running=project.running())
             reasons = facts.reasons(found, free, now)
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found

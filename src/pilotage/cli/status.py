@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage.cli import facts, select, shape, tally
+from pilotage.cli import select, shape, tally
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
+from pilotage.hub import facts
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
@@ -37,7 +38,8 @@ def status(
             counts = tally.by_name(project.db.rows("job_counts"))
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
-        stuck = facts.hopeless(project, facts.free(project, running=running))
+        free = facts.free(project.db, project.settings, running=running)
+        stuck = facts.hopeless(project.db, free)
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)

@@ -73,16 +73,17 @@ def submit(
 
 
 def _warnings(project: Project, new: NewJob, *, running: bool) -> list[str]:
-    from pilotage.cli import facts
+    from pilotage.hub import facts
 
-    verdict = fit.fit(new.spec.resources, facts.free(project, running=running))
+    verdict = fit.fit(new.spec.resources, facts.free(project.db, project.settings, running=running))
     return [] if verdict.ever else [f"it can never start here: {'; '.join(verdict.reasons)}"]
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
-    from pilotage.cli import facts, sheet
+    from pilotage.cli import sheet
+    from pilotage.hub import facts
 
-    offer = facts.free(project, running=project.running())
+    offer = facts.free(project.db, project.settings, running=project.running())
     verdict = fit.fit(new.spec.resources, offer)
     shown: list[Shown] = [line(Styled("would queue", "bold"), f"  {new.spec.name}")]
     rows = {

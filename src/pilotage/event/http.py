@@ -137,9 +137,9 @@ class _Door:
                 self._authorise(request)
                 message.check_topic(topic)
                 identity = _identity(request)
-                body = await self._read(request, stream)
+                body = await read(request, stream, self._max_size)
             except (errors.PilotageError, HTTPException):
-                await _discard(request, stream)
+                await discard(request, stream)
                 raise
         number = await self._accept(topic, body, identity)
         return _json(202, {"event": number, "topic": topic})
@@ -150,23 +150,26 @@ class _Door:
         if not same or scheme.lower() != "bearer":
             raise HTTPException(401, headers={"WWW-Authenticate": "Bearer"})
 
-    async def _read(self, request: Request, stream: AsyncIterator[bytes]) -> bytes:
-        declared = request.headers.get("content-length", "")
-        self._check(int(declared) if _NUMBER.fullmatch(declared) else 0)
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := await _chunk(stream):
-            chunks.append(chunk)
-            size += len(chunk)
-            self._check(size)
-        return b"".join(chunks)
 
-    def _check(self, size: int) -> None:
-        if size > self._max_size:
-            raise errors.TooLarge(
-                f"a message has at most {self._max_size} bytes",
-                hint="put the data into a file and post its name",
-            )
+async def read(request: Request, stream: AsyncIterator[bytes], most: int) -> bytes:
+    """Read a body of at most so many bytes from a sender that must not fall silent."""
+    declared = request.headers.get("content-length", "")
+    _check(int(declared) if _NUMBER.fullmatch(declared) else 0, most)
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := await _chunk(stream):
+        chunks.append(chunk)
+        size += len(chunk)
+        _check(size, most)
+    return b"".join(chunks)
+
+
+def _check(size: int, most: int) -> None:
+    if size > most:
+        raise errors.TooLarge(
+            f"a message has at most {most} bytes",
+            hint="put the data into a file and post its name",
+        )
 
 
 async def _chunk(stream: AsyncIterator[bytes]) -> bytes:
@@ -179,7 +182,8 @@ async def _chunk(stream: AsyncIterator[bytes]) -> bytes:
         raise errors.UsageError("the sender left before the end of its message") from None
 
 
-async def _discard(request: Request, stream: AsyncIterator[bytes]) -> None:
+async def discard(request: Request, stream: AsyncIterator[bytes]) -> None:
+    """Take in what a refused sender still sends, so that it hears why."""
     # Closing with bytes unread would reset the connection and destroy the answer on its way. Who
     # asked whether to send (Expect: 100-continue) has sent nothing yet.
     if "expect" in request.headers:

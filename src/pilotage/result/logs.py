@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+import stat
+from typing import BinaryIO, Literal
 
 Name = Literal["stdout", "stderr"]
 _BLOCK = 65536
@@ -17,12 +18,24 @@ def path(folder: str, name: Name) -> str:
 def read(file: str, last: int | None = None) -> bytes:
     """Read what was written, or the last lines of it; a file that is not there is empty."""
     try:
-        with open(file, "rb") as written:
+        with _open(file) as written:
             if last is None:
                 return written.read()
             return _tail(written.fileno(), last)
     except FileNotFoundError:
         return b""
+
+
+def _open(file: str) -> BinaryIO:
+    """Open what a payload wrote; it must not make us read something else, or wait for ever."""
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise FileNotFoundError(file) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(file)
+    return os.fdopen(handle, "rb")
 
 
 def _tail(file: int, last: int) -> bytes:
@@ -40,7 +53,7 @@ def _tail(file: int, last: int) -> bytes:
 def size(file: str) -> int:
     """Say how much was written."""
     try:
-        return os.stat(file).st_size
+        return os.stat(file, follow_symlinks=False).st_size
     except FileNotFoundError:
         return 0
 
@@ -48,7 +61,7 @@ def size(file: str) -> int:
 def piece(file: str, start: int) -> bytes:
     """Read some of what was written from `start` on; nothing means that there is no more yet."""
     try:
-        with open(file, "rb") as written:
+        with _open(file) as written:
             return os.pread(written.fileno(), _BLOCK, start)
     except FileNotFoundError:
         return b""

@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from pilotage import text, units
 from pilotage.event import records as events
 from pilotage.hub import config
-from pilotage.hub.project import Project
+from pilotage.hub.config import Settings
 from pilotage.job import records
 from pilotage.job.model import Job, State
 from pilotage.match import fit
 from pilotage.match.explain import Facts
 from pilotage.match.model import Offer
 from pilotage.result import logs
+from pilotage.store import Db
 
 _OFFER = "offer"
 _LONGEST = 200
 
 
-def gather(project: Project, number: int, *, running: bool, free: Offer) -> Facts:
+def gather(db: Db, number: int, *, now: float, running: bool, free: Offer) -> Facts:
     """Read what there is to know of a job."""
-    db = project.db
-    job = project.job(number)
-    attempts = project.attempts(number)
+    job = records.get(db, number)
+    attempts = records.attempts(db, number)
     ahead = 0
     if job.state is State.QUEUED:
         ahead = int(db.value("job_ahead", priority=job.priority, id=number))
     return Facts(
-        now=project.clock.now(),
+        now=now,
         job=job,
         running=running,
         before=tuple((on, state or "") for on, state in db.rows("dependency_of", job=number)),
@@ -61,30 +61,30 @@ def reasons(found: Iterable[Job], free: Offer, now: float) -> dict[int, str]:
     return short
 
 
-def hopeless(project: Project, offer: Offer) -> list[tuple[int, int, str]]:
+def hopeless(db: Db, offer: Offer) -> list[tuple[int, int, str]]:
     """List queued jobs that can never start: the first of each kind, how many, and why."""
     found = []
-    for body, first, count in project.db.rows("job_queued_specs"):
+    for body, first, count in db.rows("job_queued_specs"):
         verdict = fit.fit(records.read_spec(body).resources, offer)
         if not verdict.ever:
             found.append((first, count, "; ".join(verdict.reasons)))
     return found
 
 
-def note_offer(project: Project, offer: Offer) -> None:
+def note_offer(db: Db, offer: Offer) -> None:
     """Keep what the running process offers, so that other commands can explain with it."""
-    with project.db.transaction() as db:
+    with db.transaction():
         events.advance(db, _OFFER, text.dump([offer.cpus, offer.memory, offer.gpus]))
 
 
-def free(project: Project, *, running: bool) -> Offer:
+def free(db: Db, settings: Settings, *, running: bool) -> Offer:
     """Say what the place to run has, in all and free now."""
-    offer = config.offer(project.settings)
-    noted = events.cursor(project.db, _OFFER)
+    offer = config.offer(settings)
+    noted = events.cursor(db, _OFFER)
     if running and noted is not None:
         cpus, memory, gpus = text.load(noted)
         offer = Offer(offer.site, cpus, cpus, memory, memory, gpus, gpus)
-    for row in project.db.rows("job_running"):
-        spec = records.read_spec(project.db.value("spec_body", id=row[5]))
+    for row in db.rows("job_running"):
+        spec = records.read_spec(db.value("spec_body", id=row[5]))
         offer = fit.carve(spec.resources, offer)
     return offer
