@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import msgspec
 
 from bench import machine, rules, table
 from bench.figure import Report
+from bench.tasks import plan as tasks
 
-_BENCHES = {"rules": rules}
+_BENCHES: dict[str, Any] = {"rules": rules, "tasks": tasks}
 
 
 def main() -> int:

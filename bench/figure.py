@@ -19,7 +19,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     #: How much, in the unit of the figure; or how many times better than `than`.
     bound: float
-    #: The peer that it is measured by; empty for the figure itself.
+    #: The peer that it is measured by, or `limit`; empty for the figure itself.
     than: str = ""
 
     def words(self, unit: str, better: Better) -> str:
@@ -86,11 +86,12 @@ def figure(
     better: Better = "less",
     peers: Mapping[str, Sequence[float]] | None = None,
     limit: Sequence[float] = (),
-    goal: Goal | None = None,
+    goal: Goal | Sequence[Goal] = (),
     note: str = "",
 ) -> Figure:
     """Make a figure of repeats; the ratio to a limit that was not reached is below 1."""
     middle = statistics.median(ours)
+    goals = (goal,) if isinstance(goal, Goal) else tuple(goal)
     peer = {who: statistics.median(found) for who, found in (peers or {}).items() if found}
     bound = statistics.median(limit) if limit else None
     others = {**peer, "limit": bound} if bound is not None else dict(peer)
@@ -106,8 +107,8 @@ def figure(
         repeats=len(ours),
         spread=(_round(min(ours)), _round(max(ours))),
         ratio={who: _round(value) for who, value in ratio.items()},
-        goal=goal.words(unit, better) if goal else "",
-        met=goal.met(middle, ratio, better) if goal else None,
+        goal="; ".join(one.words(unit, better) for one in goals),
+        met=all(one.met(middle, ratio, better) for one in goals) if goals else None,
         note=note,
     )
 

@@ -7,7 +7,6 @@ import os
 import re
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import machine
+from bench import environment, machine
 from bench.load import LINES, Load, Outcome, astray, write
 
 NAME = "meow-base"
@@ -31,17 +30,7 @@ _PATIENCE = {"settle": 1, "pause": 1}
 
 def python() -> Path:
     """Return the interpreter of an environment with MEOW, made at the first time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    place = cache / "pilotage-bench" / f"{_WANTED}-{version}"
-    done, found = place / "installed", place / "bin" / "python"
-    if not done.exists():
-        print(f"installing {_WANTED} into an environment of its own", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        pip = [str(found), "-m", "pip", "--disable-pip-version-check", "-qq", "install", _WANTED]
-        subprocess.run(pip, check=True, stdout=sys.stderr)
-        done.touch()
-    return found
+    return environment.python(_WANTED, [_WANTED])
 
 
 class Meow:

@@ -125,7 +125,7 @@ def _seconds(
         limit = [load.jobs / rate for rate in found["bash rate"]]
     else:
         limit = [load.jobs / rate for rate in found[f"rows {load.jobs}"]]
-    goal = Goal(20, peers.NAME) if load.jobs == 500 and not load.run else None
+    goal = (Goal(20, peers.NAME),) if load.jobs == 500 and not load.run else ()
     return figure(
         name,
         "s",
@@ -195,7 +195,7 @@ def _reaction(scratch: Path, plan: Plan) -> Iterator[Figure]:
         theirs.append([1e3 * s for s in reaction.theirs(scratch, files=plan.peer_reaction)])
         floor.append([1e3 * s for s in limits.stamping(scratch, times=100)])
         _tell(f"{repeat + 1}. reaction: {percentile(mine[-1], 0.5):.2f} ms")
-    for share, goal in ((0.5, Goal(10)), (0.99, None)):
+    for share, goal in ((0.5, (Goal(10),)), (0.99, ())):
         yield figure(
             f"file closed to job started, p{100 * share:g}",
             "ms",

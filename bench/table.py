@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import figure
@@ -24,25 +25,35 @@ def refresh(bench: str) -> None:
 def lines(report: Report) -> list[str]:
     """Return the table, with what the machine was and what else is to be said."""
     facts = ", ".join(f"{name} {value}" for name, value in report.machine.items())
-    head = "| figure | unit | ours | spread | meow-base | times better | limit | goal | met |"
-    rule = "|---|---|--:|--:|--:|--:|--:|---|---|"
+    peers = list(dict.fromkeys(who for one in report.figures for who in one.peer))
+    names = [f"{who} (times better)" for who in peers]
+    head = ["figure", "unit", "ours", "spread", *names, "limit (reached)", "goal", "met"]
+    rule = ["---", "---", "--:", "--:", *("--:" for _ in peers), "--:", "---", "---"]
+    rows = [_row(one, peers) for one in report.figures]
     notes = [f"* {one.name}: {one.note}." for one in report.figures if one.note]
-    return [f"Machine: {facts}.", "", head, rule, *map(_row, report.figures), "", *notes]
+    return [f"Machine: {facts}.", "", *map(_line, [head, rule, *rows]), "", *notes]
 
 
-def _row(one: Figure) -> str:
-    peer = next(iter(one.peer.items()), None)
-    cells = [
+def _row(one: Figure, peers: Sequence[str]) -> list[str]:
+    return [
         one.name,
         one.unit,
         _number(one.ours),
         f"{_number(one.spread[0])} … {_number(one.spread[1])}" if one.repeats > 1 else "",
-        _number(peer[1]) if peer else "",
-        _number(one.ratio[peer[0]]) if peer and peer[0] in one.ratio else "",
-        "" if one.limit is None else _number(one.limit),
+        *(_beside(one.peer.get(who), one.ratio.get(who)) for who in peers),
+        _beside(one.limit, one.ratio.get("limit")),
         one.goal,
         {True: "yes", False: "**no**", None: ""}[one.met],
     ]
+
+
+def _beside(value: float | None, ratio: float | None) -> str:
+    if value is None:
+        return ""
+    return _number(value) if ratio is None else f"{_number(value)} ({_number(ratio)})"
+
+
+def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
