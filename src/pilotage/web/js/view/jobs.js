@@ -1,0 +1,204 @@
+// All jobs: filtered and paged by the hub, changed in place by the stream.
+
+import { VERBS, WORDS, many } from "../acts.js";
+import * as api from "../api.js";
+import { calm, fill, h, keyed, later } from "../dom.js";
+import * as row from "../job-row.js";
+import * as keys from "../keys.js";
+import * as live from "../live.js";
+import { rewrite, to } from "../router.js";
+import { count, number } from "../say.js";
+import { JOB_STATES, verbs } from "../state.js";
+import { command, complain, empty } from "../talk.js";
+
+const PAGE = 100;
+const FIELDS = [
+  ["search", "Search", "in name, reason, tag"], ["name", "Name", "fit*"],
+  ["owner", "Owner", ""], ["tag", "Tag", ""],
+];
+
+export async function open(root, place, signal) {
+  const view = new Jobs(root, place.query, signal);
+  await view.read();
+}
+
+class Jobs {
+  constructor(root, query, signal) {
+    this.signal = signal;
+    this.filter = Object.fromEntries(["state", "search", "name", "owner", "tag", "before"].map(
+      (name) => [name, query.get(name) ?? ""]));
+    this.shown = [];
+    this.chosen = new Map();
+    this.reading = new AbortController();
+    this.refresh = calm(1500, () => this.read().catch(complain));
+    this.build(root);
+    live.on("jobs", (changed) => this.change(changed), signal);
+    live.on("anew", this.refresh, signal);
+    live.on("overview", (found) => this.showCounts(found), signal);
+    this.showCounts(live.latest);
+  }
+
+  build(root) {
+    this.states = h("div.chips", { role: "group", "aria-label": "State" },
+      ["", ...JOB_STATES].map((state) => this.chip(state)));
+    this.fields = FIELDS.map((field) => this.field(field));
+    this.body = h("tbody");
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all jobs shown", onchange: () => this.chooseAll() });
+    const heads = row.HEADS.map(([name, kind, words]) => h(`th.c-${name}${kind ? `.${kind}` : ""}`, { scope: "col" }, words));
+    this.table = h("table.jobs", h("caption.unseen", "Jobs, the newest first"),
+      h("thead", h("tr", h("th.tick", { scope: "col" }, h("label.hit", this.all)), heads)), this.body);
+    this.bulk = h("div.bulk", { hidden: true });
+    this.none = h("div");
+    this.pages = h("nav.pages", { "aria-label": "Pages" });
+    this.tally = h("p.note", { role: "status" });
+    fill(root, h("div.head", h("h1", "Jobs"), this.tally), this.states,
+      h("form.filters", { role: "search", onsubmit: (event) => event.preventDefault() }, this.fields),
+      this.bulk, h("div.panel.flush", this.table, this.none), this.pages);
+    this.body.addEventListener("change", (event) => this.choose(event.target.closest("tr"), event.target.checked));
+    keys.rows(this.body, (line) => this.choose(line, !this.chosen.has(Number(line.dataset.key))));
+    keys.search(this.fields[0].querySelector("input"), this.signal);
+  }
+
+  chip(state) {
+    const press = () => this.narrow({ state });
+    return h("button.chip", { type: "button", "data-state": state, onclick: press },
+      state || "all", h("span.count"));
+  }
+
+  field([name, label, hint]) {
+    const type = later(250, (value) => this.narrow({ [name]: value }));
+    return h("label.field", { "data-field": name }, h("span", label), h("input", {
+      type: "search", value: this.filter[name], placeholder: hint, autocomplete: "off",
+      spellcheck: "false", oninput: (event) => type(event.target.value.trim()),
+    }));
+  }
+
+  /** Ask for other jobs; what was chosen among the old ones is let go. */
+  narrow(change) {
+    Object.assign(this.filter, { before: "" }, change);
+    rewrite(to("jobs", this.filter));
+    this.chosen.clear();
+    this.read().catch(complain);
+  }
+
+  async read() {
+    this.reading.abort();
+    this.reading = new AbortController();
+    const either = AbortSignal.any([this.reading.signal, this.signal]);
+    const found = await api.get("jobs", { ...this.filter, limit: PAGE }, either);
+    this.shown = found.jobs;
+    this.next = found.next;
+    this.draw();
+  }
+
+  /** Take changes of the stream: rows that are here at once, the rest by reading anew. */
+  change(changed) {
+    let others = false;
+    const here = new Set(this.shown.map((job) => job.id));
+    this.shown = this.shown.map((job) => {
+      const now = changed.get(job.id);
+      if (!now) return job;
+      if (this.filter.state && now.state !== this.filter.state) others = true;
+      return { ...job, ...now };
+    });
+    for (const id of changed.keys()) if (!here.has(id)) others = true;
+    for (const job of this.shown) if (changed.has(job.id)) this.redraw(job);
+    if (others && !this.filter.before) this.refresh();
+    if (this.chosen.size) this.showBulk();
+  }
+
+  redraw(job) {
+    const line = this.body.querySelector(`tr[data-key="${job.id}"]`);
+    if (line) row.update(line, job);
+    if (this.chosen.has(job.id)) this.chosen.set(job.id, job);
+  }
+
+  draw() {
+    for (const button of this.states.children) {
+      button.setAttribute("aria-pressed", String(button.dataset.state === this.filter.state));
+    }
+    keyed(this.body, this.shown, (job) => job.id, row.make, (line, job) => {
+      row.update(line, job);
+      this.mark(line);
+    });
+    this.table.hidden = !this.shown.length;
+    fill(this.none, this.shown.length ? null : this.nothing());
+    fill(this.tally, this.shown.length ? `${count(this.shown.length, "job")} shown` : "");
+    fill(this.pages, this.filter.before ? h("a", { href: to("jobs", { ...this.filter, before: "" }) }, "Newest") : null,
+      this.next ? h("a", { href: to("jobs", { ...this.filter, before: this.next }) }, "Older") : null);
+    this.showBulk();
+  }
+
+  nothing() {
+    const { before: _, ...asked } = this.filter;
+    if (Object.values(asked).some(Boolean)) {
+      const clear = () => {
+        this.fields.forEach((field) => (field.querySelector("input").value = ""));
+        this.narrow({ state: "", search: "", name: "", owner: "", tag: "" });
+      };
+      return empty("No job is like this.", h("button.plain", { type: "button", onclick: clear }, "Show all jobs"));
+    }
+    return empty("No jobs yet. Put a file where a rule waits for it, or run something by hand:",
+      command("pilotage submit echo hello"));
+  }
+
+  // -- jobs that were chosen --------------------------------------------------------------------
+
+  choose(line, wanted) {
+    const job = this.shown.find((one) => String(one.id) === line?.dataset.key);
+    if (!job) return;
+    if (wanted) this.chosen.set(job.id, job);
+    else this.chosen.delete(job.id);
+    this.mark(line);
+    this.showBulk();
+  }
+
+  chooseAll() {
+    for (const job of this.shown) {
+      if (this.all.checked) this.chosen.set(job.id, job);
+      else this.chosen.delete(job.id);
+    }
+    for (const line of this.body.children) this.mark(line);
+    this.showBulk();
+  }
+
+  mark(line) {
+    const chosen = this.chosen.has(Number(line.dataset.key));
+    line.classList.toggle("chosen", chosen);
+    line.querySelector(".tick input").checked = chosen;
+  }
+
+  showBulk() {
+    const jobs = [...this.chosen.values()];
+    this.bulk.hidden = !jobs.length;
+    this.all.checked = this.shown.length > 0 && this.shown.every((job) => this.chosen.has(job.id));
+    const able = (verb) => jobs.some((job) => verbs(job.state).includes(verb));
+    const act = async (verb) => {
+      if (!await many(jobs, verb)) return;
+      this.chosen.clear();
+      await this.read();
+    };
+    if (!this.bulk.firstChild) {
+      fill(this.bulk, h("strong"), VERBS.map((verb) => h("button.plain", { type: "button", "data-verb": verb }, WORDS[verb][0])),
+        h("button.quiet", { type: "button", "data-verb": "" }, "Choose none"));
+    }
+    this.bulk.firstChild.textContent = `${count(jobs.length, "job")} chosen`;
+    for (const button of this.bulk.querySelectorAll("button")) {
+      const { verb } = button.dataset;
+      button.disabled = Boolean(verb) && !able(verb);
+      button.onclick = verb ? () => act(verb).catch(complain) : () => {
+        this.chosen.clear();
+        this.draw();
+      };
+    }
+  }
+
+  showCounts(overview) {
+    if (!overview) return;
+    for (const button of this.states.children) {
+      const { state } = button.dataset;
+      const some = state ? overview.counts[state] ?? 0 : Object.values(overview.counts).reduce((sum, n) => sum + n, 0);
+      button.querySelector(".count").textContent = number(some);
+    }
+  }
+}
