@@ -175,6 +175,7 @@ class Hub(msgspec.Struct):
     tls: str = "auto"
     tls_cert: str = ""
     tls_key: str = ""
+    names: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
@@ -204,7 +205,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_a_certificate_is_made_once_for_all_names_of_the_machine(tmp_path):
-    settings = Hub(EVERYWHERE)
+    settings = Hub(EVERYWHERE, names=("hub.example.org", "no;name"))
     found = tls.context(settings, tmp_path)
     assert found is not None
     assert found.minimum_version is ssl.TLSVersion.TLSv1_2
@@ -220,6 +221,15 @@ def test_a_certificate_is_made_once_for_all_names_of_the_machine(tmp_path):
     names = dict(client.get_ca_certs()[0])["subjectAltName"]
     assert ("DNS", "localhost") in names
     assert ("IP Address", "127.0.0.1") in names
+    assert ("DNS", "hub.example.org") in names
+    assert "no;name" not in str(names)
+
+
+@pytest.mark.needs("openssl")
+def test_who_asks_for_it_is_encrypted_on_this_machine_too(tmp_path):
+    settings = Hub(tls="on")
+    assert tls.context(settings, tmp_path) is not None
+    assert tls.authority(settings, tmp_path) == tmp_path / tls.FOLDER / "certificate.pem"
 
 
 @pytest.mark.needs("openssl")

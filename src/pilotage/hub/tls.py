@@ -30,7 +30,7 @@ class Wanted(Protocol):
 
     @property
     def tls(self) -> str:
-        """Either `auto` or `off`."""
+        """Either `auto`, `on` or `off`."""
 
     @property
     def tls_cert(self) -> str:
@@ -39,6 +39,10 @@ class Wanted(Protocol):
     @property
     def tls_key(self) -> str:
         """File of its key."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Further names of this machine."""
 
 
 def loopback(host: str) -> bool:
@@ -49,6 +53,13 @@ def loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def encrypted(settings: Wanted) -> bool:
+    """Say whether connections are encrypted."""
+    if settings.tls == "auto":
+        return bool(settings.tls_cert) or not loopback(settings.host)
+    return settings.tls == "on"
 
 
 def context(settings: Wanted, state: Path) -> ssl.SSLContext | None:
@@ -62,7 +73,7 @@ def context(settings: Wanted, state: Path) -> ssl.SSLContext | None:
             f"tokens would travel in the clear to {settings.host}",
             hint='set `tls = "auto"` in `[hub]`, or `host = "127.0.0.1"` behind a proxy',
         )
-    if settings.tls == "off" or (loopback(settings.host) and not settings.tls_cert):
+    if not encrypted(settings):
         return None
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -82,13 +93,13 @@ def _files(settings: Wanted, state: Path) -> tuple[Path, Path]:
         return state.parent / settings.tls_cert, state.parent / settings.tls_key
     certificate, key = state / FOLDER / _CERTIFICATE, state / FOLDER / _KEY
     if not (certificate.exists() and key.exists()):
-        _make(certificate, key, settings.host)
+        _make(certificate, key, [settings.host, *settings.names])
     return certificate, key
 
 
 def authority(settings: Wanted, state: Path) -> Path | None:
     """Name the file that clients must trust; nothing if they need none."""
-    if settings.tls_cert or loopback(settings.host):
+    if settings.tls_cert or not encrypted(settings):
         return None
     return state / FOLDER / _CERTIFICATE
 
@@ -100,14 +111,14 @@ def fingerprint(certificate: Path) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest()
 
 
-def _make(certificate: Path, key: Path, host: str) -> None:
+def _make(certificate: Path, key: Path, names: list[str]) -> None:
     """Make a certificate that vouches for itself, once."""
     certificate.parent.mkdir(mode=0o700, exist_ok=True)
     new = [certificate.with_suffix(".new"), key.with_suffix(".new")]
     command = [
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
         "-nodes", "-sha256", "-days", str(_DAYS), "-subj", "/CN=Pilotage",
-        "-addext", f"subjectAltName={','.join(_alternatives(host))}",
+        "-addext", f"subjectAltName={','.join(_alternatives(names))}",
         "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
         "-keyout", str(new[1]), "-out", str(new[0]),
     ]  # fmt: skip
@@ -125,13 +136,11 @@ def _make(certificate: Path, key: Path, host: str) -> None:
     new[0].replace(certificate)
 
 
-def _alternatives(host: str) -> list[str]:
+def _alternatives(names: list[str]) -> list[str]:
     """List the names and addresses by which the hub may be called."""
     found = dict.fromkeys([*_NAMES, socket.gethostname(), socket.getfqdn()])
-    if host in _ANY:
-        found |= dict.fromkeys(_addresses())
-    else:
-        found[host] = None
+    for name in names:
+        found |= dict.fromkeys(_addresses() if name in _ANY else [name])
     return [f"{'IP' if _is_address(one) else 'DNS'}:{one}" for one in found if _plain(one)]
 
 
