@@ -104,7 +104,8 @@ def test_no_evidence_is_none(tmp_path):
 
 
 def test_evidence_that_cannot_be_written_is_told(tmp_path, capsys):
-    care.write_evidence(os.fsencode(tmp_path / "missing"), care.ending("7.1", "exited", "", 0))
+    (tmp_path / "file").touch()
+    care.write_evidence(os.fsencode(tmp_path / "file" / "x"), care.ending("7.1", "exited", "", 0))
     assert "no evidence of '7.1'" in capsys.readouterr().err
 
 

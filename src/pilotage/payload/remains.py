@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import text
+from pilotage.payload import report
 from pilotage.payload.model import Ending
 from pilotage.payload.starter import process
 
@@ -23,7 +23,7 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-        return msgspec.convert(text.load(data), Ending)
+        return report.read_evidence(data)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (ValueError, msgspec.ValidationError):
@@ -75,8 +75,7 @@ def end_orphans(keys: Collection[str], session: int | None = None) -> int:
 def signal_adopted(key: str, lock: str, number: int) -> None:
     """Send a signal to a payload whose starter lives but obeys a process that is gone."""
     for pid, row in process.table().items():
-        marks = process.environ(pid)
-        if marks.get(process.KEY) == key and marks.get(process.STARTER) == lock:
+        if process.key_of(pid) == key and process.environ(pid).get(process.STARTER) == lock:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(row.group, number)
 
@@ -91,7 +90,7 @@ def _orphans(keys: Collection[str], session: int | None) -> dict[int, int]:
 
 
 def _orphaned(pid: int, keys: Collection[str]) -> bool:
-    marks = process.environ(pid)
-    if marks.get(process.KEY) not in keys:
+    if process.key_of(pid) not in keys:
         return False
+    marks = process.environ(pid)
     return process.STARTER not in marks or not alive(Path(marks[process.STARTER]))

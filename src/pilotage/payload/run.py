@@ -19,7 +19,8 @@ import anyio.to_thread
 import msgspec
 
 from pilotage import errors, text
-from pilotage.payload.model import Ending, Launch, Report, Started, Why
+from pilotage.payload import report
+from pilotage.payload.model import Ending, Launch, Report, Why
 from pilotage.payload.remains import alive, end_orphans, evidence, signal_adopted
 
 __all__ = ["Starter", "alive", "end_orphans", "evidence", "signal_adopted"]
@@ -103,7 +104,7 @@ class Starter:
             if messages is None:
                 if lost := await self._lose():
                     return lost
-            elif reports := [_report(message) for message in messages]:
+            elif reports := [report.read(message) for message in messages]:
                 for one in reports:
                     if isinstance(one, Ending):
                         self._held.pop(one.key, None)
@@ -124,7 +125,7 @@ class Starter:
                 except ConnectionError:
                     self._outward.clear()
 
-    async def _receive(self) -> list[dict[str, Any]] | None:
+    async def _receive(self) -> list[bytes] | None:
         """Wait for the next bulk of messages, or for the death of the starter."""
         await self._flush()
         await anyio.wait_readable(self._channel)
@@ -133,7 +134,7 @@ class Starter:
         except ConnectionError:
             data = b""
         *lines, self._inward = (self._inward + data).split(b"\n")
-        return [text.load(line) for line in lines] if data else None
+        return lines if data else None
 
     async def _greet(self) -> None:
         """Wait until the starter holds its lock, so that nobody takes it for dead."""
@@ -185,12 +186,6 @@ class Starter:
         """Let the number of the dead starter go."""
         with suppress(ChildProcessError):
             os.waitpid(self._pid, os.WNOHANG)
-
-
-def _report(message: dict[str, Any]) -> Report:
-    if message["op"] == "started":
-        return msgspec.convert(message, Started)
-    return msgspec.convert(message, Ending)
 
 
 def _lost(key: str) -> Ending:

@@ -14,10 +14,12 @@ import msgspec
 from pilotage import errors, text
 from pilotage.job import model
 from pilotage.payload import call
-from pilotage.payload.model import Launch
+from pilotage.payload.model import Launch, Sandbox
 from pilotage.rule import template
+from pilotage.site import calling
 
 _SHEBANG = "#!"
+_Recipe = model.Command | model.Script | model.Python | model.Notebook | model.App
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -29,6 +31,10 @@ class Place(msgspec.Struct, frozen=True):
     apps: Mapping[str, tuple[str, ...]] = {}
     #: What payloads have in their environment beside what this process has.
     env: Mapping[str, str] = {}
+    #: The interpreter of recipes that name none.
+    python: str = sys.executable
+    #: The folder that holds `call.py` and `warm.py`.
+    programs: str = os.path.dirname(call.__file__)
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -47,15 +53,14 @@ def prepare(
     job: int,
     attempt: int,
     folder: str,
+    owner: str = "",
+    sandbox: Sandbox | None = None,
 ) -> Prepared:
     """Fill in a job's templates and say which process to start."""
     base = spec.base or place.base
     known = template.keywords(binding, base, job)
     params = template.parameters(spec, binding, known)
     values = known | params
-    files = {"params.json": text.dump(_plain(known) | params)}
-    argv = _argv(place, spec.recipe, values, params, folder, files)
-    cwd = template.render(spec.cwd, values) if spec.cwd else folder
     outputs, optional = (
         {
             name: os.path.normpath(os.path.join(base, template.render(path, values)))
@@ -63,18 +68,59 @@ def prepare(
         }
         for paths in (spec.outputs, spec.optional_outputs)
     )
+    if isinstance(spec.recipe, model.Call):
+        process = _call(place, spec, spec.recipe, binding, values, params)
+        process |= calling.where(process, folder, owner, sandbox)
+    else:
+        process = _process(place, spec, spec.recipe, known, params, folder)
+        process["env"] |= _about(folder, job, attempt)
     launch = Launch(
         key=f"{job}.{attempt}",
-        argv=tuple(argv),
-        env=_environment(place, spec, known, params, folder, job, attempt),
         inherit=True,
-        cwd=os.path.join(base, cwd),
         dir=folder,
-        files=files,
         timeout=spec.resources.time,
         memory=spec.resources.memory,
+        sandbox=sandbox,
+        **process,
     )
     return Prepared(launch, outputs, optional)
+
+
+def _process(
+    place: Place, spec: model.JobSpec, recipe: _Recipe, known: Mapping[str, Any],
+    params: Mapping[str, Any], folder: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Say what a process of its own is given."""
+    values = {**known, **params}
+    files = {"params.json": text.dump({**_plain(known), **params})}
+    argv = _argv(place, recipe, values, params, folder, files)
+    cwd = template.render(spec.cwd, values) if spec.cwd else folder
+    return {
+        "argv": tuple(argv),
+        "env": _environment(place, spec, known, params),
+        "cwd": os.path.join(spec.base or place.base, cwd),
+        "files": files,
+        "result": bool(isinstance(recipe, model.Python) and recipe.function),
+    }
+
+
+def _call(
+    place: Place, spec: model.JobSpec, recipe: model.Call, binding: model.Binding,
+    values: Mapping[str, Any], params: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Say what the worker of a function is given; nothing of it differs from job to job."""
+    given = dict(place.env)
+    given.update({name: template.render(value, values) for name, value in spec.env.items()})
+    named = {"function": recipe.function, "source": recipe.source, "file": recipe.file}
+    return {
+        "argv": (recipe.python or place.python, f"{place.programs}/warm.py"),
+        "env": {name: value for name, value in given.items() if "\0" not in value},
+        "cwd": os.path.join(spec.base or place.base, template.render(spec.cwd, values)),
+        "files": {
+            "recipe.json": text.dump(named),
+            "calls.json": text.dump(binding.data or {"calls": [[[], params]]}),
+        },
+    }
 
 
 def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +128,7 @@ def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argv(
-    place: Place, recipe: model.Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
+    place: Place, recipe: _Recipe, values: Mapping[str, Any], params: Mapping[str, Any],
     folder: str, files: dict[str, str],
 ) -> list[str]:  # fmt: skip
     match recipe:
@@ -90,12 +136,12 @@ def _argv(
             return template.argv(argv, values)
         case model.Script():
             return _script(recipe, values, folder, files)
-        case model.Python() | model.Call():
+        case model.Python():
             files["parameters.json"] = text.dump(params)
-            return _python(recipe, folder, files)
+            return _python(place, recipe, folder, files)
         case model.Notebook():
             files["parameters.json"] = text.dump(params)
-            return _notebook(recipe, values, folder, files)
+            return _notebook(place, recipe, values, folder, files)
         case model.App(app=name, args=args):
             if name not in place.apps:
                 message = f"no application {name!r} is registered here"
@@ -123,12 +169,12 @@ def _script(
     return [*(interpreter or ["bash"]), file, *template.argv(recipe.args, values)]
 
 
-def _python(recipe: model.Python | model.Call, folder: str, files: dict[str, str]) -> list[str]:
+def _python(place: Place, recipe: model.Python, folder: str, files: dict[str, str]) -> list[str]:
     file = recipe.file
     if recipe.source:
         files["recipe.py"] = recipe.source
         file = f"{folder}/recipe.py"
-    argv = [recipe.python or sys.executable, call.__file__, "--file", file]
+    argv = [recipe.python or place.python, f"{place.programs}/call.py", "--file", file]
     argv += ["--result", f"{folder}/result.json"]
     if recipe.function:
         return [*argv, "--params", f"{folder}/params.json", "--function", recipe.function]
@@ -137,8 +183,9 @@ def _python(recipe: model.Python | model.Call, folder: str, files: dict[str, str
 
 
 def _notebook(
-    recipe: model.Notebook, values: Mapping[str, Any], folder: str, files: dict[str, str]
-) -> list[str]:
+    place: Place, recipe: model.Notebook, values: Mapping[str, Any], folder: str,
+    files: dict[str, str],
+) -> list[str]:  # fmt: skip
     file = recipe.file
     if recipe.source:
         files["recipe.ipynb"] = recipe.source
@@ -146,15 +193,14 @@ def _notebook(
     output = f"{folder}/result.ipynb"
     if recipe.output:
         output = os.path.join(values["base"], template.render(recipe.output, values))
-    argv = [recipe.python or sys.executable, "-m", "papermill", file, output]
+    argv = [recipe.python or place.python, "-m", "papermill", file, output]
     argv += ["--parameters_file", f"{folder}/parameters.json", "--log-output", "--no-progress-bar"]
     return [*argv, "--kernel", recipe.kernel] if recipe.kernel else argv
 
 
 def _environment(
-    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any],
-    folder: str, job: int, attempt: int,
-) -> dict[str, str]:  # fmt: skip
+    place: Place, spec: model.JobSpec, known: Mapping[str, Any], params: Mapping[str, Any]
+) -> dict[str, str]:
     env = dict(place.env)
     env.update(
         {name: template.write(value) for name, value in params.items() if name.isidentifier()}
@@ -165,11 +211,16 @@ def _environment(
     for name, value in _plain(known).items():
         if name in template.KEYWORDS:
             env[f"PILOTAGE_{name.upper()}"] = template.write(value)
-    env["PILOTAGE_JOB"] = str(job)
-    env["PILOTAGE_ATTEMPT"] = str(attempt)
-    env["PILOTAGE_JOB_DIR"] = folder
-    env["PILOTAGE_PARAMS"] = f"{folder}/params.json"
     return {name: value for name, value in env.items() if "\0" not in value}
+
+
+def _about(folder: str, job: int, attempt: int) -> dict[str, str]:
+    return {
+        "PILOTAGE_JOB": str(job),
+        "PILOTAGE_ATTEMPT": str(attempt),
+        "PILOTAGE_JOB_DIR": folder,
+        "PILOTAGE_PARAMS": f"{folder}/params.json",
+    }
 
 
 def missing(outputs: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ import msgspec
 
 from pilotage import crash
 from pilotage.job import retry
+from pilotage.payload import report
 from pilotage.payload.model import Ending, Why
 from pilotage.site import launch
-from pilotage.site.choose import Tenant
+from pilotage.site.tenant import Tenant
 
 
 def judge(tenant: Tenant, ending: Ending) -> retry.End:
@@ -27,6 +28,7 @@ def judge(tenant: Tenant, ending: Ending) -> retry.End:
         missing=missing,
         exit=ending.exit,
         signal=ending.signal,
+        result=report.result(ending) if ok else "",
     )
     usage = ending.usage
     if usage is None:

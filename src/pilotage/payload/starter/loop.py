@@ -16,6 +16,7 @@ from . import process, spawn
 from .care import Payload, ending, write_evidence
 from .crash import point
 from .wire import Wire
+from .workers import Workers
 
 #: How many payloads are started before those that ended are looked after.
 _BURST = 16
@@ -46,6 +47,9 @@ class Loop:
         #: Endings that nobody has acknowledged, with the directory for their evidence.
         self.kept: dict[str, tuple[bytes | None, dict[str, Any]]] = {}
         self.timers: list[tuple[float, str, int]] = []
+        self.poll = select.poll()
+        #: Processes that take one payload after the other.
+        self.workers = Workers(lock, slots, self.poll)
         self.sampled = 0.0
         self.talked = 0.0
         self.closing = False
@@ -90,13 +94,19 @@ class Loop:
                 raise spawn.ClaimedError("the starter is about to end")
             place = os.path.join(self.home, os.fsencode(order["dir"]))
             cwd = os.path.join(self.home, os.fsencode(order["cwd"]))
-            pid = spawn.begin(order, place, cwd, self.lock)
+            payload, new = self.begin(order, place, cwd)
         except spawn.ClaimedError as error:
             self.report(None, ending(key, "not_started", f"cannot start: {error}"))
         except (spawn.RefusedError, OSError, ValueError) as error:
             self.report(place, ending(key, "not_started", f"cannot start: {error}"))
         else:
-            self.watch(Payload(order, pid, place), order["limits"])
+            self.watch(payload, order["limits"] if new else {})
+
+    def begin(self, order: dict[str, Any], place: bytes, cwd: bytes) -> tuple[Payload, bool]:
+        """Have a process run a payload; tell whether the process is new."""
+        if order.get("warm"):
+            return self.workers.begin(order, place, cwd)
+        return Payload(order, spawn.begin(order, place, cwd, self.lock), place), True
 
     def watch(self, payload: Payload, limits: dict[str, int]) -> None:
         """Take a process that has just begun into care."""
@@ -138,6 +148,8 @@ class Loop:
             if seen is None:
                 return some
             some = True
+            if seen.si_pid in self.workers:
+                self.returned(self.workers.died(seen.si_pid))
             payload = self.pids.pop(seen.si_pid, None)
             if payload is not None:
                 payload.signal(signal.SIGKILL)
@@ -149,6 +161,14 @@ class Loop:
                 self.limited.pop(payload.pid, None)
                 self.sweeping[payload.key] = payload
                 point("starter.reaped")
+
+    def returned(self, payload: Payload | None) -> None:
+        """Tell of the end of a payload whose worker has answered."""
+        if payload is not None:
+            del self.running[payload.key]
+            del self.pids[payload.pid]
+            self.limited.pop(payload.pid, None)
+            self.report(payload.place, payload.ending)
 
     def owners(self, pid: int) -> set[str]:
         """Tell which payloads a process that lost its parent may come from."""
@@ -164,7 +184,7 @@ class Loop:
         """Kill what ended payloads left behind; report those that have left nothing."""
         held: set[str] = set()
         for pid in process.children():
-            if pid in self.pids:
+            if pid in self.pids or pid in self.workers:
                 continue
             if pid not in self.strays:
                 self.strays[pid] = self.owners(pid)
@@ -213,7 +233,8 @@ class Loop:
                     write_evidence(place, report)
             self.kept.clear()
         leaving = self.wire.gone or self.terminated or (self.closing and not self.wire.pending)
-        return idle and leaving and not self.kept
+        self.workers.tidy(ending=leaving and idle)
+        return idle and leaving and not self.kept and not self.workers
 
     def patience(self) -> float | None:
         """Tell for how many milliseconds nothing is due."""
@@ -227,6 +248,8 @@ class Loop:
             waits.append(self.sampled + _SAMPLE_SECONDS - now)
         if self.sweeping:
             waits.append(1.0)
+        if (wait := self.workers.patience()) is not None:
+            waits.append(wait)
         return max(0.0, min(waits)) * 1000 + 1 if waits else None
 
     def step(self) -> None:
@@ -243,20 +266,26 @@ class Loop:
 
     def run(self, wake: socket.socket) -> None:
         """Work until there is nothing left to do; signals are numbers that arrive at `wake`."""
-        poll = select.poll()
-        poll.register(wake, select.POLLIN)
+        self.poll.register(wake, select.POLLIN)
         while not self.settle():
             if not self.wire.gone:
                 writable = select.POLLOUT if self.wire.full else 0
-                poll.register(self.wire.socket, select.POLLIN | writable)
-            for fd, _ in poll.poll(self.patience()):
-                if fd != wake.fileno():
-                    for order in self.wire.receive():
-                        self.obey(order)
-                elif signal.SIGTERM in wake.recv(1 << 12) and not self.terminated:
-                    self.terminate()
+                self.poll.register(self.wire.socket, select.POLLIN | writable)
+            for fd, _ in self.poll.poll(self.patience()):
+                self.hear(fd, wake)
             self.step()
             if self.wire.gone:
                 # A closed socket is always readable and would keep the loop spinning.
                 with contextlib.suppress(KeyError):
-                    poll.unregister(self.wire.socket)
+                    self.poll.unregister(self.wire.socket)
+
+    def hear(self, fd: int, wake: socket.socket) -> None:
+        """Take what has arrived: signals, orders, or the answer of a worker."""
+        if fd == wake.fileno():
+            if signal.SIGTERM in wake.recv(1 << 12) and not self.terminated:
+                self.terminate()
+        elif fd == self.wire.socket.fileno():
+            for order in self.wire.receive():
+                self.obey(order)
+        else:
+            self.returned(self.workers.hear(fd))

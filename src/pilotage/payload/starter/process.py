@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 KEY = "PILOTAGE_KEY"
 #: The environment variable that names the lock of the starter it is a payload of.
 STARTER = "PILOTAGE_STARTER"
+#: The environment variable that tells a worker that stays from other processes.
+WORKER = "PILOTAGE_WORKER"
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -66,8 +69,12 @@ def environ(pid: int) -> dict[str, str]:
 
 
 def key_of(pid: int) -> str | None:
-    """Tell whose payload a process is."""
-    return environ(pid).get(KEY)
+    """Tell whose payload a process is; a worker that stays bears the name of its present one."""
+    marks = environ(pid)
+    if marks.get(WORKER):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", "rb") as file:
+            return os.fsdecode(file.read().rstrip(b"\n"))
+    return marks.get(KEY)
 
 
 def memory(groups: set[int]) -> dict[int, int]:

@@ -40,9 +40,19 @@ def begin(order: dict[str, Any], place: bytes, cwd: bytes, lock: bytes) -> int:
     claim(place)
     point("starter.claimed")
     write_files(place, order["files"])
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, b"/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, place + b"/stdout", _CREATE, 0o644),
+        (os.POSIX_SPAWN_OPEN, 2, place + b"/stderr", _CREATE, 0o644),
+    ]
+    return in_folder(cwd, order, actions, lock)
+
+
+def in_folder(cwd: bytes, order: dict[str, Any], actions: list[Any], lock: bytes) -> int:
+    """Start a process in a directory."""
     try:
         os.chdir(cwd)
-        return spawn(order, place, lock)
+        return spawn(order, actions, lock)
     except OSError as error:
         raise RefusedError(f"its directory {shown(cwd)}: {error.strerror}") from error
     finally:
@@ -74,7 +84,7 @@ def write_files(place: bytes, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def spawn(order: dict[str, Any], place: bytes, lock: bytes) -> int:
+def spawn(order: dict[str, Any], actions: list[Any], lock: bytes) -> int:
     """Start the process in the current directory and in a group of its own."""
     env = dict(_OURS) if order.get("inherit") else {}
     env.update((os.fsencode(name), os.fsencode(value)) for name, value in order["env"].items())
@@ -82,11 +92,6 @@ def spawn(order: dict[str, Any], place: bytes, lock: bytes) -> int:
     env[os.fsencode(STARTER)] = lock
     argv = [os.fsencode(word) for word in order["argv"]] or [b""]
     program = find(argv[0], env.get(b"PATH", os.fsencode(os.defpath)))
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, b"/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, place + b"/stdout", _CREATE, 0o644),
-        (os.POSIX_SPAWN_OPEN, 2, place + b"/stderr", _CREATE, 0o644),
-    ]
     try:
         return os.posix_spawn(
             program,

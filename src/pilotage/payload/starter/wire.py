@@ -7,10 +7,10 @@ import os
 import socket
 from typing import Any
 
+from .care import encode
 from .crash import point
 
 _BULK = 1 << 18
-_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Wire:
@@ -47,7 +47,7 @@ class Wire:
 
     def send(self, message: dict[str, Any]) -> None:
         """Put a report into the next bulk."""
-        self._outward += _encode(message).encode() + b"\n"
+        self._outward += encode(message) + b"\n"
         self._ended += message["op"] == "ended"
 
     def flush(self) -> None:
