@@ -73,14 +73,15 @@ function options(series, width) {
         values: (_, marks) => marks.map(number) },
     ],
     series: [
-      { label: "time", value: (_, at) => (at == null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+      { label: "at", value: (plot, at) => new Date((at ?? plot.data[0].at(-1)) * 1000).toLocaleTimeString("en-GB") },
       ...series.map((one) => {
         const ink = colour(one.colour);
         return {
           label: one.label, stroke: ink, width: one.width ?? 2, dash: one.dash,
           fill: one.fill ? ink.replace(/^rgb\((.*)\)$/, `rgba($1, ${one.fill})`) : undefined,
           points: { show: false }, paths: one.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
-          value: one.value ?? ((_, value) => (value == null ? "–" : number(value))),
+          // Where the pointer is; without one, the last.
+          value: (plot, _, index, at) => number((one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1] ?? 0),
         };
       }),
     ],

@@ -1,12 +1,13 @@
 // Jobs as rows of a table that change in place.
 
 import { h, words } from "./dom.js";
+import { pilotName } from "./pilot-names.js";
 import { to } from "./router.js";
 import { rebadge } from "./state.js";
-import { lasting } from "./tick.js";
+import { ago, lasting } from "./tick.js";
 
 export const HEADS = [
-  ["id", "n", "Job"], ["name", "", "Name"], ["state", "", "State"], ["time", "n", "Time"],
+  ["id", "n", "Job"], ["name", "", "Name"], ["state", "", "State"], ["time", "n", "Time"], ["made", "wide", "Made"],
   ["where", "wide", "Where"], ["owner", "wide", "Owner"], ["tag", "wide", "Tag"], ["reason", "", "Reason"],
 ];
 
@@ -30,7 +31,8 @@ export function update(row, job) {
   link.title = job.name;
   rebadge(cell("state"), job.state);
   lasting(cell("time"), job.started, job.ended, job.state === "running");
-  words(cell("where"), job.pilot ?? "");
+  if (!cell("made").firstChild) cell("made").append(ago(job.created));
+  words(cell("where"), pilotName(job.pilot));
   words(cell("owner"), job.owner ?? "");
   words(cell("tag"), job.tag ?? "");
   const attempt = job.attempt > 1 ? `attempt ${job.attempt}` : "";

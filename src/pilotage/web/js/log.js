@@ -64,8 +64,9 @@ export class Log {
     this.attempt = attempt;
     this.over = false;
     if (!go) {
-      this.offset = 0;
-      this.dropped = 0;
+      // The end first: that is what one wants to see of a long output.
+      this.offset = -MOST;
+      this.dropped = false;
       this.complete = false;
       this.terminal = new Terminal();
       fill(this.text);
@@ -87,7 +88,8 @@ export class Log {
       for (let more = true; more && !this.paused && !signal.aborted;) {
         const ended = this.ended;
         const found = await this.part(this.offset, signal);
-        more = found.next > this.offset;
+        more = found.next > Math.max(0, this.offset);
+        if (this.offset < 0) this.dropped = found.next - new Blob([found.text]).size > 64;
         this.offset = found.next;
         this.append(found.text);
         if (found.end || (ended && !more)) {
@@ -115,7 +117,7 @@ export class Log {
     let shown = this.terminal.write(text);
     if (shown.length > MOST) {
       const cut = shown.indexOf("\n", shown.length - MOST) + 1;
-      this.dropped += cut;
+      this.dropped = true;
       shown = shown.slice(cut);
       this.terminal.forget(cut);
     }
@@ -124,7 +126,7 @@ export class Log {
   }
 
   tell() {
-    const size = this.offset ? bytes(this.offset) : "nothing yet";
+    const size = this.offset > 0 ? bytes(this.offset) : "nothing yet";
     const state = this.over && this.ended ? "it has ended" : this.paused ? "paused" : "following";
     const left = this.dropped ? "; the beginning is left out here, the download has all of it" : "";
     fill(this.note, `${this.stream} of attempt ${this.attempt}: ${size}, ${state}${left}`);

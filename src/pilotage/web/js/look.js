@@ -1,6 +1,7 @@
 // Light or dark: as the system has it, or as chosen here.
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
+import { icon } from "./state.js";
 
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 const KEY = "pilotage.theme";
@@ -18,7 +19,7 @@ export function setTheme(button) {
     const chosen = localStorage.getItem(KEY) ?? "auto";
     if (chosen === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
-    button.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
+    fill(button, icon("half"), { auto: "Auto", light: "Light", dark: "Dark" }[chosen]);
     button.title = `Colours: ${chosen === "auto" ? "as the system has them" : chosen}`;
     button.setAttribute("aria-label", button.title);
     tell();

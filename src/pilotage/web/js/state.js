@@ -17,6 +17,7 @@ const SHAPES = {
   dash: "M3.5 8h9",
   down: "M8 3v9M4 8.5l4 4l4-4",
   question: "M5.7 6a2.3 2.3 0 1 1 3.3 2.1c-.7.4-1 .8-1 1.6M8 12.5v.01",
+  half: `${RING}M8 2.5v11M10 4v8M12 5.8v4.4`,
   bell: "M8 2.5l6 10.5H2zM8 6.5v3M8 11.3v.01",
 };
 

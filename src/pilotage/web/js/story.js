@@ -10,7 +10,7 @@ export function story(told) {
   const first = told.moments[0]?.time ?? 0;
   const moments = told.moments.map((one, n) => h(`li.${one.state ? tone(one.state) : "quiet"}`,
     h("time", { datetime: stamp(one.time), title: clock(one.time) }, n ? `+${duration(Math.max(0, one.time - first))}` : clock(one.time)),
-    h("div", h("strong", one.what), one.state ? h("span.note", ` ${one.state.replaceAll("_", " ")}`) : null,
+    h("div", h("strong", one.what), one.state && !one.what.includes(one.state) ? h("span.note", ` ${one.state.replaceAll("_", " ")}`) : null,
       (one.details ?? []).map((line) => h("p", line)))));
   const more = [
     told.outputs?.length ? h("div", h("h3", "Writes"), h("ul.plain", told.outputs.map((path) => h("li", h("code", path))))) : null,

@@ -13,6 +13,14 @@ export function ago(seconds) {
   return node;
 }
 
+/** `3 m`, kept up to date. */
+export function since(seconds) {
+  const node = ago(seconds);
+  delete node.dataset.ago;
+  set(node);
+  return node;
+}
+
 /** How long something has lasted since a time, or how long it took. */
 export function lasting(node, begin, end, running) {
   delete node.dataset.since;

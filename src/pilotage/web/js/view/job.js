@@ -6,6 +6,7 @@ import { calm, fill, h } from "../dom.js";
 import { facts, json } from "../facts.js";
 import * as live from "../live.js";
 import { Log } from "../log.js";
+import { learnPilots, pilotName } from "../pilot-names.js";
 import { to } from "../router.js";
 import { bytes, clock, duration } from "../say.js";
 import { badge, verbs } from "../state.js";
@@ -19,6 +20,7 @@ export function title(place) {
 
 export async function open(root, place, signal) {
   const view = new JobView(root, place.rest[0], signal);
+  await learnPilots(signal);
   await view.read();
 }
 
@@ -85,7 +87,7 @@ function known(job) {
   const time = h("span");
   lasting(time, job.started, job.ended, job.state === "running");
   const need = job.spec?.resources ?? {};
-  const place = job.pilot == null ? "" : Number.isInteger(job.pilot) ? h("a", { href: to(`pilots/${job.pilot}`) }, `pilot ${job.pilot}`) : job.pilot;
+  const place = job.pilot == null ? "" : h("a", { href: to(`pilots/${job.pilot}`) }, pilotName(job.pilot));
   return [
     ["Owner", job.owner], ["Rule", job.rule && h("a", { href: to("jobs", { name: job.name }) }, job.rule)],
     ["Tag", job.tag && h("a", { href: to("jobs", { tag: job.tag }) }, job.tag)], ["Priority", job.priority || ""],

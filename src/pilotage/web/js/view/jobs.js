@@ -6,6 +6,7 @@ import { calm, fill, h, keyed, later } from "../dom.js";
 import * as row from "../job-row.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
+import { learnPilots } from "../pilot-names.js";
 import { rewrite, to } from "../router.js";
 import { count, number } from "../say.js";
 import { JOB_STATES, verbs } from "../state.js";
@@ -13,13 +14,14 @@ import { command, complain, empty } from "../talk.js";
 
 const PAGE = 100;
 const FIELDS = [
-  ["search", "Search", "in name, reason, tag"], ["name", "Name", "fit*"],
+  ["search", "Search", "name, tag, reason or number"], ["name", "Name", "fit*"],
   ["owner", "Owner", ""], ["tag", "Tag", ""],
 ];
 
 export async function open(root, place, signal) {
   const view = new Jobs(root, place.query, signal);
-  await view.read();
+  await Promise.all([view.read(), learnPilots(signal)]);
+  view.draw();
 }
 
 class Jobs {
@@ -45,7 +47,7 @@ class Jobs {
     this.body = h("tbody");
     this.all = h("input", { type: "checkbox", "aria-label": "Choose all jobs shown", onchange: () => this.chooseAll() });
     const heads = row.HEADS.map(([name, kind, words]) => h(`th.c-${name}${kind ? `.${kind}` : ""}`, { scope: "col" }, words));
-    this.table = h("table.jobs", h("caption.unseen", "Jobs, the newest first"),
+    this.table = h("table.jobs.cards", h("caption.unseen", "Jobs, the newest first"),
       h("thead", h("tr", h("th.tick", { scope: "col" }, h("label.hit", this.all)), heads)), this.body);
     this.bulk = h("div.bulk", { hidden: true });
     this.none = h("div");
@@ -60,9 +62,16 @@ class Jobs {
   }
 
   chip(state) {
-    const press = () => this.narrow({ state });
+    const press = () => this.narrow({ state: state ? this.toggled(state) : "" });
     return h("button.chip", { type: "button", "data-state": state, onclick: press },
       state || "all", h("span.count"));
+  }
+
+  /** The chosen states with one more, or without it. */
+  toggled(state) {
+    const chosen = new Set(this.filter.state.split(",").filter(Boolean));
+    if (!chosen.delete(state)) chosen.add(state);
+    return [...chosen].join(",");
   }
 
   field([name, label, hint]) {
@@ -98,7 +107,7 @@ class Jobs {
     this.shown = this.shown.map((job) => {
       const now = changed.get(job.id);
       if (!now) return job;
-      if (this.filter.state && now.state !== this.filter.state) others = true;
+      if (this.filter.state && !this.filter.state.split(",").includes(now.state)) others = true;
       return { ...job, ...now };
     });
     for (const id of changed.keys()) if (!here.has(id)) others = true;
@@ -114,8 +123,9 @@ class Jobs {
   }
 
   draw() {
+    const chosen = this.filter.state.split(",");
     for (const button of this.states.children) {
-      button.setAttribute("aria-pressed", String(button.dataset.state === this.filter.state));
+      button.setAttribute("aria-pressed", String(chosen.includes(button.dataset.state)));
     }
     keyed(this.body, this.shown, (job) => job.id, row.make, (line, job) => {
       row.update(line, job);

@@ -9,12 +9,14 @@ import { SPANS, read, together } from "../samples.js";
 import { count, number, rate } from "../say.js";
 import { badge, icon, tone } from "../state.js";
 import { command, complain, empty } from "../talk.js";
-import { ago } from "../tick.js";
+import { ago, since } from "../tick.js";
 
 const FIGURES = [
   ["queued", ["queued", "ready", "submitted", "staging_in"]], ["running", ["running", "staging_out"]],
   ["done", ["done"]], ["failed", ["failed", "rejected"]], ["held", ["held"]],
 ];
+const GONE = new Set(["down", "failed", "lost"]);
+const BAD = "failed,rejected";
 const FAILURES = 8;
 /** Points that a picture may gather before it reads anew. */
 const POINTS = 2000;
@@ -43,7 +45,7 @@ class Overview {
       h("div.split",
         h("section.panel", h("div.head", h("h2", "Jobs and cores over time"), this.spans), this.picture),
         h("section.panel", h("h2", "Now"), this.rates)),
-      h("section.panel", h("div.head", h("h2", "Recent failures"), h("a", { href: to("jobs", { state: "failed" }) }, "All")), this.failures));
+      h("section.panel", h("div.head", h("h2", "Recent failures"), h("a", { href: to("jobs", { state: BAD }) }, "All")), this.failures));
     this.plot = chart(this.picture, "Running jobs, cores in use and cores in all over time", [
       { label: "running jobs", colour: "s1", fill: 0.15 },
       { label: "cores in use", colour: "s2", dash: [8, 4] },
@@ -70,10 +72,10 @@ class Overview {
     const others = ["waiting", "cancelled"].filter((state) => found.counts[state]).map((state) => [state, [state]]);
     fill(this.figures, [...FIGURES, ...others].map(([name, states]) => {
       const many = sum(states);
-      return h(`a.figure.${many ? tone(name) : "quiet"}`, { href: to("jobs", { state: name }), "data-state": name },
+      return h(`a.figure.${many ? tone(name) : "quiet"}`, { href: to("jobs", { state: states.join(",") }), "data-state": name },
         h("dt", badge(name)), h("dd", number(many)));
     }));
-    const pilots = Object.entries(found.pilots).filter(([, many]) => many);
+    const pilots = Object.entries(found.pilots).filter(([state, many]) => many && !GONE.has(state));
     fill(this.rates, [
       ["Submitted", rate(found.rates.submitted)], ["Started", rate(found.rates.started)],
       ["Ended", rate(found.rates.ended)],
@@ -96,13 +98,11 @@ class Overview {
     if (this.shownAlarms === now) return;
     this.shownAlarms = now;
     fill(this.alarms, alarms.map((alarm) =>
-      h("div.alarm", icon("bell"), h("p", h("strong", alarm.words), " ", h("span.note", "since ", ago(alarm.since))))));
+      h("div.alarm", icon("bell"), h("p", h("strong", alarm.words), " ", h("span.note", "for ", since(alarm.since))))));
   }
 
   async readFailures() {
-    const kinds = await Promise.all(["failed", "rejected"].map((state) =>
-      api.get("jobs", { state, limit: FAILURES }, this.signal)));
-    const jobs = kinds.flatMap((kind) => kind.jobs).sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)).slice(0, FAILURES);
+    const { jobs } = await api.get("jobs", { state: BAD, limit: FAILURES }, this.signal);
     this.listed = new Set(jobs.map((job) => job.id));
     fill(this.failures, jobs.length
       ? h("ul.failures", jobs.map((job) => h("li", badge(job.state),

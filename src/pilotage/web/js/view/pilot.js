@@ -48,17 +48,17 @@ function show(root, pilot) {
         ["Python", node.python_version], ["Sandboxes", (node.sandboxes ?? []).join(", ")], ["Batch job", node.batch],
         ["Life", node.lifetime && duration(node.lifetime)], ["Folder", node.work],
       ]), node.attributes && Object.keys(node.attributes).length ? json("Attributes", node.attributes) : null)),
-    h("section.panel", h("h2", "Checks"), checks(pilot.checks)));
+    pilot.checks ? h("section.panel", h("h2", "Checks"), checks(pilot.checks)) : null);
 }
 
 function running(jobs) {
   if (!jobs?.length) return null;
   const one = (job) => (typeof job === "object" ? job : { id: job, name: `job ${job}` });
-  return h("ul.plain", jobs.map(one).map((job) => h("li", h("a", { href: to(`jobs/${job.id}`) }, job.name, h("span.note", ` ${job.id}`)))));
+  return [h("h3", "Runs now"), h("ul.plain", jobs.map(one).map((job) => h("li", h("a", { href: to(`jobs/${job.id}`) }, job.name))))];
 }
 
 function checks(found) {
-  if (!found?.length) return h("p.note", "No checks ran on this node.");
+  if (!found.length) return h("p.note", "No checks ran on this node.");
   return h("ul.checks", found.map((check) => h(`li.${check.ok ? "good" : "bad"}`, icon(check.ok ? "check" : "cross"),
     h("div", h("strong", check.name), h("span.note", ` ${check.kind}, ${check.ok ? "passed" : "not passed"}`,
       check.seconds ? `, ${duration(check.seconds)}` : ""), check.words ? h("p", check.words) : null))));

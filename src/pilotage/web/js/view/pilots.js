@@ -2,17 +2,18 @@
 
 import * as api from "../api.js";
 import { PALETTE, chart, stack } from "../charts.js";
-import { calm, fill, h, keyed, words } from "../dom.js";
+import { fill, h, keyed, words } from "../dom.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { rewrite, to } from "../router.js";
 import { SPANS, bySite, read as readSamples } from "../samples.js";
-import { count, number } from "../say.js";
+import { count, now, number } from "../say.js";
 import { rebadge } from "../state.js";
 import { command, complain, confirm, empty, notice } from "../talk.js";
 import { ago } from "../tick.js";
 
 const GONE = new Set(["down", "failed", "lost"]);
+const HERE = "requested,submitted,booting,available,draining";
 /** Rows that are shown; a fleet is read by its sites, not by scrolling. */
 const MOST = 500;
 
@@ -48,12 +49,12 @@ class Pilots {
     this.spans = h("select", { "aria-label": "Time span", onchange: () => this.readSlots().catch(complain) },
       SPANS.map(([text, seconds]) => h("option", { value: seconds, selected: seconds === 3600 }, text)));
     const heads = [["Pilot", ""], ["Site", ""], ["State", ""], ["Cores used", ".c-use"], ["Jobs", ".n"], ["Heard of", ".wide"], ["Reason", ".c-reason"]];
-    this.table = h("table.pilots", h("caption.unseen", "Pilots"),
+    this.table = h("table.pilots.cards", h("caption.unseen", "Pilots"),
       h("thead", h("tr", heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)), h("th", h("span.unseen", "Acts")))), this.body);
     const past = h("label.check", h("input", { type: "checkbox", checked: this.all, onchange: (event) => {
       this.all = event.target.checked;
       rewrite(to("pilots", { all: this.all ? 1 : "" }));
-      this.draw();
+      this.read().catch(complain);
     } }), "Also those that are gone");
     fill(root, h("div.head", h("h1", "Pilots"), this.tally),
       h("section.panel", h("div.head", h("h2", "Cores in use by site"), this.spans), this.picture),
@@ -61,48 +62,52 @@ class Pilots {
     this.plot = chart(this.picture, "Cores in use by site over time", [], signal);
     keys.rows(this.body);
     live.on("pilots", (changed) => {
-      for (const [id, pilot] of changed) this.known.set(id, { ...this.known.get(id), ...pilot });
+      for (const [id, pilot] of changed) {
+        if (this.known.has(id) || this.known.size < MOST) this.known.set(id, { ...this.known.get(id), ...pilot });
+      }
       this.draw();
     }, signal);
-    const slots = calm(5000, () => this.readSlots().catch(complain));
+    // A picture of a week changes less often than one of ten minutes.
+    const slots = () => now() - this.readAt > Math.max(5, this.spans.value / 300) && this.readSlots().catch(complain);
     live.on("overview", slots, signal);
     live.on("anew", () => {
       this.read().catch(complain);
-      slots();
+      this.readSlots().catch(complain);
     }, signal);
   }
 
   async read() {
-    const { pilots } = await api.get("pilots", {}, this.signal);
+    const { pilots } = await api.get("pilots", { state: this.all ? "" : HERE, limit: MOST }, this.signal);
     this.known = new Map(pilots.map((pilot) => [pilot.id, pilot]));
     this.draw();
   }
 
   async readSlots() {
+    this.readAt = now();
     const { times, sites, used, cpus } = bySite(await readSamples(Number(this.spans.value), this.signal));
     // The sum is drawn first, so that each area hides the lower part of the one before.
     const layers = stack(times, used);
     const drawn = sites.map((site, n) => ({
-      label: site || "local", colour: PALETTE[n % PALETTE.length], fill: 1, width: 1,
-      value: (_, __, ___, at) => (at == null ? "–" : number(used[n][at])),
+      label: site || "local", colour: PALETTE[n % PALETTE.length], fill: 1, width: 1, values: () => this.used[n],
     })).reverse();
     const series = [...drawn, { label: "in all", colour: "soft", width: 1, dash: [2, 3] }];
     const names = sites.join("\n");
+    this.used = used;
     if (this.names !== names) this.plot.choose(series);
     this.names = names;
-    this.used = used;
     this.plot.draw([times, ...layers.reverse(), cpus]);
   }
 
   draw() {
     const pilots = [...this.known.values()].sort((a, b) => GONE.has(a.state) - GONE.has(b.state) || b.id - a.id);
     const wanted = pilots.filter((pilot) => this.all || !GONE.has(pilot.state));
-    keyed(this.body, wanted.slice(0, MOST), (pilot) => pilot.id, make, (row, pilot) => update(row, pilot));
+    keyed(this.body, wanted, (pilot) => pilot.id, make, (row, pilot) => update(row, pilot));
     this.table.hidden = !wanted.length;
-    const gone = pilots.length - pilots.filter((pilot) => !GONE.has(pilot.state)).length;
+    const counts = Object.entries(live.latest?.pilots ?? {});
+    const [gone, here] = [true, false].map((is) => counts.filter(([state]) => GONE.has(state) === is).reduce((sum, [, n]) => sum + n, 0));
     fill(this.none, wanted.length ? null : nothing(gone));
-    const more = wanted.length > MOST ? `, the first ${MOST} are shown` : "";
-    words(this.tally, `${count(pilots.length - gone, "pilot")} here, ${number(gone)} gone${more}`);
+    const more = wanted.length >= MOST ? `, the newest ${MOST} are shown` : "";
+    words(this.tally, `${count(here, "pilot")} here, ${number(gone)} gone${more}`);
   }
 }
 

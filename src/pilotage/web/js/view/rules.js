@@ -11,9 +11,9 @@ import { ago } from "../tick.js";
 
 export async function open(root, _, signal) {
   const body = h("tbody");
-  const table = h("table.rules", h("caption.unseen", "Rules"), h("thead", h("tr",
-    ["Rule", "Book", "Takes events"].map((words) => h("th", { scope: "col" }, words)),
-    h("th.n", { scope: "col" }, "Hits"), h("th", { scope: "col" }, "Last fired"))), body);
+  const table = h("table.rules.cards", h("caption.unseen", "Rules"), h("thead", h("tr",
+    [["Rule", ""], ["Book", ".wide"], ["Takes events", ""], ["Hits", ".n"], ["Last fired", ""]].map(
+      ([words, kind]) => h(`th${kind}`, { scope: "col" }, words)))), body);
   const panel = h("div.panel.flush");
   fill(root, h("div.head", h("h1", "Rules")), panel);
   keys.rows(body);
@@ -50,7 +50,7 @@ function line(rule, read) {
     "aria-label": `Rule ${rule.name} takes events`, onclick: act,
   }, h("span.knob"), h("span", off ? "off" : "on"));
   return h("tr", { "data-key": rule.name },
-    h("td.c-name", h("a", { href: to("jobs", { name: rule.name }) }, rule.name)),
-    h("td.wide", rule.book), h("td", knob), h("td.n", number(rule.hits)),
-    h("td", rule.last ? ago(rule.last) : "never"));
+    h("td.c-name", h("a", { href: to("jobs", { name: rule.name }) }, rule.name), h("p.note", rule.trigger)),
+    h("td.wide", rule.book, rule.line ? h("span.note", `, line ${rule.line}`) : null), h("td.c-switch", knob), h("td.n.c-hits", number(rule.hits)),
+    h("td.c-last", rule.last ? ago(rule.last) : "never"));
 }

@@ -35,8 +35,8 @@ export function parts(shares) {
 }
 
 function list(shares) {
-  const heads = ["Owner", "Share of use, and what is due", "Running", "Queued", "In all"];
-  return h("table.shares", h("caption.unseen", "Owners and their shares"),
+  const heads = ["Owner", "Share of use, and what is due", "Running", "Queued", "Core time in all"];
+  return h("table.shares.cards", h("caption.unseen", "Owners and their shares"),
     h("thead", h("tr", heads.map((words, n) => h(n > 1 ? "th.n" : "th", { scope: "col" }, words)))),
     h("tbody", parts(shares).map(line)));
 }
@@ -51,7 +51,7 @@ function line(one) {
       bar("has used", one.now, gap > 0.005 ? "over" : "now"), bar("is due", one.due, "due"),
       h("span.note", words)),
     h("td.n", number(one.running)), h("td.n", number(one.queued)),
-    h("td.n", `${duration(one.total)} of cores`));
+    h("td.n", duration(one.total)));
 }
 
 function bar(label, part, kind) {
