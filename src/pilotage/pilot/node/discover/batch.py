@@ -1,0 +1,76 @@
+"""What the batch system says of the job that the pilot is in."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+
+_MEBI = 1 << 20
+
+#: The variable that holds the number of the job, and what we call the system.
+_SYSTEMS = (
+    ("SLURM_JOB_ID", "slurm"),
+    ("PBS_JOBID", "pbs"),
+    ("LSB_JOBID", "lsf"),
+    ("_CONDOR_JOB_AD", "condor"),
+    ("FLUX_JOB_ID", "flux"),
+    ("OAR_JOB_ID", "oar"),
+    ("JOB_ID", "sge"),
+)
+#: Variables that hold how many cores of this node the job may use.
+_CPUS = ("SLURM_CPUS_ON_NODE", "PBS_NCPUS", "NCPUS", "NSLOTS", "LSB_DJOB_NUMPROC")
+#: Folders that a batch system made for the job alone, the best first.
+_SCRATCH = ("_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "PBS_JOBDIR", "TMPDIR")
+
+
+def job(env: Mapping[str, str]) -> str:
+    """Name the batch job, such as `slurm:1234`; empty outside of any."""
+    for variable, system in _SYSTEMS:
+        if value := env.get(variable):
+            number = _ad(value).get("ClusterId", "") if system == "condor" else value
+            return f"{system}:{number}"
+    return ""
+
+
+def cpus(env: Mapping[str, str]) -> int | None:
+    """Return how many cores the job was given."""
+    for variable in _CPUS:
+        if env.get(variable, "").isdigit() and int(env[variable]):
+            return int(env[variable])
+    found = _ad(env.get("_CONDOR_MACHINE_AD", "")).get("Cpus", "")
+    return int(found) if found.isdigit() else None
+
+
+def memory(env: Mapping[str, str], cpus: int) -> int | None:
+    """Return how many bytes of memory the job was given."""
+    if env.get("SLURM_MEM_PER_NODE", "").isdigit() and int(env["SLURM_MEM_PER_NODE"]):
+        return int(env["SLURM_MEM_PER_NODE"]) * _MEBI
+    if env.get("SLURM_MEM_PER_CPU", "").isdigit():
+        return int(env["SLURM_MEM_PER_CPU"]) * _MEBI * cpus
+    found = _ad(env.get("_CONDOR_MACHINE_AD", "")).get("Memory", "")
+    return int(found) * _MEBI if found.isdigit() else None
+
+
+def lifetime(env: Mapping[str, str], now: float) -> float | None:
+    """Return for how many seconds the job may still run."""
+    end = env.get("SLURM_JOB_END_TIME", "")
+    return max(0.0, int(end) - now) if end.isdigit() else None
+
+
+def scratch(env: Mapping[str, str]) -> str:
+    """Return the folder for files that may go when the job ends."""
+    for variable in _SCRATCH:
+        if env.get(variable) and os.path.isdir(env[variable]):
+            return env[variable]
+    return tempfile.gettempdir()
+
+
+def _ad(path: str) -> dict[str, str]:
+    """Read the plain values of a file of HTCondor."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            pairs = (line.partition("=") for line in file)
+            return {name.strip(): value.strip().strip('"') for name, _, value in pairs}
+    except OSError:
+        return {}

@@ -1,0 +1,192 @@
+"""What the pilot has been given, how it ended, and what the hub knows of that."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import frame
+from .logs import Tail
+
+#: Attempts that are over and must not begin again, as many as are remembered.
+_REMEMBERED = 20_000
+#: Bytes of ends in one message, and of one result, at most.
+_MESSAGE = 4 << 20
+_RESULT = 8 << 20
+_LOG = 1 << 18
+_STREAMS = ("stdout", "stderr")
+
+
+@dataclass
+class Held:
+    """An attempt that was given to this pilot."""
+
+    key: str
+    folder: str
+    cwd: str
+    outputs: dict[str, str]
+    tails: tuple[Tail, Tail]
+
+
+@dataclass
+class Ended:
+    """An attempt that is over, until the hub has acknowledged it."""
+
+    held: Held
+    #: When it ended, on the pilot's clock.
+    since: float
+    #: JSON without what it wrote, and without the last brace.
+    told: str
+    #: JSON of what the function returned; empty if there is none.
+    result: str
+
+    @property
+    def behind(self) -> bool:
+        """Tell whether something that it wrote must be sent first."""
+        return any(tail.sent < tail.last for tail in self.held.tails)
+
+    def text(self) -> str:
+        """Write the report as JSON."""
+        parts = [self.told]
+        for name, tail in zip(_STREAMS, self.held.tails):
+            if rest := tail.rest():
+                parts.append(f',"{name}":"{base64.b64encode(rest).decode()}"')
+        if self.result:
+            parts.append(f',"result":{self.result}')
+        return "".join([*parts, "}"])
+
+
+@dataclass
+class Flight:
+    """A message to the hub that has not been answered."""
+
+    keys: list[str]
+    started: dict[str, int]
+    #: How far the hub will have what payloads wrote.
+    marks: list[tuple[Tail, int]] = field(default_factory=list)
+
+
+class Duty:
+    """The attempts of this pilot; no attempt begins twice."""
+
+    def __init__(self, log_limit: int) -> None:
+        self.held: dict[str, Held] = {}
+        self.ended: dict[str, Ended] = {}
+        self._limit = log_limit
+        #: Starts that the hub has not heard of.
+        self.started: dict[str, int] = {}
+        self._flights: dict[int, Flight] = {}
+        self._flying: set[str] = set()
+        self._over: dict[str, None] = {}
+        self._touched: set[Tail] = set()
+
+    def take(self, launch: Mapping[str, Any]) -> bool:
+        """Accept an attempt; an old one is refused."""
+        key = launch["key"]
+        if key in self.held or key in self.ended or key in self._over:
+            return False
+        folder = launch["dir"]
+        out, err = (Tail(os.path.join(folder, name), self._limit) for name in _STREAMS)
+        outputs = launch.get("outputs") or {}
+        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err))
+        return True
+
+    def start(self, key: str, pid: int) -> None:
+        """Note that an attempt runs."""
+        if key in self.held:
+            self.started[key] = pid
+
+    def end(self, report: Mapping[str, Any], now: float) -> None:
+        """Note how an attempt ended; only the first report of it counts."""
+        held = self.held.pop(report["key"], None)
+        if held is None:
+            return
+        self.started.pop(held.key, None)
+        facts = {name: value for name, value in report.items() if name not in {"op", "result"}}
+        result = report.get("result") or ""
+        if len(result) > _RESULT:
+            message = f"what it returned is too long to be sent: {len(result)} bytes"
+            facts, result = {**facts, "exit": 1, "message": message}, ""
+        if facts["reason"] == "exited" and facts["exit"] == 0:
+            facts["missing"] = [name for name, at in held.outputs.items() if _is_missing(held, at)]
+        for tail in held.tails:
+            tail.finish()
+        self.ended[held.key] = Ended(held, now, frame.text(facts)[:-1], result)
+
+    def news(self) -> bool:
+        """Tell whether an end can be reported."""
+        return any(key not in self._flying and not one.behind for key, one in self.ended.items())
+
+    def report(self, n: int) -> str:
+        """Write the fields that tell the hub what is new, and note that they are on their way."""
+        texts: list[str] = []
+        flight = Flight([], self.started, [(tail, tail.sent) for tail in self._touched])
+        size = 0
+        for key, one in self.ended.items():
+            if key in self._flying or one.behind:
+                continue
+            text = one.text()
+            size += len(text)
+            if texts and size > _MESSAGE:
+                break
+            texts.append(text)
+            flight.keys.append(key)
+        self.started = {}
+        self._touched = set()
+        self._flying.update(flight.keys)
+        self._flights[n] = flight
+        started = frame.text([[key, pid] for key, pid in flight.started.items()])
+        return f'"ended":[{",".join(texts)}],"started":{started}'
+
+    @property
+    def unanswered(self) -> list[Flight]:
+        """Return what is on its way."""
+        return list(self._flights.values())
+
+    def answered(self, n: int) -> list[Ended]:
+        """Forget what the hub has acknowledged, and return it."""
+        flight = self._flights.pop(n, None)
+        if flight is None:
+            return []
+        for tail, sent in flight.marks:
+            tail.safe = max(tail.safe, sent)
+        self._flying.difference_update(flight.keys)
+        done = [self.ended.pop(key) for key in flight.keys]
+        for one in done:
+            self._over[one.held.key] = None
+        while len(self._over) > _REMEMBERED:
+            del self._over[next(iter(self._over))]
+        return done
+
+    def cut(self) -> None:
+        """Begin again with all that was on its way when the connection broke."""
+        for flight in self._flights.values():
+            still = {key: pid for key, pid in flight.started.items() if key in self.held}
+            self.started = {**still, **self.started}
+        self._flights.clear()
+        self._flying.clear()
+        self._touched.clear()
+        for held in self._all():
+            for tail in held.tails:
+                tail.rewind()
+
+    def logs(self, *, running: bool) -> str:
+        """Write the next message with what a payload wrote; empty if there is nothing to send."""
+        for held in self._all() if running else [one.held for one in self.ended.values()]:
+            for name, tail in zip(_STREAMS, held.tails):
+                at = tail.sent
+                if tail.look() and (data := tail.take(_LOG)):
+                    self._touched.add(tail)
+                    body = {"op": "log", "key": held.key, "stream": name, "at": at}
+                    return frame.text({**body, "data": base64.b64encode(data).decode()})
+        return ""
+
+    def _all(self) -> Iterable[Held]:
+        return [*self.held.values(), *(one.held for one in self.ended.values())]
+
+
+def _is_missing(held: Held, path: str) -> bool:
+    return not os.path.exists(os.path.join(held.cwd, path))

@@ -1,0 +1,126 @@
+"""The starter, a process that never had the secret, seen from the pilot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import orphans
+
+_BULK = 1 << 18
+_LEAVE_SECONDS = 15.0
+#: Payloads must not outlive the pilot, whose lease is all that keeps others from starting them
+#: again; SIGTERM lets the starter end them politely.
+_BEGIN = """
+import ctypes, runpy, sys
+ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+
+
+class Launcher:
+    """Orders go out, reports come in, neither side waits."""
+
+    def __init__(self, work: str, env: Mapping[str, str], slots: int, umask: int) -> None:
+        self._lock = os.path.join(work, f"starter-{uuid.uuid4().hex[:8]}.lock")
+        self.socket, theirs = socket.socketpair()
+        self.socket.setblocking(False)
+        #: Whether the starter has died.
+        self.gone = False
+        #: Whether it must read before more can be sent.
+        self.full = False
+        self._inward = b""
+        self._outward = bytearray()
+        program = [sys.executable, "-I", "-S", "-c", _BEGIN, os.path.join(work, "starter")]
+        options = ["--socket", "0", "--lock", self._lock, "--slots", str(slots)]
+        with theirs, open(f"{self._lock}.words", "wb") as words:
+            # The folder above is ours alone; what payloads leave elsewhere is as the site wants it.
+            self._process = subprocess.Popen(
+                [*program, *options],
+                stdin=theirs.fileno(),
+                stdout=words,
+                stderr=words,
+                env=dict(env),
+                umask=umask,
+            )
+
+    def start(self, launch: Mapping[str, Any]) -> None:
+        """Order a payload to be started."""
+        self._say({**launch, "op": "start"})
+
+    def stop(self, key: str, message: str, grace: float | None) -> None:
+        """Ask a payload to end, and have it killed after the grace time."""
+        self._say({"op": "stop", "key": key, "message": message, "grace": grace})
+
+    def acknowledge(self, keys: Iterable[str]) -> None:
+        """Say that these endings are safe."""
+        self._say({"op": "ack", "keys": list(keys)})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._outward += _encode(message).encode() + b"\n"
+
+    def flush(self) -> None:
+        """Send what the starter can take now."""
+        self.full = False
+        while self._outward and not self.gone:
+            try:
+                del self._outward[: self.socket.send(self._outward)]
+            except BlockingIOError:
+                self.full = True
+                return
+            except OSError:
+                self.gone = True
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Take the reports that have arrived."""
+        try:
+            data = self.socket.recv(_BULK)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        self.gone = not data
+        *lines, self._inward = (self._inward + data).split(b"\n")
+        return [_report(line) for line in lines]
+
+    def bury(self) -> str:
+        """Kill what a dead starter left behind; return its last words."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        # Until it is collected, its number can mean no other session.
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        orphans.end(self._process.pid, self._lock)
+        self._process.wait()
+        self.socket.close()
+        with open(f"{self._lock}.words", encoding="utf-8", errors="replace") as file:
+            return file.read()[-2000:].strip()
+
+    def close(self) -> None:
+        """Part from the starter; what it still runs is ended."""
+        self._process.send_signal(signal.SIGTERM)
+        self.socket.close()
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            orphans.end(self._process.pid, self._lock)
+            self._process.wait()
+
+
+def _report(line: bytes) -> dict[str, Any]:
+    """Read a report; what a function returned stays as it was written."""
+    # No string of JSON holds this: its quotes would be escaped.
+    head, found, result = line.partition(b',"result":')
+    if not found:
+        return dict(json.loads(line))
+    return {**json.loads(head + b"}"), "result": result[:-1].decode("utf-8", "replace")}

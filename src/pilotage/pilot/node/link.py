@@ -1,0 +1,93 @@
+"""A connection that is opened again whenever it breaks, with pauses that grow."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Callable
+
+from .channel import Channel
+from .dial import DialError, Route, dial
+
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 30.0
+
+
+def pause(failures: int, dice: random.Random, longest: float = _LONGEST_PAUSE_S) -> float:
+    """Say how long to wait after so many failures in a row; never the same for two pilots."""
+    bound = min(longest, _FIRST_PAUSE_S * 2.0 ** min(failures, 20))
+    return bound * dice.uniform(0.5, 1.0)
+
+
+class Link:
+    """At most one connection to the hub; a thread opens it, so that nothing else waits."""
+
+    def __init__(self, way: Route, wake: Callable[[], None], dice: random.Random) -> None:
+        #: The connection, if there is one.
+        self.channel: Channel | None = None
+        #: Why there is none.
+        self.trouble = ""
+        #: Whether no connection is wanted any more.
+        self.given_up = False
+        #: The longest pause between two attempts.
+        self.longest = _LONGEST_PAUSE_S
+        self._way = way
+        self._wake = wake
+        self._dice = dice
+        self._failures = 0
+        self._due = 0.0
+        self._caller: threading.Thread | None = None
+        self._found: Channel | None = None
+
+    def attend(self, now: float) -> bool:
+        """Open a connection if it is time to; tell whether there is a new one."""
+        if self.channel is not None or self.given_up:
+            return False
+        if self._caller is None:
+            if now >= self._due:
+                self._caller = threading.Thread(target=self._dial, name="dial", daemon=True)
+                self._caller.start()
+            return False
+        if self._caller.is_alive():
+            return False
+        self._caller = None
+        self.channel, self._found = self._found, None
+        if self.channel is None:
+            self.fail(now)
+        return self.channel is not None
+
+    def fail(self, now: float) -> None:
+        """Let the next attempt wait."""
+        self._due = now + pause(self._failures, self._dice, self.longest)
+        self._failures += 1
+
+    def cut(self, why: str, now: float) -> None:
+        """Give the connection up."""
+        if self.channel is not None:
+            self.channel.close()
+        self.channel = None
+        self.trouble = why
+        self.fail(now)
+
+    def give_up(self) -> None:
+        """Open no connection any more."""
+        self.given_up = True
+
+    def succeed(self) -> None:
+        """Note that all is well, so that the next attempt need not wait."""
+        self._failures = 0
+        self.trouble = ""
+
+    def wait(self, now: float) -> float | None:
+        """Say in how many seconds the next attempt is due."""
+        if self.channel is not None or self._caller is not None or self.given_up:
+            return None
+        return max(0.0, self._due - now)
+
+    def _dial(self) -> None:
+        try:
+            self._found = Channel(*dial(self._way))
+        except DialError as error:
+            self.trouble = str(error)
+        finally:
+            self._wake()

@@ -1,0 +1,74 @@
+"""The words of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Understand the command line; a wrong one ends the program with status 2."""
+    parser = argparse.ArgumentParser(
+        prog="pilotage-pilot", description="Offer this node to a hub, and run what it sends."
+    )
+    add = parser.add_argument
+    add("--hub", required=True, metavar="URL", help="such as https://host:8420")
+    add("--secret-file", default="", metavar="FILE", help="file with the token; - is stdin")
+    add("--ca", default="", metavar="FILE", help="certificates to trust; else those of the node")
+    add("--proxy", metavar="URL", help="HTTP proxy; else that of https_proxy; none for none")
+    add("--link", default="direct", help="direct, relay:HOST:PORT or spool:DIR")
+    add("--insecure", action="store_true", help="allow http:// to other machines")
+    add("--work", default="", metavar="DIR", help="where to work; else the batch job's scratch")
+    add("--keep", action="store_true", help="keep folders that are done with")
+    add("--cpus", type=_count, metavar="N", help="cores to offer; else all we may use")
+    add("--memory", type=size, metavar="SIZE", help="memory to offer, such as 8G")
+    add("--lifetime", type=seconds, metavar="TIME", help="leave after, such as 12h")
+    add("--idle", type=seconds, metavar="TIME", help="leave after so long without work, else 20m")
+    add("--site-checks", default="", metavar="DIR", help="programs that test the node")
+    add("--recheck", type=seconds, metavar="TIME", help="repeat all tests so often")
+    add("--attribute", type=attribute, action="append", default=[], metavar="NAME=VALUE")
+    add("--log-limit", type=size, default=10 << 20, metavar="SIZE", help="of a payload's output")
+    add("--name", default="", help="what people call this pilot")
+    return parser.parse_args(words)
+
+
+def size(text: str) -> int:
+    """Read a number of bytes such as `8G`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 8G")
+    return int(float(found[1]) * _SIZES[found[2].upper()])
+
+
+def seconds(text: str) -> float:
+    """Read a time such as `12h`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 12h")
+    return float(found[1]) * _TIMES[found[2]]
+
+
+def attribute(text: str) -> tuple[str, Any]:
+    """Read `name=value`; numbers and truth values are recognised."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+    if value in {"true", "false"}:
+        return name, value == "true"
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores")
+    return int(text)

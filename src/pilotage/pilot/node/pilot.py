@@ -1,0 +1,323 @@
+"""The pilot: it enrols, checks its node, takes work, reports, and leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Callable
+
+from . import checks, policy, status
+from .boot import Boot
+from .crew import Crew, over
+from .duty import Duty
+from .exits import Exit
+from .policy import Limits
+from .results import Results
+from .session import HubError, RefusedError, Session
+
+_log = logging.getLogger("pilot")
+_TICK_S = 1.0
+#: How long a start may wait to be told together with other news.
+_START_S = 0.05
+#: How long the end of a tiny job may wait for the next one.
+_BLINK_S = 0.002
+#: Ends that are older than this are written down.
+_KEEP_S = 0.5
+_CROWDED = 1 << 20
+#: How long payloads have to end by themselves when the pilot is told to.
+_GRACE_S = 10.0
+
+
+class Pilot:
+    """All that happens on the node, one step at a time."""
+
+    def __init__(
+        self, session: Session, duty: Duty, crew: Crew, results: Results, limits: Limits,
+        boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.duty = duty
+        self.crew = crew
+        self.exit = Exit(limits)
+        #: Hears which folders are not needed any more.
+        self.forget: Callable[[str], None] = lambda _: None
+        #: The environment of payloads, once it is known.
+        self.env: dict[str, str] = {}
+        self._results = results
+        self._make_boot = boot
+        self._boot: Boot | None = None
+        self._recheck = recheck
+        self._next_check: float | None = None
+        self._found: list[dict[str, Any]] | None = None
+        self._ready = False
+        self._fenced = False
+        self._mean_wall = 1.0
+        self._busy_until: float | None = None
+        self._ticked = 0.0
+        self._news_since: float | None = None
+
+    # -- one step --------------------------------------------------------------------------------
+
+    def step(self, now: float) -> int | None:
+        """Do all that can be done now; return a status when it is time to go."""
+        self._listen(now)
+        self._attend_boot(now)
+        for report in self.crew.receive(self.duty.held):
+            self._hear(report, now)
+        self._mind(now)
+        if now - self._ticked >= _TICK_S:
+            self._ticked = now
+            self._tick(now)
+        self._speak(now)
+        self.crew.flush()
+        if self.session.link.channel is not None:
+            self.session.link.channel.flush()
+        return self.exit.status(now)
+
+    def patience(self, now: float) -> float:
+        """Say for how long nothing is due."""
+        waits = [max(0.0, self._ticked + _TICK_S - now)]
+        if self._news_since is not None and self._may_speak():
+            waits.append(max(0.0, self._news_since + _START_S - now))
+        if self.duty.ended and self._may_speak():
+            waits.append(_BLINK_S)
+        if (wait := self.session.link.wait(now)) is not None:
+            waits.append(wait)
+        return min(waits)
+
+    # -- the hub ---------------------------------------------------------------------------------
+
+    def _listen(self, now: float) -> None:
+        link = self.session.link
+        if link.attend(now):
+            self.session.greet(self._present(), now)
+        channel = link.channel
+        if channel is None:
+            return
+        for reply in channel.receive():
+            try:
+                op, n = self.session.understand(reply)
+            except RefusedError as error:
+                self._refused(str(error), now)
+                return
+            except HubError as error:
+                self._cut(str(error), now)
+                return
+            if op:
+                self._answered(op, n, reply, now)
+        if channel.gone:
+            self._cut(channel.gone, now)
+        elif self.session.overdue(now):
+            self._cut("the hub does not answer", now)
+
+    def _cut(self, why: str, now: float) -> None:
+        _log.warning("no connection: %s", why)
+        self.session.cut(why, now)
+        self.duty.cut()
+
+    def _refused(self, why: str, now: float) -> None:
+        _log.error("%s", why)
+        self.session.cut(why, now)
+        self.duty.cut()
+        self.stop("the hub does not know this pilot any more", 2.0)
+        unfit = checks.failure(self._found or [])
+        self.exit.leave(why, status.UNFIT if unfit else status.REFUSED, now, quick=True)
+        self.session.link.give_up()
+
+    def _present(self) -> list[str]:
+        return [*self.duty.held, *self.duty.ended]
+
+    def _answered(self, op: str, n: int, reply: dict[str, Any], now: float) -> None:
+        if op == "hello":
+            self._enrolled(reply, now)
+        elif op == "ready":
+            self._ready = True
+            self._busy_until = now
+            if why := checks.failure(self._found or []):
+                self.exit.leave(why, status.UNFIT, now, quick=True)
+        elif op == "sync":
+            done = self.duty.answered(n)
+            self._settle([one.held.key for one in done], [one.held.folder for one in done])
+            self.exit.heard(n)
+        elif op == "leave":
+            self.exit.left = True
+        if op in {"sync", "resume"}:
+            self._fenced = False
+            self._obey(reply, now)
+
+    def _enrolled(self, terms: dict[str, Any], now: float) -> None:
+        _log.info("enrolled as pilot %s (%s)", terms.get("pilot"), terms.get("name", ""))
+        if terms.get("idle") is not None and self.exit.limits.idle is None:
+            self.exit.limits = replace(self.exit.limits, idle=float(terms["idle"]))
+        self._busy_until = now
+        self._check()
+
+    def _settle(self, keys: list[str], folders: list[str]) -> None:
+        """Let go of what the hub has."""
+        self.crew.acknowledge(keys)
+        for key in keys:
+            self._results.drop(key)
+        for folder in folders:
+            self.forget(folder)
+
+    def _obey(self, reply: dict[str, Any], now: float) -> None:
+        """Do what an answer asks for."""
+        for launch in reply.get("jobs") or []:
+            if not self.duty.take(launch):
+                continue
+            if self.exit.stopping or self.crew.broken:
+                self.duty.end(over(launch["key"], "stopped", "the pilot is about to leave"), now)
+            else:
+                self.crew.start(launch)
+        for one in reply.get("stop") or []:
+            if one["key"] in self.duty.held:
+                self.crew.stop(one["key"], one.get("message", ""), one.get("grace"))
+        if reply.get("drain"):
+            self.exit.leave(str(reply["drain"]), status.LEFT, now)
+        if reply.get("bye"):
+            self.stop("the hub sent the pilot away", 5.0)
+            self.exit.leave("the hub said so", status.LEFT, now, quick=True)
+
+    # -- the node --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        self._boot = self._make_boot(self.session.terms)
+        self._boot.start()
+
+    def _attend_boot(self, now: float) -> None:
+        """Take what the checks have found, the first time and later."""
+        boot = self._boot
+        if boot is None or boot.is_alive():
+            return
+        self._boot = None
+        why = checks.failure(boot.found)
+        if self._recheck:
+            self._next_check = now + self._recheck
+        if self._found is None:
+            self._found, self.env = boot.found, boot.env
+            if why:
+                _log.error("this node is not fit: %s", why)
+        elif why:
+            _log.error("this node is not fit any more: %s", why)
+            self.exit.leave(why, status.UNFIT, now)
+
+    def _hear(self, report: dict[str, Any], now: float) -> None:
+        """Take a report of the starter."""
+        if report["op"] == "started":
+            self.duty.start(report["key"], report["pid"])
+            self._news_since = self._news_since or now
+            return
+        if usage := report.get("usage"):
+            self._mean_wall = policy.mean(self._mean_wall, usage["wall"])
+        self.duty.end(report, now)
+
+    def terminate(self, now: float) -> None:
+        """Leave because somebody wants us to, and at once if they say it again."""
+        again = self.exit.stopping
+        self.stop("its pilot was told to end", 0.0 if again else _GRACE_S)
+        self.exit.leave("it was told to end", status.LEFT, now, quick=True)
+        if again:
+            self.exit.hurry(now)
+
+    def stop(self, message: str, grace: float | None) -> None:
+        """Have all payloads ended."""
+        for key in self.duty.held:
+            self.crew.stop(key, message, grace)
+
+    # -- limits ----------------------------------------------------------------------------------
+
+    def _mind(self, now: float) -> None:
+        """Keep to the limits of time, of the lease and of idleness."""
+        duty, session = self.duty, self.session
+        booting = self._boot is not None and self._found is None
+        if duty.held or booting or self._busy_until is None:
+            self._busy_until = now
+        if duty.held and not self._fenced and policy.fenced(now, session.answered, session.lease):
+            self._fenced = True
+            _log.error("the hub is silent; stopping %d payloads", len(duty.held))
+            self.stop("stopped by its pilot, which did not hear of the hub for too long", None)
+        limits = self.exit.limits
+        busy = bool(duty.held or duty.ended)
+        if why := limits.drain(now, self._busy_until, busy=busy):
+            self.exit.leave(why, status.LEFT if session.terms else status.UNREACHED, now)
+        if limits.stop(now) and not self.exit.stopping:
+            self.stop("its pilot's lifetime ends", 0.5 * limits.grace)
+            self.exit.leave("its lifetime ends", status.LEFT, now, quick=True)
+        if self.crew.broken:
+            self.exit.leave("its starters die", status.BROKEN, now)
+        hopeless = bool(session.terms) and limits.hopeless(now, session.answered)
+        self.exit.known = bool(session.terms) and not session.link.given_up
+        busy = busy and not hopeless
+        self.exit.consider(now, busy=busy, unsent=len(duty.ended), up=session.greeted)
+
+    def _tick(self, now: float) -> None:
+        """Do what is done once a second."""
+        self._write_down(now)
+        if self._next_check is not None and now > self._next_check and self._boot is None:
+            self._check()
+        channel = self.session.link.channel
+        if channel is not None and self.session.greeted:
+            while channel.waiting < _CROWDED and (body := self.duty.logs(running=True)):
+                channel.send(body)
+
+    def _write_down(self, now: float) -> None:
+        """Put ends on disk that the hub is slow to acknowledge."""
+        old = {key: one for key, one in self.duty.ended.items() if now - one.since > _KEEP_S}
+        if old:
+            self._results.keep({key: one.text() for key, one in old.items()})
+            self.crew.acknowledge(list(old))
+
+    # -- speaking --------------------------------------------------------------------------------
+
+    def _may_speak(self) -> bool:
+        """Tell whether news may go out, rather than wait for the answer to the last."""
+        busy = any(flight.keys or flight.started for flight in self.duty.unanswered)
+        return self.session.greeted and self._ready and not busy
+
+    def _speak(self, now: float) -> None:
+        session, channel = self.session, self.session.link.channel
+        if channel is None or not session.greeted:
+            return
+        if not self._ready:
+            self._announce(now)
+        elif self.exit.done and not session.waits_for("leave"):
+            session.ask("leave", now, self.exit.words())
+        elif self._may_speak() and not self.exit.done:
+            while channel.waiting < _CROWDED and (body := self.duty.logs(running=False)):
+                channel.send(body)
+            if self._is_due(now):
+                self._sync(now)
+
+    def _announce(self, now: float) -> None:
+        """Tell what the checks found; until then, show that we live."""
+        session = self.session
+        if self._found is not None:
+            if not session.waits_for("ready"):
+                session.ask("ready", now, self.exit.found(self._found))
+        elif now - session.answered > session.heartbeat and not session.waits_for("resume"):
+            session.resume([], now)
+
+    def _is_due(self, now: float) -> bool:
+        """Tell whether there is something to say or nothing is being waited for."""
+        duty = self.duty
+        if not duty.unanswered or self.exit.must_say:
+            return True
+        if duty.news():
+            last = max(one.since for one in duty.ended.values())
+            tiny = duty.held and policy.ahead(1, self._mean_wall)
+            return not tiny or now - last >= _BLINK_S
+        return self._news_since is not None and now - self._news_since >= _START_S
+
+    def _sync(self, now: float) -> None:
+        session = self.session
+        draining = self.exit.draining
+        wait = policy.wait(session.heartbeat)
+        ahead = 0 if draining else policy.ahead(session.facts["cpus"], self._mean_wall)
+        n = session.next_number
+        news = self.duty.report(n)
+        drain = "true" if draining else "false"
+        fields = f'{news},"ahead":{ahead},"wait":{wait:g},"drain":{drain}'
+        session.ask("sync", now, fields, wait)
+        self.exit.said(n)
+        self._news_since = None

@@ -1,0 +1,86 @@
+"""When to take more, when to stop and when to leave: numbers come in, decisions go out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Jobs to ask for before there is room for them, at most.
+_MOST_AHEAD = 32
+#: Seconds of work to have at hand; longer jobs are never asked for ahead.
+_AHEAD_S = 0.1
+#: Weight of the newest job in the mean of how long jobs take.
+_NEWEST = 0.2
+#: The part of a lease after which payloads are stopped, since the hub may soon give them away.
+_FENCE = 0.8
+_LONGEST_GRACE_S = 60.0
+_LONGEST_WAIT_S = 20.0
+_IDLE_S = 1200.0
+#: How long to go on trying to deliver ends where nobody says how long the node is ours.
+_DELIVERY_S = 86400.0
+
+
+def ahead(cpus: int, wall: float) -> int:
+    """Say how many jobs to have at hand, if jobs take so long."""
+    if wall >= _AHEAD_S:
+        return 0
+    return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
+
+
+def mean(before: float, wall: float) -> float:
+    """Add one more job to the mean of how long jobs take."""
+    return before + _NEWEST * (wall - before)
+
+
+def fenced(now: float, answered: float, lease: float) -> bool:
+    """Say whether the hub has been silent for so long that payloads must stop."""
+    return now - answered > _FENCE * lease
+
+
+def wait(heartbeat: float) -> float:
+    """Say for how long the hub may keep a question that has no answer yet."""
+    return min(_LONGEST_WAIT_S, heartbeat)
+
+
+def patience(heartbeat: float) -> float:
+    """Say how long an answer may take beyond that."""
+    return min(30.0, max(2.0, heartbeat))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the pilot may live, and how long without work."""
+
+    #: When the node is taken away, on the pilot's clock; nothing if nobody knows.
+    end: float | None
+    #: How long payloads have to end by themselves before that.
+    grace: float
+    #: Seconds without work after which it leaves; nothing means the usual.
+    idle: float | None = None
+
+    @classmethod
+    def of(cls, now: float, lifetime: float | None, idle: float | None) -> Limits:
+        """Plan a life that begins now."""
+        if lifetime is None:
+            return cls(None, _LONGEST_GRACE_S, idle)
+        return cls(now + lifetime, min(_LONGEST_GRACE_S, lifetime / 10), idle)
+
+    def drain(self, now: float, since: float, *, busy: bool) -> str:
+        """Say why to take no more work; empty if there is no reason."""
+        if self.end is not None and now > self.end - 2 * self.grace:
+            return "its lifetime ends"
+        idle = _IDLE_S if self.idle is None else self.idle
+        if not busy and now - since > idle:
+            return f"no work for {idle:g} s"
+        return ""
+
+    def stop(self, now: float) -> bool:
+        """Say whether payloads must end now."""
+        return self.end is not None and now > self.end - self.grace
+
+    def last_moment(self) -> float | None:
+        """Return when to be gone in any case."""
+        return None if self.end is None else self.end - 0.2 * self.grace
+
+    def hopeless(self, now: float, answered: float) -> bool:
+        """Say whether it is time to give up on delivering ends."""
+        return now - answered > _DELIVERY_S if self.end is None else now > self.end

@@ -1,0 +1,145 @@
+"""From the command line to an exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from . import dial, environment, options, parts, secret, status
+from .boot import Boot
+from .crew import Crew
+from .discover import batch, node
+from .duty import Duty
+from .launcher import Launcher
+from .link import Link
+from .pilot import Pilot
+from .policy import Limits
+from .results import Results
+from .session import Session
+from .work import Work
+
+_log = logging.getLogger("pilot")
+_USAGE = 2
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Be a pilot until there is a reason to leave."""
+    secret.hide()
+    given = options.parse(sys.argv[1:] if words is None else words)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    umask = os.umask(0o077)
+    try:
+        token = secret.take(given.secret_file, os.environ)
+        way = dial.route(given.hub, given.link, given.proxy, given.ca, insecure=given.insecure)
+    except (secret.SecretError, dial.RouteError) as error:
+        _log.error("%s", error)
+        return _USAGE
+    work = Work(given.work or batch.scratch(os.environ), keep=given.keep)
+    code = status.UNDELIVERED
+    try:
+        code = _fly(given, token, way, work, umask)
+    finally:
+        if code == status.UNDELIVERED:
+            _log.error("what the hub has not got is in %s", work.folder)
+        else:
+            work.remove()
+    _log.info("left with status %d", code)
+    return code
+
+
+def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int:  # noqa: ANN401
+    """Put the parts together, and run the loop."""
+    now = clock()
+    parts.unpack(work.folder)
+    lot = node.Given(given.cpus, given.memory, given.lifetime, dict(given.attribute))
+    facts = node.facts(work.folder, lot, os.environ)
+    facts["sandboxes"] = parts.sandboxes(work.folder)
+    wake = _listen_to_signals()
+    base = environment.scrubbed(os.environ)
+    session = Session(Link(way, wake.poke, random.SystemRandom()), token, facts, given.name)
+
+    def boot(terms: Mapping[str, Any]) -> Boot:
+        folder = os.path.join(work.folder, "checks")
+        return Boot(terms, given.site_checks, base, folder, wake.poke)
+
+    pilot = Pilot(
+        session,
+        Duty(given.log_limit),
+        Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask)),
+        Results(os.path.join(work.folder, "spool")),
+        Limits.of(now, facts["lifetime"], given.idle),
+        boot,
+        given.recheck,
+    )
+    pilot.forget = work.forget
+    try:
+        return _loop(pilot, wake)
+    finally:
+        pilot.crew.close()
+
+
+def _loop(pilot: Pilot, wake: Wake) -> int:
+    while True:
+        code = pilot.step(clock())
+        if code is not None:
+            return code
+        poll = select.poll()
+        poll.register(wake.inner, select.POLLIN)
+        for one in (pilot.session.link.channel, pilot.crew.launcher):
+            if one is not None:
+                poll.register(one.socket, select.POLLIN | (select.POLLOUT if one.full else 0))
+        poll.poll(pilot.patience(clock()) * 1000 + 0.5)
+        for _ in range(wake.signals()):
+            pilot.terminate(clock())
+
+
+def clock() -> float:
+    """Count seconds, also those for which the machine slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Wake:
+    """Ends the loop's sleep: threads and signals write to it."""
+
+    def __init__(self) -> None:
+        self.inner, self._outer = socket.socketpair()
+        self.inner.setblocking(False)
+        self._outer.setblocking(False)
+        signal.set_wakeup_fd(self._outer.fileno(), warn_on_full_buffer=False)
+
+    def poke(self) -> None:
+        """Have the loop look around."""
+        try:
+            self._outer.send(b"\0")
+        except BlockingIOError:
+            # It has enough reasons to wake up.
+            return
+
+    def signals(self) -> int:
+        """Count the signals that have arrived and ask for our end."""
+        try:
+            return sum(1 for number in self.inner.recv(4096) if number)
+        except BlockingIOError:
+            return 0
+
+
+def _listen_to_signals() -> Wake:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _note)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return Wake()
+
+
+def _note(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the loop reads the number from its socket."""

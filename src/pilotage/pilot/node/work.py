@@ -1,0 +1,67 @@
+"""The pilot's own folder, which no other pilot of the node shares."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+from types import TracebackType
+from typing import Any, Callable
+
+
+class Work:
+    """A folder that is there while the pilot is."""
+
+    def __init__(self, parent: str, *, keep: bool = False) -> None:
+        os.makedirs(parent, exist_ok=True)
+        name = f"pilot-{socket.gethostname()}-"
+        #: Absolute, since payloads begin elsewhere.
+        self.folder = tempfile.mkdtemp(prefix=name, dir=os.path.abspath(parent))
+        self.jobs = os.path.join(self.folder, "jobs")
+        os.mkdir(self.jobs)
+        #: Whether folders stay when they are not needed any more.
+        self.keep = keep
+        self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._janitor = threading.Thread(target=self._tidy, name="janitor", daemon=True)
+        self._janitor.start()
+
+    def forget(self, folder: str) -> None:
+        """Remove the folder of an attempt, some time; nothing that is not below ours."""
+        if not self.keep and os.path.dirname(os.path.normpath(folder)) == self.jobs:
+            self._done.put(folder)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self._done.put("")
+        self._janitor.join(10.0)
+        if not self.keep:
+            _remove(self.folder)
+
+    def _tidy(self) -> None:
+        while folder := self._done.get():
+            _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder, onerror=_insist)
+
+
+_Failure = tuple[type[BaseException], BaseException, TracebackType]
+
+
+def _insist(_function: Callable[..., Any], path: str, _error: _Failure) -> None:
+    """Try again after a payload made its folders unreadable; what stays is not ours to remove."""
+    folder = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        os.chmod(folder, stat.S_IRWXU)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, stat.S_IRWXU)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
