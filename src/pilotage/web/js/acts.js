@@ -11,8 +11,8 @@ const AT_ONCE = 6;
 export const WORDS = {
   cancel: ["Cancel", "cancelled", "A running job is stopped; what it did so far is lost."],
   hold: ["Hold", "held", "A running job is stopped and starts anew once it is released."],
-  release: ["Release", "released", "They are queued again."],
-  retry: ["Retry", "queued again", "They run again under a new attempt number."],
+  release: ["Release", "released", "A released job is queued again."],
+  retry: ["Retry", "queued again", "A job that is tried again gets a new attempt number."],
 };
 export const VERBS = ["retry", "release", "hold", "cancel"];
 
@@ -43,8 +43,9 @@ export async function many(jobs, verb) {
     return false;
   }
   const lines = [what];
-  if (others) lines.push(`${count(others, "other chosen job")} cannot be ${done} and stay as they are.`);
-  if (!await confirm(`${name} ${count(able.length, "job")}?`, lines, `${name} ${able.length}`)) return false;
+  if (others) lines.push(`${count(others, "other chosen job")} cannot be ${done}; nothing is done to ${others === 1 ? "it" : "them"}.`);
+  const tone = verb === "retry" || verb === "release" ? "main" : "bad";
+  if (!await confirm(`${name} ${count(able.length, "job")}?`, lines, `${name} ${able.length}`, tone)) return false;
   await all(able, verb, done);
   return true;
 }

@@ -64,7 +64,7 @@ class Jobs {
   chip(state) {
     const press = () => this.narrow({ state: state ? this.toggled(state) : "" });
     return h("button.chip", { type: "button", "data-state": state, onclick: press },
-      state || "all", h("span.count"));
+      state || "all", " ", h("span.count"));
   }
 
   /** The chosen states with one more, or without it. */

@@ -23,10 +23,10 @@ export async function open(root, _, signal) {
     const at = document.activeElement?.closest?.("tr")?.dataset.key;
     const kind = document.activeElement?.getAttribute?.("role");
     fill(body, rules.map((rule) => line(rule, read)));
-    if (at) body.querySelector(`tr[data-key="${CSS.escape(at)}"] ${kind === "switch" ? "[role=switch]" : "a"}`)?.focus();
     fill(panel, rules.length ? table : empty(
       "No rules yet. A rule is a few lines in a file in rules/, and it is live once that is saved.",
-      command("pilotage init --help")));
+      command("pilotage rule add my-rules.toml")));
+    if (at) body.querySelector(`tr[data-key="${CSS.escape(at)}"] ${kind === "switch" ? "[role=switch]" : "a"}`)?.focus();
   }
   const again = calm(2000, () => read().catch(complain));
   live.on("jobs", again, signal);
