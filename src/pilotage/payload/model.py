@@ -19,6 +19,8 @@ class Why(StrEnum):
     TIMEOUT = "timeout"
     #: Its process group used more memory than it may and was killed.
     MEMORY = "memory"
+    #: It wrote more into its directory than it may and was killed.
+    DISK = "disk"
     #: Somebody asked for it to be stopped.
     STOPPED = "stopped"
     #: No process came into being.
@@ -66,7 +68,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 10.0
     #: The resident memory that its processes may use together, in bytes.
     memory: int | None = None
-    #: Kernel limits by name: cpu_seconds, file_size, open_files, processes.
+    #: Kernel limits by name: cpu_seconds, disk, file_size, open_files, processes.
     limits: dict[str, int] = {}
     #: What stands between it and everything else.
     sandbox: Sandbox | None = None

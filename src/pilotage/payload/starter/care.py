@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any
 
+from . import boxed
 from .process import signal_name
 
 EVIDENCE = b"exit.json"
@@ -19,6 +20,9 @@ RESULT = b"result.json"
 _SWEEP_SECONDS = 10.0
 _KIBI = 1024
 _LONGEST_RESULT = 1 << 20
+#: A payload may have put a link there that leads to what is not its own, or a pipe that blocks.
+_PLAINLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ANEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
@@ -34,6 +38,9 @@ class Payload:
         self.grace: float = order["grace"]
         self.memory: int | None = order["memory"]
         self.result: bool = order.get("result", False)
+        #: The kind of its sandbox, and what measures its directory, if there is one.
+        self.kind = boxed.kind(order)
+        self.gauge = boxed.gauge(order, place, pid)
         self.peak = 0
         self.reason = ""
         self.message = ""
@@ -42,7 +49,10 @@ class Payload:
         self.due = 0.0
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group."""
+        """Send a signal to the whole group, or to all in the sandbox."""
+        if self.kind:
+            boxed.sandbox().signal_inside(self.kind, self.pid, number)
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -57,11 +67,18 @@ class Payload:
         if self.memory is not None and used > self.memory:
             self.decide("memory", f"used {size(used)} of its {size(self.memory)} memory")
             self.signal(signal.SIGKILL)
+        if self.gauge and (written := self.gauge.look()) > self.gauge.limit:
+            self.decide("disk", f"wrote {size(written)} and may write {size(self.gauge.limit)}")
+            self.signal(signal.SIGKILL)
 
     def end(self, status: int, used: resource.struct_rusage) -> None:
         """Note how it ended, as the kernel tells it."""
         code = os.waitstatus_to_exitcode(status)
-        if code < 0:
+        if self.kind:
+            code = boxed.sandbox().exit_code(code)
+        if self.kind and code == -signal.SIGXFSZ:
+            self.decide("disk", "wrote more than it may")
+        elif code < 0:
             self.decide("signalled", f"killed by {signal_name(-code)}")
         else:
             self.decide("exited", f"exited with code {code}")
@@ -79,6 +96,15 @@ class Payload:
         self.ending = ending(self.key, self.reason, self.message, code, usage)
         if self.result and (result := read_result(self.place)):
             self.ending["result"] = result
+
+    def add(self, used: resource.struct_rusage) -> None:
+        """Count what the first process in its sandbox has used, which outlives the one outside."""
+        usage = self.ending["usage"]
+        usage["cpu_user"] += used.ru_utime
+        usage["cpu_system"] += used.ru_stime
+        usage["max_rss"] = max(usage["max_rss"], used.ru_maxrss * _KIBI)
+        usage["read_bytes"] += used.ru_inblock * 512
+        usage["written_bytes"] += used.ru_oublock * 512
 
 
 def ending(
@@ -122,7 +148,7 @@ def _refuse(word: str) -> None:
 def read_result(place: bytes) -> bytes:
     """Read what a function left, if it is JSON and not too long."""
     try:
-        with open(os.path.join(place, RESULT), "rb") as file:
+        with open(os.open(os.path.join(place, RESULT), _PLAINLY), "rb") as file:
             data = file.read(_LONGEST_RESULT + 1)
         return b"" if len(data) > _LONGEST_RESULT else check(data)
     except (OSError, ValueError, RecursionError):
@@ -136,7 +162,9 @@ def write_evidence(place: bytes, report: dict[str, Any]) -> None:
     try:
         # What ran in a worker that stays has no directory unless it needed one.
         os.makedirs(place, exist_ok=True)
-        with open(part, "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        with open(os.open(part, _ANEW, 0o644), "wb") as file:
             file.write(encode({name: value for name, value in report.items() if name != "op"}))
             file.flush()
             os.fsync(file.fileno())

@@ -114,8 +114,8 @@ class Loop:
         self.running[payload.key] = self.pids[payload.pid] = payload
         # A program with the rights of another user keeps the limits it has.
         with contextlib.suppress(PermissionError):
-            spawn.restrict(payload.pid, limits)
-        if payload.memory is not None:
+            spawn.restrict(payload.pid, {} if payload.kind else limits)
+        if payload.memory is not None or payload.gauge:
             self.limited[payload.pid] = payload
         if payload.timeout is not None:
             due = payload.begun + payload.timeout
@@ -153,8 +153,12 @@ class Loop:
             payload = self.pids.pop(seen.si_pid, None)
             if payload is not None:
                 payload.signal(signal.SIGKILL)
+            owners = set() if payload is not None else self.owners(seen.si_pid)
             _, status, used = os.wait4(seen.si_pid, 0)
             self.strays.pop(seen.si_pid, None)
+            for key in owners.intersection(self.sweeping) if len(owners) == 1 else ():
+                if self.sweeping[key].kind:
+                    self.sweeping[key].add(used)
             if payload is not None:
                 payload.end(status, used)
                 del self.running[payload.key]

@@ -1,0 +1,28 @@
+"""What stands between a payload and everything else.
+
+`wrap` turns an order to start a payload into what is started in its place. Each kind has a module
+that knows its command line; `keeper` is the process beside those that cannot be killed from
+outside; `gatekeeper` is the program that a site's administrator installs for the kind `user`.
+Like the starter, all of this travels to worker nodes and needs only the standard library.
+"""
+
+from __future__ import annotations
+
+from .box import NotPossibleError, Wrapped
+from .probe import available
+from .reach import exit_code, signal_inside
+from .threats import KINDS, THREATS, protects, words
+from .wrap import wrap
+
+__all__ = [
+    "KINDS",
+    "THREATS",
+    "NotPossibleError",
+    "Wrapped",
+    "available",
+    "exit_code",
+    "protects",
+    "signal_inside",
+    "words",
+    "wrap",
+]

@@ -1,0 +1,163 @@
+"""The process beside a sandbox that cannot be killed from outside.
+
+It is what the starter started, so it takes the signals: a polite one goes to the payload, and
+SIGUSR2 means to kill it. It ends after everything that it started, with the payload's exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from . import folder, reach
+from .box import Wrapped
+from .program import running
+
+#: Stands for the keeper's own folder in what it is asked to run.
+HOME = "{keeper}"
+
+_HANDED = 3
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HEARD = {*_POLITE, reach.KILL, signal.SIGCHLD}
+_LOOK_SECONDS = 0.05
+#: How long what is around a dead payload may take to end.
+_PATIENCE_SECONDS = 5.0
+
+
+def kept(request: dict[str, Any], env: dict[str, str]) -> Wrapped:
+    """Have a keeper carry out a request."""
+    return Wrapped(running("keeper"), env, json.dumps(request).encode())
+
+
+class Keeper:
+    """What is known of the sandbox, and what is to happen to it."""
+
+    def __init__(self, request: dict[str, Any], home: str) -> None:
+        self._request = request
+        self._home = home
+        self._line = -1
+        self._child = -1
+        self._code: int | None = None
+        #: A polite signal that nobody inside has got yet.
+        self._asked = 0
+        self._killed = 0.0
+
+    def begin(self) -> None:
+        """Start what makes the sandbox."""
+        argv = [
+            word.replace(HOME, self._home, 1) if word.startswith(HOME) else word
+            for word in self._request["argv"]
+        ]
+        actions: list[tuple[Any, ...]] = []
+        if told := self._request.get("told"):
+            theirs, self._line = os.pipe()
+            os.set_inheritable(theirs, True)
+            actions = [(os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_CLOSE, theirs)]
+        self._child = os.posix_spawnp(
+            argv[0], argv, os.environ, file_actions=actions, setsigmask=()
+        )
+        if told:
+            os.close(theirs)
+            self._tell(told)
+
+    def hear(self, number: int) -> None:
+        """Note a signal."""
+        if number == reach.KILL:
+            self._killed = self._killed or time.monotonic()
+        elif number in _POLITE:
+            self._asked = number
+
+    def step(self) -> None:
+        """Do what is to be done now."""
+        self._collect()
+        if self._asked and (self._tell("term") or reach.ask(os.getpid(), self._asked)):
+            self._asked = 0
+        if self._killed and not (self._tell("kill") or reach.kill_inits(os.getpid())):
+            # Nothing is inside yet, so what is about to make it is ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGTERM if self._late() else signal.SIGKILL)
+
+    def _late(self) -> bool:
+        return time.monotonic() < self._killed + _PATIENCE_SECONDS
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether there is something to do that no signal tells of."""
+        return bool(self._asked or self._killed)
+
+    @property
+    def over(self) -> bool:
+        """Tell whether what makes the sandbox has ended."""
+        return self._code is not None
+
+    def end(self) -> int:
+        """Wait for all that it left, and return the exit code of the payload."""
+        if last := self._request.get("last"):
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while self._collect() and time.monotonic() < deadline:
+                time.sleep(0.005)
+            if self._killed or self._collect():
+                reach.kill_inits(os.getpid())
+                os.waitpid(os.posix_spawnp(last[0], last, os.environ, file_actions=_SILENT), 0)
+        code = self._code or 0
+        return 128 - code if code < 0 else code
+
+    def _collect(self) -> bool:
+        """Collect what has ended; tell whether something has not."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self._child:
+                    self._code = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            return False
+
+    def _tell(self, text: str) -> bool:
+        """Say a line to the gatekeeper, if there is one."""
+        if self._line < 0:
+            return False
+        with contextlib.suppress(BrokenPipeError):
+            data = text.encode() + b"\n"
+            while data:
+                data = data[os.write(self._line, data) :]
+        return True
+
+
+_SILENT = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]
+
+
+def main(_argv: Sequence[str]) -> None:
+    """Carry out the request in the open file number 3."""
+    with open(_HANDED, "rb") as file:
+        request = json.load(file)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, reach.KILL, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    os.umask(0o022)
+    home = tempfile.mkdtemp(prefix="pilotage-")
+    try:
+        folder.furnish(home, request)
+        keeper = Keeper(request, home)
+        keeper.begin()
+        while not keeper.over:
+            heard = signal.sigtimedwait(_HEARD, _LOOK_SECONDS if keeper.busy else 3600)
+            if heard is not None:
+                keeper.hear(heard.si_signo)
+            keeper.step()
+        code = keeper.end()
+    finally:
+        folder.clear(home, request)
+    sys.exit(code)

@@ -1,0 +1,105 @@
+"""Find out which kinds of sandbox work here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import tempfile
+import time
+from typing import Any
+
+from . import cgroup
+from .rule import GATEKEEPER
+from .threats import KINDS
+from .wrap import wrap
+
+_PATIENCE_SECONDS = 30.0
+_PROGRAMS = {"bubblewrap": "bwrap", "podman": "podman", "apptainer": "apptainer", "user": "sudo"}
+
+
+def available(probe: bool = True) -> list[str]:  # noqa: FBT001, FBT002 - reads well: available(probe=False)
+    """List the kinds that work here: `true` was run in each, or at least it is installed."""
+    return [kind for kind in KINDS if (_works(kind) if probe else _installed(kind))]
+
+
+def _installed(kind: str) -> bool:
+    if kind == "apptainer" and shutil.which("singularity"):
+        return True
+    if kind == "user" and not os.path.exists(GATEKEEPER):
+        return False
+    if kind == "bubblewrap" and os.geteuid() == 0 and not cgroup.root():
+        return False
+    return kind == "none" or shutil.which(_PROGRAMS[kind]) is not None
+
+
+@functools.cache
+def _works(kind: str) -> bool:
+    """Run a program in a sandbox of this kind."""
+    if kind == "none":
+        return True
+    if not _installed(kind):
+        return False
+    if kind == "apptainer":
+        # It needs an image, and there is none to try.
+        return _succeeds(
+            [shutil.which("apptainer") or "singularity", "version"], dict(os.environ), b""
+        )
+    if kind == "user":
+        # Which users there are is in a rule that only root can read.
+        return _succeeds(["sudo", "-n", "-l", GATEKEEPER], dict(os.environ), b"") or _listed()
+    place = tempfile.mkdtemp(prefix="pilotage-probe-")
+    try:
+        order: dict[str, Any] = {
+            "key": "probe",
+            "argv": ["true"],
+            "env": {},
+            "cwd": place,
+            "dir": place,
+        }
+        return _succeeds(*wrap({**order, "sandbox": {"kind": kind}}))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _listed() -> bool:
+    """Tell whether a sudo rule names the gatekeeper, whoever for."""
+    fd = os.memfd_create("sudo")
+    try:
+        _succeeds(["sudo", "-n", "-l"], dict(os.environ), b"", output=fd)
+        return GATEKEEPER.encode() in os.pread(fd, 1 << 20, 0)
+    finally:
+        os.close(fd)
+
+
+def _succeeds(argv: list[str], env: dict[str, str], handed: bytes, output: int = -1) -> bool:
+    """Run a command to its end; tell whether that was good."""
+    fd = os.memfd_create("handed")
+    try:
+        os.write(fd, handed)
+        os.lseek(fd, 0, os.SEEK_SET)
+        actions: list[tuple[Any, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, 2 if output < 0 else output, 1),
+            (os.POSIX_SPAWN_DUP2, fd, 3),
+        ]
+        path = {"PATH": os.environ.get("PATH", os.defpath)}
+        pid = os.posix_spawnp(argv[0], argv, {**path, **env}, file_actions=actions, setpgroup=0)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return _wait(pid) == 0
+
+
+def _wait(pid: int) -> int:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.killpg(pid, signal.SIGKILL)
+        time.sleep(0.002)

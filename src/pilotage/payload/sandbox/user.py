@@ -1,0 +1,37 @@
+"""Another user of the operating system, through a gatekeeper that runs as root."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from .box import Box, NotPossibleError, Wrapped
+from .keeper import kept
+from .rule import GATEKEEPER, is_name
+
+_PASSED = ("HOME", "LANG", "PATH", "USER")
+
+
+def wrap(box: Box, marks: dict[str, str]) -> Wrapped:
+    """Start a keeper that calls the gatekeeper and holds the line to it."""
+    if not is_name(box.user):
+        raise NotPossibleError(f"{box.user!r} cannot be the name of a user to run it as")
+    if not box.place:
+        raise NotPossibleError("a worker that stays cannot run as another user")
+    wish = {
+        "dir": box.place,
+        "cwd": box.cwd,
+        "argv": box.argv,
+        "env": {**box.env, **marks},
+        "limits": box.limits,
+        "scratch": box.scratch,
+        "network": box.network,
+        "shown": box.readable + box.writable,
+    }
+    request = {
+        "kind": "user",
+        "argv": ["sudo", "-n", "--", GATEKEEPER, "run", box.user],
+        "told": json.dumps(wish),
+    }
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return kept(request, {**passed, **marks})
