@@ -14,6 +14,8 @@ import msgspec
 from pilotage import errors, units
 from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
+from pilotage.match.negotiate import Matcher
+from pilotage.match.share import Shares, Slice
 from pilotage.rule import locate
 from pilotage.site.launch import Place
 
@@ -29,8 +31,13 @@ _MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
     ("http", "max_size", units.size),
     ("tcp", "max_size", units.size),
     ("site", "memory", units.size),
+    ("pilots", "heartbeat", units.seconds),
+    ("pilots", "lease", units.seconds),
+    ("pilots", "idle", units.seconds),
+    ("match", "patience", units.seconds),
+    ("share", "half_life", units.seconds),
 )
-_MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory")}
+_MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -99,6 +106,70 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     keep: str = ""
 
 
+class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where pilots, programs and browsers reach this process."""
+
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: Port; if it is taken, the next free one is used.
+    port: int = 8420
+    #: `"auto"` encrypts unless only this machine can connect; `"on"` always; `"off"` never, which
+    #: only goes with an address of this machine.
+    tls: Literal["auto", "on", "off"] = "auto"
+    #: Certificate and key in PEM files; empty means a certificate that Pilotage makes for itself.
+    tls_cert: str = ""
+    tls_key: str = ""
+    #: Further names and addresses by which this machine is reached, for that certificate.
+    names: tuple[str, ...] = ()
+
+
+class Pilots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How pilots are treated."""
+
+    #: How often a pilot is heard of at least.
+    heartbeat: str = "30s"
+    #: After so long without a word what a pilot runs counts as lost and is queued again.
+    lease: str = "5m"
+    #: How long a pilot without work stays; empty means for ever.
+    idle: str = "20m"
+    #: Folder of scripts that every node must pass before it gets work, below the project.
+    checks: str = "checks"
+    #: Environment of all payloads that pilots run.
+    env: dict[str, str] = {}
+    #: What stands between payloads and everything else on pilots: `"auto"` takes the strongest
+    #: that the node has.
+    sandbox: Literal["auto", "none", "bubblewrap", "podman", "apptainer", "user"] = "auto"
+
+
+class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How queued jobs and places to run are brought together."""
+
+    #: How long a large job finds no room before a place is kept free for it.
+    patience: str = "5m"
+    #: `"priority"` stops jobs of lower priority for one that has waited for so long.
+    preempt: Literal["never", "priority"] = "never"
+
+
+class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user or a group is due."""
+
+    #: Its share beside the others.
+    weight: float = 1.0
+    #: Cores at once at most; 0 means any number.
+    quota: int = 0
+
+
+class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How places to run are shared among owners of jobs."""
+
+    #: After so long what was used counts half.
+    half_life: str = "1d"
+    #: Users by name, as `user` or `group/user`.
+    user: dict[str, Owner] = {}
+    #: Groups by name.
+    group: dict[str, Owner] = {}
+
+
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A registered application."""
 
@@ -117,6 +188,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     http: Http = Http()
     tcp: Tcp = Tcp()
     retention: Retention = Retention()
+    hub: Hub = Hub()
+    pilots: Pilots = Pilots()
+    match: Match = Match()
+    share: Share = Share()
     #: Applications that recipes may name.
     app: dict[str, App] = {}
 
@@ -171,6 +246,17 @@ def offer(settings: Settings) -> Offer:
     memory = units.size(settings.site.memory) if settings.site.memory else pages
     gpus = settings.site.gpus
     return Offer("local", cpus, cpus, memory, memory, gpus, gpus)
+
+
+def matcher(settings: Settings) -> Matcher:
+    """Make a matchmaker that knows what owners are due."""
+    share = settings.share
+    slices = {
+        name: Slice(one.weight, one.quota or None)
+        for name, one in (share.user | share.group).items()
+    }
+    shares = Shares(units.seconds(share.half_life), slices)
+    return Matcher(shares, patience=units.seconds(settings.match.patience))
 
 
 def options(settings: Settings, state: Path) -> Options:

@@ -95,16 +95,15 @@ class Source(Protocol):
 
 
 async def until_quiet(
-    sources: Iterable[Source], never: Callable[[], set[int]], writer: Writer
+    sources: Iterable[Source], never: Callable[[Db], set[int]], writer: Writer
 ) -> None:
     """Return when nothing has been left to do for a while."""
     quiet = 0.0
     while quiet < _QUIET_S:
         await anyio.sleep(_GLANCE_S)
-        unfit = text.dump(list(never()))
-        live = await wrap_future(writer.submit(functools.partial(_live, never=unfit)))
+        live = await wrap_future(writer.submit(functools.partial(_live, never=never)))
         quiet = quiet + _GLANCE_S if not live and all(one.idle for one in sources) else 0.0
 
 
-def _live(db: Db, never: str) -> int:
-    return int(db.value("job_live", never=never))
+def _live(db: Db, never: Callable[[Db], set[int]]) -> int:
+    return int(db.value("job_live", never=text.dump(list(never(db)))))

@@ -29,6 +29,7 @@ from pilotage.hub.known import StoredFiles
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell, Ends, Timers
 from pilotage.job import model, moves
+from pilotage.match.queue import Queue
 from pilotage.site.local import Listener, LocalSite
 from pilotage.store import Db, Writer, connect
 
@@ -86,9 +87,14 @@ class Hub(Listener):
         self._ends = Ends(self._intake, writer, self._ended)
         self._doors = Doors(project, writer, self._intake, self._inbox)
         self._sources = (self._files, self._intake, self._ends)
+        self._queue = Queue(
+            writer, config.matcher(project.settings), str(project.state / "jobs"),
+            now, clock.dice(),
+        )  # fmt: skip
+        self._queue.on_end.append(lambda _: self._ended.ring())
         self._site = LocalSite(
-            writer, config.place(project.settings, project.root), config.offer(project.settings),
-            project.state, now, clock.dice(), self,
+            writer, self._queue, config.place(project.settings, project.root),
+            config.offer(project.settings), project.state, self,
         )  # fmt: skip
 
     async def run(self, *, until_idle: bool, ready: Callable[[], None]) -> None:
@@ -105,7 +111,7 @@ class Hub(Listener):
             self._ring_all()
             ready()
             if until_idle:
-                await housekeeping.until_quiet(self._sources, self._site.never, self._writer)
+                await housekeeping.until_quiet(self._sources, self._queue.never, self._writer)
                 tasks.cancel_scope.cancel()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
@@ -115,7 +121,7 @@ class Hub(Listener):
             lambda: housekeeping.watch(self._files, self._intake, self._writer),
             lambda: housekeeping.follow(self._keeper.stale, self._keeper.refresh),
             lambda: self._doors.take(self._keeper.refresh),
-            self._wake_site,
+            self._wake_queue,
             self._timers.run,
             self._ends.run,
             self._doors.serve_http,
@@ -139,14 +145,14 @@ class Hub(Listener):
         self._ends.idle = False
         self._ended.ring()
 
-    async def _wake_site(self) -> None:
+    async def _wake_queue(self) -> None:
         while True:
             await self._jobs.wait()
-            self._site.poke()
+            self._queue.poke()
             self._settling.ring()
 
     def _poked(self) -> None:
-        self._site.poke()
+        self._queue.poke()
         self._ring_all()
 
     def _ring_all(self) -> None:

@@ -30,22 +30,6 @@ class Claim(msgspec.Struct, frozen=True):
     limit_key: str
 
 
-def claim(db: Db, claims: list[Claim], *, starter: str, folder: str, now: float) -> list[Claim]:
-    """Take queued jobs for this process; those that were taken or stopped meanwhile are left."""
-    mine = []
-    for one in claims:
-        number = one.attempt
-        if db.value("job_start", id=one.job, attempt=number - 1, now=now) is None:
-            continue
-        db.run(
-            "attempt_add", job=one.job, number=number, now=now, starter=starter,
-            dir=text.store_path(attempt_dir(folder, one.job, number)),
-        )  # fmt: skip
-        db.run("journal_add", now=now, job=one.job, attempt=number, state="running", reason="")
-        mine.append(one)
-    return mine
-
-
 def hand_over(db: Db, attempts: list[tuple[int, int]], starter: str) -> None:
     """Write down that another starter holds attempts that have not begun."""
     for job, number in attempts:
@@ -121,7 +105,16 @@ def finish(
         exit=end.exit, signal=end.signal, reason=end.message, cpu=end.cpu, wall=end.wall,
         max_rss=end.max_rss, read_bytes=end.read_bytes, written_bytes=end.written_bytes,
     )  # fmt: skip
+    if end.result:
+        db.run("result_put", job=job, body=end.result)
     move(db, job, attempt, State.RUNNING, following, now=now)
+
+
+def revive(db: Db, job: int, attempt: int) -> bool:
+    """Take back that an attempt was lost; only while no later one has begun."""
+    if db.value("attempt_revive", job=job, number=attempt) is None:
+        return False
+    return db.value("job_revive", id=job, attempt=attempt) is not None
 
 
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:

@@ -1,1 +1,1 @@
-"""Jobs and offers come in, verdicts with reasons go out."""
+"""Matching: queued jobs and places to run come in, claims go out; each with its reasons."""

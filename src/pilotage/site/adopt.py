@@ -11,21 +11,20 @@ from pilotage.job import records
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Why
 from pilotage.site import launch
-from pilotage.site.choose import Specs, Tenant
+from pilotage.site.tenant import Tenant
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.site")
 
 
-def tenants(db: Db, specs: Specs, place: launch.Place) -> list[Tenant]:
+def tenants(db: Db, place: launch.Place) -> list[Tenant]:
     """Read the jobs that ran when the last process ended."""
     found = []
-    for job, attempt, folder, lock, limit_key, spec, binding, _, _, rule, _ in db.rows(
-        "job_running"
-    ):
-        tenant = Tenant(
-            job, attempt, specs.get(db, spec), limit_key, rule, text.load_path(folder), adopted=lock
-        )
+    for job, attempt, folder, lock, _, number, binding, _, _, rule, _ in db.rows("job_running"):
+        if lock.startswith("pilot:"):
+            continue
+        spec = records.read_spec(db.value("spec_body", id=number))
+        tenant = Tenant(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
         one = records.read_binding(binding)
         try:
             prepared = launch.prepare(

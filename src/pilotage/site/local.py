@@ -6,29 +6,32 @@ import asyncio
 import collections
 import functools
 import logging
-import random
+import platform
 import signal
+import sys
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import msgspec
 
 from pilotage import crash, errors, text
-from pilotage.clock import Clock
 from pilotage.job import model, moves, records, retry
+from pilotage.job.bulk import Ended
 from pilotage.match import fit
 from pilotage.match.model import Offer
+from pilotage.match.place import Place
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Granted, Ledger, Stop
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Launch, Started
 from pilotage.payload.run import Starter
-from pilotage.site import adopt, choose, launch, unchanged, verdict
-from pilotage.site.choose import Tenant
+from pilotage.site import adopt, launch, unchanged, verdict
+from pilotage.site.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.site")
@@ -41,11 +44,26 @@ _BLINK_S = 0.02
 _MANY = 16
 #: How long payloads have to end by themselves when the runner stops.
 _GRACE_S = 10.0
-_LONGEST_WAIT_S = 60.0
+#: The number of this machine among the pilots.
+LOCAL = 0
 #: So many starters in a row may die before they are ready.
 _TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
+
+
+def here(offer: Offer) -> Place:
+    """Describe this machine to the matchmaker."""
+    machine = platform.uname()
+    attributes = {
+        "site": offer.site, "host": machine.node, "os": machine.system.lower(),
+        "arch": machine.machine, "python_version": platform.python_version(),
+        "cpus": offer.cpus, "memory": offer.memory, "gpus": offer.gpus, "pool": "",
+    }  # fmt: skip
+    return Place(
+        LOCAL, offer.site, attributes, cpus=offer.cpus, memory=offer.memory, gpus=offer.gpus,
+        disk=sys.maxsize,
+    )  # fmt: skip
 
 
 class Listener:
@@ -58,30 +76,21 @@ class Listener:
         """Hear that a job ended, after this is on disk."""
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """What a turn came to, once it is on disk."""
-
-    claims: list[moves.Claim]
-    asked: list[tuple[Any, ...]]
-    due: float | None
-
-
 class LocalSite:
     """Runs jobs on this machine, as many at once as fit."""
 
     def __init__(
-        self, writer: Writer, place: launch.Place, offer: Offer, state: Path, clock: Clock,
-        dice: random.Random, listener: Listener,
+        self, writer: Writer, queue: Queue, place: launch.Place, offer: Offer, state: Path,
+        listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._writer = writer
+        self._queue = queue
         self._place = place
         self._offer = offer
         self._state = state
-        self._clock = clock
-        self._dice = dice
         self._listener = listener
-        self._specs = choose.Specs()
+        self._here = here(offer)
         self._tenants: dict[str, Tenant] = {}
         #: Claimed already, to be started the moment there is room.
         self._shelf: collections.deque[tuple[Tenant, Launch]] = collections.deque()
@@ -89,16 +98,11 @@ class LocalSite:
         self._pids: dict[str, int] = {}
         self._mean_wall = 1.0
         self._alive = False
-        self._wake = anyio.Event()
         self._starter: Starter
 
-    def never(self) -> set[int]:
-        """Name the definitions that do not fit here even when nothing runs."""
-        return self._specs.never
-
     def poke(self) -> None:
-        """Look at the queue again; from the event loop's thread only."""
-        self._wake.set()
+        """Tell the queue what ended, and look at it again; from the event loop's thread only."""
+        self._queue.nudge(LOCAL)
 
     async def run(self, *, linger: bool = False) -> None:
         """Run jobs until cancelled; `linger` says whether payloads then go on without us."""
@@ -137,6 +141,7 @@ class LocalSite:
             tasks.start_soon(self._collect)
             tasks.start_soon(self._watch_adopted)
             tasks.start_soon(self._note_pids)
+            await self._queue.do(self._open_up)
             if self._shelf:
                 await self._hand_over()
             await self._start()
@@ -150,52 +155,37 @@ class LocalSite:
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Record what ended and claim what comes next, in one transaction; then start that."""
+        """Say what ended and take what comes next, in one transaction; then start that."""
         await anyio.lowlevel.checkpoint()
-        self._wake = anyio.Event()
-        # What is claimed must get to the shelf, also when we stop: it is put back from there.
-        with anyio.CancelScope(shield=True):
-            plan = await self._act()
-        if not (plan.claims or self._ends):
-            wait = _LONGEST_WAIT_S if plan.due is None else plan.due - self._clock.now()
-            with anyio.move_on_after(max(0.01, wait)):
-                await self._wake.wait()
-
-    async def _act(self) -> _Plan:
         ends, self._ends = self._ends, []
-        crash.point("job.before_claim")
         leaving = [self._tenants.pop(key) for key, _ in ends]
-        plan = await self._do(lambda db: self._plan(db, ends, leaving))
-        if ends:
-            crash.point("result.after_commit")
-            for tenant in leaving:
-                self._listener.ended(tenant.rule, tenant.job)
+        ended = [
+            Ended(one.job, one.attempt, one.number, end)
+            for (_, end), one in zip(ends, leaving, strict=True)
+        ]
+        ahead = how_many_ahead(self._offer.cpus, self._mean_wall)
+        answer = asyncio.ensure_future(
+            self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended)
+        )
+        try:
+            granted = await asyncio.shield(answer)
+        except anyio.get_cancelled_exc_class():
+            # What is claimed must get to the shelf, also when we stop: it is put back from there.
+            self._queue.nudge(LOCAL)
+            with anyio.CancelScope(shield=True):
+                await self._take(await answer, leaving)
+            raise
+        with anyio.CancelScope(shield=True):
+            await self._take(granted, leaving)
+
+    async def _take(self, granted: Granted, leaving: list[Tenant]) -> None:
+        for tenant in leaving:
+            self._listener.ended(tenant.rule, tenant.job)
+        if leaving:
             self._starter.acknowledge(tenant.key for tenant in leaving if not tenant.adopted)
-        if plan.claims:
-            crash.point("job.claimed")
-            await self._shelve(plan.claims)
-        await self._stop(plan.asked)
-        return plan
-
-    def _plan(self, db: Db, ends: list[_End], leaving: list[Tenant]) -> _Plan:
-        now = self._clock.now()
-        self._finish(db, ends, leaving, now)
-        ahead = len(self._shelf) + max(0, -self._offer.free_cpus)
-        extra = choose.ahead(self._offer.cpus, self._mean_wall) - ahead
-        chosen = choose.choose(
-            db, self._specs, self._offer, self._tenants.values(), extra=extra, now=now
-        )
-        claims = moves.claim(
-            db, chosen, starter=str(self._starter.lock), folder=self._folder, now=now
-        )
-        due = None if claims else db.value("job_next_due", now=now)
-        return _Plan(claims, db.rows("job_asked"), due)
-
-    def _finish(self, db: Db, ends: list[_End], leaving: list[Tenant], now: float) -> None:
-        for (_, end), tenant in zip(ends, leaving, strict=True):
-            moves.finish(db, tenant.job, tenant.attempt, tenant.spec, end, now=now, dice=self._dice)
-        if ends:
-            crash.point("result.before_commit")
+        if granted.claims:
+            await self._shelve(granted)
+        await self._stop(granted.stops)
 
     @property
     def _folder(self) -> str:
@@ -203,14 +193,14 @@ class LocalSite:
 
     # -- start -----------------------------------------------------------------------------------
 
-    async def _shelve(self, claims: list[moves.Claim]) -> None:
+    async def _shelve(self, granted: Granted) -> None:
         """Prepare claimed jobs, and start those for which there is room."""
         outputs: dict[int, list[str]] = {}
         ready = []
-        for claim in claims:
-            spec = self._specs.known[claim.spec]
+        for claim in granted.claims:
+            spec = granted.specs[claim.spec]
             folder = moves.attempt_dir(self._folder, claim.job, claim.attempt)
-            tenant = Tenant(claim.job, claim.attempt, spec, claim.limit_key, claim.rule, folder)
+            tenant = Tenant(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
             self._tenants[tenant.key] = tenant
             binding = records.read_binding(claim.binding)
             prepared = self._prepare(tenant, binding)
@@ -248,9 +238,9 @@ class LocalSite:
             needs = self._shelf[0][0].spec.resources
             # The starter runs as many at once as there are cores, so that more may wait there as
             # long as each that it holds needs one core and nothing else.
-            if not (fit.fits(needs, self._offer) or (alike and choose.plain(needs))):
+            if not (fit.fits(needs, self._offer) or (alike and plain(needs))):
                 break
-            alike = alike and choose.plain(needs)
+            alike = alike and plain(needs)
             tenant, one = self._shelf.popleft()
             self._offer = fit.carve(needs, self._offer)
             taken.append((tenant, one))
@@ -275,20 +265,19 @@ class LocalSite:
         """Say whether all that the starter holds is plain, and nothing else runs here."""
         shelved = {one.key for one, _ in self._shelf}
         return all(
-            choose.plain(one.spec.resources) and not one.adopted
+            plain(one.spec.resources) and not one.adopted
             for one in self._tenants.values()
             if one.key not in shelved
         )
 
-    async def _stop(self, asked: Collection[tuple[Any, ...]]) -> None:
-        """End the jobs that a person wants ended."""
-        for job, attempt, what in asked:
-            key = f"{job}.{attempt}"
+    async def _stop(self, stops: Collection[Stop]) -> None:
+        """End the jobs that a person or the matchmaker wants ended."""
+        for one in stops:
+            key, words = f"{one.job}.{one.attempt}", one.words
             tenant = self._tenants.get(key)
             if tenant is None or tenant.stopping:
                 continue
             tenant.stopping = anyio.current_time()
-            words = "cancelled by a person" if what == "cancel" else "held by a person"
             shelved = next((one for one in self._shelf if one[0] is tenant), None)
             if shelved:
                 self._shelf.remove(shelved)
@@ -350,19 +339,39 @@ class LocalSite:
                     if isinstance(report, Ending):
                         self._hear(report)
                         held.discard(report.key)
-        ends, leaving = self._ends, [self._tenants[key] for key, _ in self._ends]
-        try:
-            await self._do(lambda db: self._finish(db, ends, leaving, self._clock.now()))
-        except errors.StoreUnavailable as error:
-            _log.error("%s; the next start finds out what became of %d jobs", error, len(ends))
+        ends = [(self._tenants[key], end) for key, end in self._ends]
+        ended = [Ended(one.job, one.attempt, one.number, end) for one, end in ends]
+
+        def leave(ledger: Ledger, db: Db, now: float) -> None:
+            ledger.finish(db, [(self._here, ended)], now)
+            ledger.matcher.leave(LOCAL)
+
+        with anyio.move_on_after(_MOMENT_S) as scope:
+            await self._queue.do(leave)
+        if scope.cancelled_caught:
+            _log.error(
+                "the store cannot be written; the next start finds out what became of %d jobs",
+                len(ended),
+            )
 
     # -- after a restart -------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        for tenant in await self._do(lambda db: adopt.tenants(db, self._specs, self._place)):
+        for tenant in await self._do(lambda db: adopt.tenants(db, self._place)):
             self._tenants[tenant.key] = tenant
             self._offer = fit.carve(tenant.spec.resources, self._offer)
+        await self._queue.do(self._join)
         await self._look_at_adopted()
+
+    def _open_up(self, _ledger: Ledger, _db: Db, _now: float) -> None:
+        """Let the matchmaker know that a starter waits for work."""
+        self._here.holder = str(self._starter.lock)
+        self._here.marks.add(self._here.holder)
+        self._here.taking = True
+
+    def _join(self, ledger: Ledger, _db: Db, _now: float) -> None:
+        """Tell the matchmaker of this machine, and of what runs here already."""
+        ledger.join(self._here, lambda mark: not mark.startswith("pilot:"))
 
     async def _watch_adopted(self) -> None:
         while any(tenant.adopted for tenant in self._tenants.values()):

@@ -1,0 +1,140 @@
+"""Programs that submit jobs over a link and wait for their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from asyncio import wrap_future
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.clock import Clock
+from pilotage.hub import auth
+from pilotage.job import model, moves, records
+from pilotage.match.queue import Queue
+from pilotage.pilot import wire
+from pilotage.pilot.model import PROTOCOL
+from pilotage.store import Db, Writer
+
+_MOST_WAIT_S = 60.0
+
+
+class Client(msgspec.Struct, eq=False):
+    """A program that has said who it is."""
+
+    owner: str
+    grant: auth.Grant
+
+
+class Clients:
+    """Serves programs."""
+
+    def __init__(
+        self, writer: Writer, reader: Db, gate: auth.Gate, queue: Queue, clock: Clock
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._gate = gate
+        self._queue = queue
+        self._clock = clock
+        self._news = asyncio.Event()
+        queue.on_end.append(self._ring)
+
+    def login(self, message: wire.Login) -> Client:
+        """Find out who speaks."""
+        if message.protocol != PROTOCOL:
+            text_ = (
+                f"this program speaks version {message.protocol} of the link, the hub {PROTOCOL}"
+            )
+            raise errors.UsageError(text_, hint="use the same version of Pilotage on both sides")
+        grant = self._gate.check(message.token, auth.Scope.READ)
+        return Client(grant.owner, grant)
+
+    def leave(self, client: Client) -> None:
+        """Forget a program."""
+
+    async def do(
+        self, client: Client, message: wire.Submit | wire.Ends | wire.Cancel
+    ) -> dict[str, Any]:
+        """Do what a program asks for."""
+        match message:
+            case wire.Submit():
+                return await self._submit(client, message)
+            case wire.Ends():
+                return await self._ends(message)
+            case wire.Cancel():
+                return await self._cancel(client, message)
+
+    async def _submit(self, client: Client, message: wire.Submit) -> dict[str, Any]:
+        if not client.grant.covers(auth.Scope.USER):
+            raise errors.Denied(
+                "this token may only read", hint="`pilotage token new --scope user`"
+            )
+        step = functools.partial(_add, jobs=message.jobs, owner=client.owner, now=self._clock.now())
+        added = wrap_future(self._writer.submit(step))
+        # The matchmaker looks in the same transaction, so that jobs are claimed as they come in.
+        self._queue.poke()
+        return {"ids": await added}
+
+    async def _ends(self, message: wire.Ends) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(message.wait, _MOST_WAIT_S)
+        after = message.after
+        while True:
+            news = self._news
+            found, after = self._look(message.tag, after)
+            left = until - loop.time()
+            if found or left <= 0:
+                return {"ends": found, "after": after}
+            try:
+                await asyncio.wait_for(news.wait(), left)
+            except TimeoutError:
+                return {"ends": [], "after": after}
+
+    def _look(self, tag: str, after: int) -> tuple[list[dict[str, Any]], int]:
+        last = int(self._reader.value("journal_last"))
+        if last <= after:
+            return [], after
+        found = []
+        for seq, job, state, reason, result in self._reader.rows(
+            "ends_of_tag", tag=tag, after=after, last=last
+        ):
+            one = {"seq": seq, "job": job, "state": state, "reason": reason}
+            if result is not None:
+                one["result"] = msgspec.Raw(result.encode())
+            found.append(one)
+        return found, last
+
+    async def _cancel(self, client: Client, message: wire.Cancel) -> dict[str, Any]:
+        def step(db: Db) -> dict[int, str]:
+            states = {}
+            for number in message.jobs:
+                job = records.get(db, number)
+                if not client.grant.acts_for(job.owner):
+                    raise errors.Denied(f"job {number} is not yours", hint="ask its owner")
+                states[number] = str(moves.cancel(db, job, now=self._clock.now()))
+            return states
+
+        states = await wrap_future(self._writer.submit(step))
+        self._queue.poke()
+        self._ring([])
+        return {"states": states}
+
+    def _ring(self, _ended: object) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _add(db: Db, *, jobs: tuple[wire.NewJob, ...], owner: str, now: float) -> list[int]:
+    """Queue jobs; one whose key exists already is the one that was meant."""
+    ids = []
+    for one in jobs:
+        new = model.NewJob(
+            spec=one.spec, binding=one.binding, key=one.key, tag=one.tag, after=one.after,
+            owner=owner,
+        )  # fmt: skip
+        job = records.add(db, new, now)
+        ids.append(int(db.value("job_of_key", key=one.key)) if job is None else job)
+    return ids

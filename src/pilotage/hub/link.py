@@ -1,0 +1,122 @@
+"""A connection of pilots or programs: frames in, answers out, each from whom it says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from pilotage import errors
+from pilotage.hub.clients import Client, Clients
+from pilotage.hub.pilots import Desk, Pilot
+from pilotage.pilot import wire
+
+_log = logging.getLogger("pilotage.link")
+_END = b"\r\n\r\n"
+#: The longest request for a link, and how much may wait to be read by the other side.
+_LONGEST = 8192
+_WAITING = 64 << 20
+
+
+class Link(asyncio.Protocol):
+    """One connection; several pilots may share it."""
+
+    def __init__(self, desk: Desk, clients: Clients) -> None:
+        self._desk = desk
+        self._clients = clients
+        self._frames = wire.Frames()
+        self._asked: bytes | None = b""
+        self._pilots: dict[int, Pilot] = {}
+        self._client: Client | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; the pilots are expected back."""
+        del exc
+        for pilot in self._pilots.values():
+            self._desk.cut(pilot, self)
+        if self._client:
+            self._clients.leave(self._client)
+        for task in self._tasks:
+            task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in."""
+        if self._asked is not None:
+            self._asked += data
+            end = self._asked.find(_END)
+            if end < 0:
+                if len(self._asked) > _LONGEST:
+                    self._transport.close()
+                return
+            data, self._asked = self._asked[end + len(_END) :], None
+            self._transport.write(wire.UPGRADED)
+        try:
+            for body in self._frames.feed(data):
+                self._take(body)
+        except errors.UsageError as error:
+            # Who speaks another language is not understood later either.
+            self.send(wire.refusal(None, 0, error))
+            self._transport.close()
+
+    def send(self, data: bytes) -> None:
+        """Send an answer, unless the other side does not read."""
+        if self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > _WAITING:
+            _log.warning("a link that does not read its answers is closed")
+            self._transport.abort()
+            return
+        self._transport.write(data)
+
+    def _take(self, body: bytes) -> None:
+        message = wire.read(body)
+        match message:
+            case wire.Sync():
+                self._desk.sync(self._pilot(message), message, self)
+            case wire.Log():
+                self._desk.log(self._pilot(message), message)
+            case _:
+                task = asyncio.get_running_loop().create_task(self._answer(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _pilot(self, message: wire.Message) -> Pilot:
+        pilot = self._pilots.get(message.p)
+        if pilot is None:
+            raise errors.UsageError("who speaks here?", hint="say hello or resume first")
+        return pilot
+
+    async def _answer(self, message: wire.Any_) -> None:
+        try:
+            self.send(wire.answer(message, await self._do(message)))
+        except errors.PilotageError as error:
+            self.send(wire.refusal(message.n, message.p, error))
+
+    async def _do(self, message: wire.Any_) -> dict[str, object]:
+        match message:
+            case wire.Hello():
+                self._pilots[message.p] = pilot = await self._desk.enrol(message, self)
+                return self._desk.terms(pilot)
+            case wire.Resume():
+                self._pilots[message.p], found = await self._desk.resume(message, self)
+                return found
+            case wire.Ready():
+                await self._desk.ready(self._pilot(message), message)
+            case wire.Leave():
+                await self._desk.leave(self._pilot(message), message.reason)
+            case wire.Login():
+                self._client = self._clients.login(message)
+                return {"owner": self._client.owner}
+            case wire.Submit() | wire.Ends() | wire.Cancel():
+                if self._client is None:
+                    raise errors.Denied("who speaks here?", hint="log in first")
+                return await self._clients.do(self._client, message)
+            case wire.Sync() | wire.Log():
+                raise AssertionError("these were taken before")
+        return {}

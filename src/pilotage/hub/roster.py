@@ -1,0 +1,251 @@
+"""All pilots that are known here, their states, and what each holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.job import moves
+from pilotage.job.model import JobSpec
+from pilotage.job.retry import End
+from pilotage.match.place import Place
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.pilot.model import Facts, State
+from pilotage.store import Db
+
+if TYPE_CHECKING:
+    from pilotage.hub.pilots import Line
+    from pilotage.pilot import wire
+
+_log = logging.getLogger("pilotage.pilot")
+_OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
+
+
+class Held(msgspec.Struct, gc=False):
+    """An attempt that a pilot holds."""
+
+    job: int
+    attempt: int
+    #: The number of its definition, and that itself.
+    number: int
+    spec: JobSpec | None
+    rule: str
+    #: Why it was asked to end; empty if it was not.
+    stopping: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of the attempt."""
+        return f"{self.job}.{self.attempt}"
+
+
+class Pilot:
+    """One pilot."""
+
+    __slots__ = (
+        "bye", "deadline", "digest", "ending", "facts", "held", "line", "number", "place", "pool",
+        "reason", "seen", "shown", "site", "state", "timer",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+    ) -> None:
+        self.number = number
+        self.site = site
+        self.pool = pool
+        self.facts = facts
+        self.state = state
+        self.reason = ""
+        self.digest = digest
+        self.place: Place | None = None
+        self.held: dict[int, Held] = {}
+        #: What was reported as ended and is not on disk yet.
+        self.ending: list[Held] = []
+        #: The way back to it; nothing while it is not connected.
+        self.line: Line | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        #: After this time, by the monotonic clock, it counts as lost.
+        self.deadline = math.inf
+        self.seen = 0.0
+        #: Whether it is to leave at once.
+        self.bye = False
+        #: What the store shows of it: when seen, jobs, cores.
+        self.shown = (0.0, 0, 0)
+
+    def heard(self, lease: float) -> None:
+        """Note that it lives."""
+        self.seen = time.time()
+        self.deadline = time.monotonic() + lease
+
+    def unpark(self) -> None:
+        """Forget that its question waits."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def settle(self, message: wire.Sync) -> list[Held]:
+        """Forget what a message said is over, now that it is on disk."""
+        over = {end.key for end in message.ended}
+        if not over:
+            return []
+        done = [one for one in self.ending if one.key in over]
+        self.ending = [one for one in self.ending if one.key not in over]
+        for one in done:
+            if self.held.get(one.job) is one:
+                del self.held[one.job]
+        return done
+
+
+class Roster:
+    """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
+
+    def __init__(self, queue: Queue, lease: float) -> None:
+        """Know none yet; `load` reads those of the store."""
+        self._queue = queue
+        self._lease = lease
+        self.pilots: dict[int, Pilot] = {}
+
+    async def load(self) -> None:
+        """Read the pilots that were here before; each has a whole lease to come back."""
+        await self._queue.do(self._load)
+
+    def _load(self, ledger: Ledger, db: Db, now: float) -> None:
+        for row in db.rows("pilot_alive"):
+            pilot = self._restore(row)
+            self.pilots[pilot.number] = pilot
+            self._join(ledger, db, pilot, now)
+        for mark in [one for one in ledger.orphans if one.startswith("pilot:")]:
+            # Its pilot has ended, and nobody else can have it.
+            for _, lease in ledger.orphans.pop(mark):
+                _log.warning("job %d was held by a pilot that is gone", lease.job)
+                _lose_job(ledger, db, lease.job, lease.attempt, lease.spec, now)
+
+    def _restore(self, row: tuple[Any, ...]) -> Pilot:
+        number, _, site, pool, state, reason, digest, facts = row[:8]
+        pilot = Pilot(
+            number, site, pool, msgspec.json.decode(facts, type=Facts), State(state), digest
+        )
+        pilot.reason = reason
+        pilot.deadline = time.monotonic() + self._lease
+        pilot.seen = row[9]
+        return pilot
+
+    def _join(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+        """Tell the matchmaker of a pilot, and remember what it holds already."""
+        pilot.place = place(pilot, now)
+        ledger.join(pilot.place)
+        for lease in pilot.place.leases.values():
+            spec = ledger.specs.get(db, lease.spec)
+            rule = db.value("job_rule", id=lease.job) or ""
+            pilot.held[lease.job] = Held(lease.job, lease.attempt, lease.spec, spec, rule)
+
+    def add(
+        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+    ) -> Pilot:
+        """Take a new pilot in."""
+        pilot = Pilot(number, site, pool, facts, state, digest)
+        self.pilots[number] = pilot
+        return pilot
+
+    async def find(self, number: int) -> Pilot:
+        """Find a pilot, also one that was lost before."""
+        if number in self.pilots:
+            return self.pilots[number]
+        found: list[Pilot] = []
+
+        def read(_ledger: Ledger, db: Db, _now: float) -> None:
+            row = db.row("pilot_get", id=number)
+            if row is None:
+                message = f"there is no pilot {number}"
+                raise errors.NotFound(message, hint="enrol it anew")
+            found.append(self._restore(row))
+
+        await self._queue.do(read)
+        return self.pilots.setdefault(number, found[-1])
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    async def move(self, pilot: Pilot, state: State, reason: str) -> None:
+        """Change the state of a pilot, durably, and what it gets with it."""
+
+        def change(ledger: Ledger, db: Db, now: float) -> None:
+            self.change(ledger, db, pilot, state, reason, now)
+
+        await self._queue.do(change)
+
+    def change(
+        self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
+    ) -> None:
+        """Change the state of a pilot within a turn."""
+        ended = now if state in _OVER else None
+        db.run(
+            "pilot_move", id=pilot.number, state=state, reason=reason, now=pilot.seen or now,
+            ended=ended,
+        )  # fmt: skip
+        pilot.state, pilot.reason = state, reason
+        if state in _OVER:
+            lost = state is State.LOST
+            words = reason or f"its pilot is {state}"
+            ledger.lose(
+                db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
+            )
+            pilot.place, pilot.held = None, {}
+        elif pilot.place is None:
+            self._join(ledger, db, pilot, now)
+        if pilot.place is not None:
+            pilot.place.taking = state is State.AVAILABLE and pilot.line is not None
+
+    def drain(self, pilot: Pilot, reason: str) -> None:
+        """Let a pilot finish what it has and give it no more."""
+        self._queue.change(
+            lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
+        )
+
+    def open_up(self, pilot: Pilot) -> None:
+        """Give a pilot work that is connected again."""
+
+        def change(_ledger: Ledger, _db: Db, _now: float) -> None:
+            if pilot.place is not None:
+                pilot.place.taking = pilot.state is State.AVAILABLE and pilot.line is not None
+
+        self._queue.change(change)
+
+    def close_down(self, pilot: Pilot) -> None:
+        """Give a pilot nothing while it is not connected."""
+
+        def change(ledger: Ledger, _db: Db, _now: float) -> None:
+            ledger.unpark(pilot.number)
+            if pilot.place is not None and pilot.line is None:
+                pilot.place.taking = False
+
+        self._queue.change(change)
+
+
+def place(pilot: Pilot, now: float) -> Place:
+    """Describe a pilot to the matchmaker; site and pool are those of its token."""
+    facts = pilot.facts
+    attributes = {
+        **facts.attributes,
+        "host": facts.host, "os": facts.os, "arch": facts.arch, "release": facts.release,
+        "python_version": facts.python_version, "sandboxes": list(facts.sandboxes),
+        "gpu_names": [one.name for one in facts.gpus], "batch": facts.batch,
+        "cpus": facts.cpus, "memory": facts.memory, "disk": facts.disk, "gpus": len(facts.gpus),
+        "site": pilot.site, "pool": pilot.pool,
+    }  # fmt: skip
+    until = math.inf if facts.lifetime is None else now + facts.lifetime
+    return Place(
+        pilot.number, pilot.site, attributes, cpus=facts.cpus, memory=facts.memory,
+        gpus=len(facts.gpus), disk=facts.disk, until=until,
+    )  # fmt: skip
+
+
+def _lose_job(ledger: Ledger, db: Db, job: int, attempt: int, spec: int, now: float) -> None:
+    end = End(ok=False, message="its pilot is gone", lost=True)
+    moves.finish(db, job, attempt, ledger.specs.get(db, spec), end, now=now, dice=ledger.dice)

@@ -1,0 +1,155 @@
+"""Goes round every second: pilots that are silent, room for large jobs, what people asked for."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import anyio
+
+from pilotage import text
+from pilotage.hub.config import Match
+from pilotage.hub.roster import Pilot, Roster
+from pilotage.match.queue import Queue
+from pilotage.match.share import Row
+from pilotage.match.turn import Ledger
+from pilotage.pilot.model import State
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.pilot")
+_ROUND_S = 1.0
+#: Every so many rounds usage is charged and written down, and pictures are taken.
+_WRITE = 5
+_DAY_S = 86400.0
+#: So many silent pilots at once, and this share of all, are a fault of the network, not theirs.
+MANY = 10
+SHARE = 0.3
+#: How many leases such a fault may last before what they held is given up.
+_PATIENCE = 3.0
+_MASS = "many pilots are silent"
+_HOLE = "node gets no work: "
+
+
+class Watchman:
+    """Looks after pilots and the queue, now and then."""
+
+    def __init__(self, queue: Queue, roster: Roster, settings: Match, lease: float) -> None:
+        self._queue = queue
+        self._roster = roster
+        self._preempt = settings.preempt == "priority"
+        self._lease = lease
+        self._alarms: set[str] = set()
+        self._round = 0
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        await self._queue.do(_load_usage)
+        while True:
+            await anyio.sleep(_ROUND_S)
+            self._round += 1
+            await self._queue.do(self._look)
+
+    def _look(self, ledger: Ledger, db: Db, now: float) -> None:
+        self._silent(ledger, db, now)
+        for number, asked in db.rows("pilot_asked"):
+            self._obey(ledger, db, number, asked, now)
+        matcher = ledger.matcher
+        matcher.keep_room(now)
+        if self._preempt:
+            for place, lease in matcher.preempt(now):
+                ledger.stop(place, lease, "preempted by a job of higher priority", now)
+        if self._round % _WRITE == 0:
+            matcher.charge_running(now)
+            self._write(ledger, db, now)
+
+    # -- silent pilots ---------------------------------------------------------------------------
+
+    def _silent(self, ledger: Ledger, db: Db, now: float) -> None:
+        """Give up pilots that have been silent for too long, unless it is the network."""
+        tick = time.monotonic()
+        alive = [one for one in self._roster.pilots.values() if one.state is not State.LOST]
+        silent = [one for one in alive if one.deadline < tick]
+        if len(silent) >= MANY and len(silent) >= SHARE * len(alive):
+            words = (
+                f"{len(silent)} of {len(alive)} pilots have not been heard for {self._lease:g} s: "
+                "what they run is not started again before they are back or much later"
+            )
+            self._raise(db, _MASS, words, now)
+            silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
+        else:
+            self._call_off(db, _MASS)
+        for pilot in silent:
+            self._give_up(ledger, db, pilot, now)
+
+    def _give_up(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+        words = f"its pilot was not heard of for {self._lease:g} s"
+        _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number, pilot.site,
+                     len(pilot.held))  # fmt: skip
+        self._roster.change(ledger, db, pilot, State.LOST, words, now)
+        # Whoever comes back is found in the store.
+        self._roster.pilots.pop(pilot.number, None)
+
+    def _obey(self, ledger: Ledger, db: Db, number: int, asked: str, now: float) -> None:
+        """Do with a pilot what a person asked for."""
+        pilot = self._roster.pilots.get(number)
+        db.run("pilot_answer", id=number)
+        if pilot is None or pilot.place is None:
+            return
+        self._roster.change(ledger, db, pilot, State.DRAINING, f"asked to {asked} by a person", now)
+        if asked == "stop":
+            pilot.bye = True
+            for lease in pilot.place.leases.values():
+                ledger.stop(pilot.place, lease, "its pilot was stopped by a person", now)
+        ledger.unpark(number)
+
+    # -- what people see -------------------------------------------------------------------------
+
+    def _write(self, ledger: Ledger, db: Db, now: float) -> None:
+        shares = ledger.matcher.shares
+        rows = [[one.owner, one.value, one.time, one.total] for one in shares.dump(now)]
+        if rows:
+            db.run("usage_put", rows=text.dump(rows))
+        self._show_nodes(ledger, db, now)
+        sites: dict[str, list[int]] = {}
+        seen = []
+        for place in ledger.matcher.places.values():
+            used = max(0, place.cpus - max(0, place.free_cpus))
+            for index, count in enumerate((1, place.cpus, used, len(place.leases))):
+                sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
+            pilot = self._roster.pilots.get(place.number)
+            shown = (round(pilot.seen if pilot else now, -1), len(place.leases), used)
+            if pilot is None or pilot.shown != shown:
+                seen.append((place.number, pilot.seen if pilot else now, *shown[1:]))
+            if pilot is not None:
+                pilot.shown = shown
+        if seen:
+            db.run("pilot_seen", rows=text.dump(seen))
+        if sites:
+            pictures = [[site, *counts] for site, counts in sites.items()]
+            db.run("sample_put", now=now, rows=text.dump(pictures))
+        db.run("sample_purge", before=now - _DAY_S)
+
+    def _show_nodes(self, ledger: Ledger, db: Db, now: float) -> None:
+        """Say which nodes get no work because payloads fail there."""
+        condemned = {f"{_HOLE}{node}" for node in ledger.guard.condemned()}
+        for name in condemned:
+            self._raise(db, name, ledger.guard.verdict(name.removeprefix(_HOLE), now), now)
+        for name in [one for one in self._alarms if one.startswith(_HOLE)]:
+            if name not in condemned:
+                self._call_off(db, name)
+
+    def _raise(self, db: Db, name: str, words: str, now: float) -> None:
+        if name not in self._alarms:
+            _log.warning("%s: %s", name, words)
+        self._alarms.add(name)
+        db.run("alarm_put", name=name, words=words, now=now)
+
+    def _call_off(self, db: Db, name: str) -> None:
+        if name in self._alarms:
+            self._alarms.discard(name)
+            db.run("alarm_drop", name=name)
+
+
+def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:
+    ledger.matcher.shares.load(Row(*row) for row in db.rows("usage_all"))
+    db.run("alarm_clear")

@@ -1,0 +1,98 @@
+"""Claims and ends of many jobs at once: a few statements for all of them, outside the GIL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pilotage import text
+from pilotage.job import moves
+from pilotage.job.model import State
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pilotage.job.model import JobSpec
+    from pilotage.job.retry import End
+    from pilotage.store import Db
+
+_json = msgspec.json.Encoder()
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An attempt that is over."""
+
+    job: int
+    attempt: int
+    #: The number of its definition.
+    spec: int
+    end: End
+
+
+def claim(db: Db, holders: Mapping[int, str], folder: str, now: float) -> dict[int, moves.Claim]:
+    """Take queued jobs for their holders; those taken or stopped meanwhile are left out."""
+    claims = {}
+    rows = []
+    ids = _json.encode(list(holders)).decode()
+    for job, attempt, spec, binding, rule, depth, limit_key in db.run(
+        "claim_jobs", ids=ids, now=now
+    ):
+        claims[job] = moves.Claim(job, attempt, spec, binding, rule, depth, limit_key)
+        folder_of = text.store_path(moves.attempt_dir(folder, job, attempt))
+        rows.append((job, attempt, folder_of, holders[job]))
+    if rows:
+        written = text.dump(rows)
+        db.run("claim_attempts", rows=written, now=now)
+        db.run("claim_journal", rows=written, now=now)
+    return claims
+
+
+def finish(
+    db: Db, ends: Iterable[Ended], spec_of: Callable[[int], JobSpec], *, now: float,
+    dice: random.Random,
+) -> None:  # fmt: skip
+    """Record how attempts ended: all successes together, the rest one by one."""
+    simple: dict[int, Ended] = {}
+    others: list[Ended] = []
+    for one in ends:
+        end = one.end
+        if end.ok and not (end.missing or end.call_off) and one.job not in simple:
+            simple[one.job] = one
+        else:
+            others.append(one)
+    if simple:
+        others += _succeed(db, simple, now)
+    for one in others:
+        moves.finish(db, one.job, one.attempt, spec_of(one.spec), one.end, now=now, dice=dice)
+
+
+def _succeed(db: Db, simple: dict[int, Ended], now: float) -> list[Ended]:
+    """End jobs that did well and that no other job waits for; return those that need more care."""
+    careful = []
+    rows = []
+    for job, state, attempt, awaited in db.rows(
+        "end_facts", ids=_json.encode(list(simple)).decode()
+    ):
+        one = simple[job]
+        end = one.end
+        if attempt != one.attempt or state != State.RUNNING:
+            if attempt == one.attempt and state == State.QUEUED and moves.revive(db, job, attempt):
+                careful.append(one)
+            continue
+        if awaited:
+            careful.append(one)
+            continue
+        rows.append(
+            (job, attempt, end.exit, end.cpu, end.wall, end.max_rss, end.read_bytes,
+             end.written_bytes)
+        )  # fmt: skip
+        if end.result:
+            db.run("result_put", job=job, body=end.result)
+    if rows:
+        written = _json.encode(rows).decode()
+        db.run("end_jobs", ids=_json.encode([row[0] for row in rows]).decode(), now=now)
+        db.run("end_attempts", rows=written, now=now)
+        db.run("end_journal", rows=written, now=now)
+    return careful

@@ -1,0 +1,62 @@
+"""Queued jobs of one owner, one cluster and one limit, the most urgent first."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pilotage.match.cluster import Cluster
+
+_ID_BITS = 44
+_ID = (1 << _ID_BITS) - 1
+_MIDDLE = 1 << 31
+
+
+def order(job: int, priority: int) -> int:
+    """Write urgency as one number: less runs first."""
+    return (_MIDDLE - priority) << _ID_BITS | job
+
+
+class Bucket:
+    """A queue of jobs that are all alike to the matchmaker."""
+
+    __slots__ = ("_queue", "cluster", "limit", "most", "owner", "starving", "stuck")
+
+    def __init__(self, owner: str, cluster: Cluster, limit: str) -> None:
+        self.owner = owner
+        self.cluster = cluster
+        #: The key of its limit, `key:most`; empty if it has none.
+        self.limit = limit
+        self.most = int(limit.rpartition(":")[2]) if limit else math.inf
+        self._queue: list[int] = []
+        #: Since when its first job has found no room; 0 if it has not looked.
+        self.stuck = 0.0
+        #: Whether a place is reserved for it.
+        self.starving = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def head(self) -> int:
+        """The order of its first job."""
+        return self._queue[0]
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Its first job, and the priority of that."""
+        return self._queue[0] & _ID, _MIDDLE - (self._queue[0] >> _ID_BITS)
+
+    def push(self, job: int, priority: int) -> bool:
+        """Queue a job; say whether it is the first now."""
+        one = order(job, priority)
+        heapq.heappush(self._queue, one)
+        return self._queue[0] == one
+
+    def pop(self) -> tuple[int, int]:
+        """Take the first job, and its priority."""
+        one = heapq.heappop(self._queue)
+        self.stuck = 0.0
+        return one & _ID, _MIDDLE - (one >> _ID_BITS)

@@ -1,0 +1,130 @@
+"""Autoclusters: jobs that want the same are looked at once, however many they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pilotage.job.model import JobSpec, Resources
+from pilotage.match import expr
+from pilotage.match.place import Place
+
+#: How long a job of an unknown kind is taken to last, in seconds.
+_GUESS_S = 60.0
+#: Weight of the newest job in the mean of how long jobs of a cluster take.
+_NEWEST = 0.2
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """All of a job that matching looks at; jobs with equal wants are one cluster."""
+
+    resources: Resources
+    requirements: str
+    rank: str
+    #: What the two expressions ask of the job itself.
+    job: tuple[tuple[str, Any], ...]
+
+
+class Cluster:
+    """Jobs with the same wants, seen as one."""
+
+    __slots__ = (
+        "cpus", "disk", "gpus", "job", "last_wall", "memory", "number", "rank", "requirements",
+        "time", "wants",
+    )  # fmt: skip
+
+    def __init__(self, number: int, wants: Wants) -> None:
+        needs = wants.resources
+        self.number = number
+        self.wants = wants
+        self.cpus = needs.cpus
+        self.memory = needs.memory or 0
+        self.gpus = needs.gpus
+        self.disk = needs.disk or 0
+        self.time = needs.time
+        self.requirements = expr.parse(wants.requirements) if wants.requirements else None
+        self.rank = expr.parse(wants.rank) if wants.rank else None
+        self.job: Mapping[str, Any] = dict(wants.job)
+        self.last_wall = min(_GUESS_S, needs.time or _GUESS_S)
+
+    @property
+    def plain(self) -> bool:
+        """Say whether its jobs need one core and nothing else, as most do."""
+        return self.cpus == 1 and not (self.memory or self.gpus or self.disk)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes of offers that its expressions look at."""
+        found: frozenset[str] = frozenset()
+        for expression in (self.requirements, self.rank):
+            if expression is not None:
+                found |= expression.names
+        return found
+
+    def accepts(self, attributes: Mapping[str, Any]) -> bool:
+        """Say whether its requirements hold for offers like this."""
+        return self.requirements is None or self.requirements.holds(attributes, self.job)
+
+    def prefers(self, attributes: Mapping[str, Any]) -> float:
+        """Say how much it would like such an offer."""
+        return 0.0 if self.rank is None else self.rank.number(attributes, self.job)
+
+    def could_fit(self, place: Place) -> bool:
+        """Say whether a job would fit if nothing else ran there."""
+        return (
+            self.cpus <= place.cpus and self.memory <= place.memory and self.gpus <= place.gpus
+            and self.disk <= place.disk
+        )  # fmt: skip
+
+    def fits(self, place: Place) -> bool:
+        """Say whether a job fits into what is free there now."""
+        return (
+            self.cpus <= place.free_cpus and self.memory <= place.free_memory
+            and self.gpus <= place.free_gpus and self.disk <= place.free_disk
+        )  # fmt: skip
+
+    def learn(self, wall: float) -> None:
+        """Remember how long its jobs take."""
+        self.last_wall += _NEWEST * (wall - self.last_wall)
+
+
+class Clusters:
+    """All clusters, found by what jobs want."""
+
+    def __init__(self) -> None:
+        self.all: list[Cluster] = []
+        #: The attributes of offers that any cluster looks at: offers that agree in them are alike.
+        self.significant: frozenset[str] = frozenset()
+        self._known: dict[Wants, Cluster] = {}
+
+    def of(self, spec: JobSpec, owner: str) -> Cluster:
+        """Find the cluster of a definition, or begin one."""
+        wants = Wants(spec.resources, spec.requirements, spec.rank, _asked_of_job(spec, owner))
+        if (known := self._known.get(wants)) is not None:
+            return known
+        cluster = Cluster(len(self.all), wants)
+        self.all.append(cluster)
+        self._known[wants] = cluster
+        self.significant |= cluster.names
+        return cluster
+
+
+def describe(spec: JobSpec, owner: str) -> dict[str, Any]:
+    """Give what an expression may ask of a job."""
+    needs = spec.resources
+    return {
+        "cpus": needs.cpus, "memory": needs.memory or 0, "gpus": needs.gpus,
+        "disk": needs.disk or 0, "time": needs.time, "priority": spec.priority,
+        "owner": owner, "name": spec.name, "image": spec.image,
+    }  # fmt: skip
+
+
+def _asked_of_job(spec: JobSpec, owner: str) -> tuple[tuple[str, Any], ...]:
+    asked: frozenset[str] = frozenset()
+    for written in (spec.requirements, spec.rank):
+        if written:
+            asked |= expr.parse(written).job_names
+    facts = describe(spec, owner) if asked else {}
+    return tuple((name, facts.get(name)) for name in sorted(asked))

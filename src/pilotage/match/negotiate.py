@@ -1,0 +1,364 @@
+"""Which queued jobs start where: one decision at a time, by what is free, fair and urgent.
+
+All of it is in memory and does no input or output. A cluster that matches nothing is in no line,
+so that it costs nothing, however many jobs it has.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pilotage.match import reserve
+from pilotage.match.bucket import Bucket
+from pilotage.match.cluster import Cluster, Clusters
+from pilotage.match.place import Lease, Place
+from pilotage.match.share import Shares
+from pilotage.match.view import View
+
+
+class Picked(msgspec.Struct, frozen=True):
+    """A job that may start at a place."""
+
+    job: int
+    priority: int
+    bucket: Bucket
+    charged: float
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A job that enters the queue."""
+
+    job: int
+    priority: int
+    owner: str
+    cluster: Cluster
+    limit: str = ""
+    not_before: float = 0.0
+
+
+class Matcher:
+    """The queue, the places, and who has how much of what."""
+
+    def __init__(self, shares: Shares, *, patience: float = 300.0) -> None:
+        self.shares = shares
+        #: How long a large job finds no room before a place is kept for it, in seconds.
+        self.patience = patience
+        self.clusters = Clusters()
+        self.places: dict[int, Place] = {}
+        self.views: dict[tuple[Any, ...], View] = {}
+        self.buckets: dict[tuple[str, Cluster, str], Bucket] = {}
+        #: Cores in use by owner and by group, and jobs that run by limit.
+        self.cores: dict[str, int] = {}
+        self.limited: dict[str, int] = {}
+        self._view_of: dict[int, View] = {}
+        self._significant: frozenset[str] = frozenset()
+        self._delayed: list[tuple[float, int, Queued]] = []
+        #: Buckets that wait for a limit, and those that have found no room.
+        self._blocked: dict[str, set[Bucket]] = {}
+        self._stuck: set[Bucket] = set()
+        #: Buckets with new first jobs, for places that wait.
+        self._touched: dict[Bucket, None] = {}
+
+    # -- the queue -------------------------------------------------------------------------------
+
+    def add(self, one: Queued, now: float) -> None:
+        """Queue a job."""
+        if one.not_before > now:
+            heapq.heappush(self._delayed, (one.not_before, one.job, one))
+            return
+        key = (one.owner, one.cluster, one.limit)
+        bucket = self.buckets.get(key)
+        if bucket is None:
+            bucket = self.buckets[key] = Bucket(*key)
+            self._sort_places()
+        if bucket.push(one.job, one.priority):
+            self._enlist(bucket)
+
+    def due(self, now: float) -> float | None:
+        """Queue what has waited for its time; say when the next comes."""
+        while self._delayed and self._delayed[0][0] <= now:
+            self.add(heapq.heappop(self._delayed)[2], now)
+        return self._delayed[0][0] if self._delayed else None
+
+    def clear(self) -> None:
+        """Forget all jobs, queued or held, and keep the places."""
+        self.buckets, self.cores, self.limited = {}, {}, {}
+        self._delayed, self._blocked, self._stuck, self._touched = [], {}, set(), {}
+        self.views = {}
+        for place in self.places.values():
+            place.empty()
+            self._put(place)
+
+    def hopeless(self, cluster: Cluster) -> bool:
+        """Say whether no place could ever run jobs of a cluster."""
+        return not any(view.accepts(cluster) for view in self.views.values())
+
+    def queued(self) -> int:
+        """Count the jobs in the queue."""
+        return sum(map(len, self.buckets.values())) + len(self._delayed)
+
+    def _enlist(self, bucket: Bucket) -> None:
+        for view in self.views.values():
+            if view.accepts(bucket.cluster):
+                view.enlist(bucket, self.shares.key)
+        self._touched[bucket] = None
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def join(self, place: Place) -> None:
+        """Take a place into account."""
+        self.places[place.number] = place
+        self._put(place)
+
+    def leave(self, number: int) -> Place | None:
+        """Forget a place; whoever asks for this sees to the jobs that it holds."""
+        place = self.places.pop(number, None)
+        if place is None:
+            return None
+        view = self._view_of.pop(number)
+        view.places.pop(number)
+        view.parked.pop(number, None)
+        if not view.places:
+            self.views = {key: one for key, one in self.views.items() if one is not view}
+        self._unreserve(place)
+        for job in list(place.leases):
+            self.free(place, job)
+        return place
+
+    def park(self, place: Place) -> None:
+        """Note that a place waits for work."""
+        self._view_of[place.number].parked[place.number] = place
+
+    def unpark(self, place: Place) -> None:
+        """Note that a place waits no more."""
+        self._view_of[place.number].parked.pop(place.number, None)
+
+    def _put(self, place: Place) -> None:
+        key = tuple(_hashable(place.attributes.get(name)) for name in sorted(self._significant))
+        view = self.views.get(key)
+        if view is None:
+            view = self.views[key] = View(place.attributes)
+        self._view_of[place.number] = view
+        if view.join(place):
+            for bucket in self.buckets.values():
+                if bucket and view.accepts(bucket.cluster):
+                    view.enlist(bucket, self.shares.key)
+
+    def _sort_places(self) -> None:
+        """Class all places anew when a cluster asks for something that none has asked for."""
+        if self.clusters.significant == self._significant:
+            return
+        self._significant = self.clusters.significant
+        parked = [place for view in self.views.values() for place in view.parked.values()]
+        self.views = {}
+        for place in self.places.values():
+            self._put(place)
+        for place in parked:
+            self.park(place)
+
+    # -- matching --------------------------------------------------------------------------------
+
+    def pick(self, place: Place, now: float, *, ahead: int = 0, most: int = 4096) -> list[Picked]:
+        """Choose what starts at a place now, and `ahead` plain jobs beyond its free cores."""
+        picked: list[Picked] = []
+        if not place.taking or place.blocked:
+            return picked
+        if place.reserved:
+            self._serve_reserved(place, picked, now)
+        view = self._view_of[place.number]
+        passed = []
+
+        def allowed(bucket: Bucket) -> bool:
+            return self._allowed(view, bucket, place, now, ahead)
+
+        for owner in view.owners(self.shares.key):
+            if len(picked) >= most or place.free_cpus + ahead <= 0:
+                break
+            bucket = view.first(owner, allowed)
+            if bucket is not None:
+                picked.append(self._take(place, bucket, now))
+            elif view.pass_over(owner):
+                passed.append(owner)
+        for owner in passed:
+            view.rank(owner, self.shares.key(owner))
+        return picked
+
+    def serve(self, now: float) -> Iterator[tuple[Place, list[Picked]]]:
+        """Give new jobs to places that wait for work, the ones they like best first."""
+        touched, self._touched = self._touched, {}
+        for bucket in touched:
+            while bucket and (place := self._waiting(bucket, now)) is not None:
+                picked = self.pick(place, now)
+                if not picked:
+                    break
+                self.unpark(place)
+                yield place, picked
+
+    def _waiting(self, bucket: Bucket, now: float) -> Place | None:
+        cluster = bucket.cluster
+        views = [one for one in self.views.values() if one.parked and one.accepts(cluster)]
+        if cluster.rank is not None:
+            views.sort(key=lambda view: cluster.prefers(view.attributes), reverse=True)
+        for view in views:
+            for place in view.parked.values():
+                if place.taking and not place.blocked and cluster.fits(place):
+                    return place
+        self._note_stuck(bucket, now)
+        return None
+
+    def _allowed(self, view: View, bucket: Bucket, place: Place, now: float, ahead: int) -> bool:
+        cluster = bucket.cluster
+        if bucket.limit and self.limited.get(bucket.limit, 0) >= bucket.most:
+            self._blocked.setdefault(bucket.limit, set()).add(bucket)
+            view.unlist(bucket)
+            return False
+        if now + (cluster.time or 0.0) > place.until:
+            return False
+        if not cluster.fits(place):
+            if ahead + place.free_cpus > 0 and cluster.plain and not bucket.limit:
+                return place.reserved is None
+            self._note_stuck(bucket, now)
+            return False
+        if place.reserved and not reserve.backfills(cluster, place.reserved, now):
+            return False
+        room = self.shares.room(bucket.owner, self.cores)
+        return room is None or cluster.cpus <= room
+
+    def _take(self, place: Place, bucket: Bucket, now: float) -> Picked:
+        cluster = bucket.cluster
+        if place.reserved:
+            reserve.use(cluster, place.reserved, now)
+        job, priority = bucket.pop()
+        place.take(cluster)
+        self._count(bucket, 1)
+        charged = cluster.cpus * cluster.last_wall
+        self.shares.charge(bucket.owner, charged, now)
+        return Picked(job, priority, bucket, charged)
+
+    def _count(self, bucket: Bucket, sign: int) -> None:
+        cpus = sign * bucket.cluster.cpus
+        self.cores[bucket.owner] = self.cores.get(bucket.owner, 0) + cpus
+        group, slash, _ = bucket.owner.partition("/")
+        if slash:
+            self.cores[f"{group}/"] = self.cores.get(f"{group}/", 0) + cpus
+        if bucket.limit:
+            self.limited[bucket.limit] = self.limited.get(bucket.limit, 0) + sign
+            if sign < 0:
+                for waiting in self._blocked.pop(bucket.limit, ()):
+                    if waiting:
+                        self._enlist(waiting)
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def grant(self, place: Place, picked: Picked, lease: Lease) -> None:
+        """Note that a place holds a job that was picked for it."""
+        lease.charged = picked.charged
+        place.leases[lease.job] = lease
+        place.kinds[lease.job] = picked.bucket
+
+    def undo(self, place: Place, picked: Picked, now: float) -> None:
+        """Give back what was picked and could not be had."""
+        place.give_back(picked.bucket.cluster)
+        self._count(picked.bucket, -1)
+        self.shares.charge(picked.bucket.owner, -picked.charged, now)
+
+    def adopt(self, place: Place, one: Queued, lease: Lease) -> None:
+        """Note that a place holds a job already."""
+        key = (one.owner, one.cluster, one.limit)
+        bucket = self.buckets.setdefault(key, Bucket(*key))
+        self._sort_places()
+        place.take(one.cluster)
+        self._count(bucket, 1)
+        place.leases[lease.job] = lease
+        place.kinds[lease.job] = bucket
+
+    def free(self, place: Place, job: int, wall: float | None = None, now: float = 0.0) -> None:
+        """Note that a place holds a job no more, and what it used if that is known."""
+        lease = place.leases.pop(job, None)
+        if lease is None:
+            return
+        bucket = place.kinds.pop(job)
+        cluster = bucket.cluster
+        place.give_back(cluster)
+        self._count(bucket, -1)
+        if wall is not None:
+            cluster.learn(wall)
+            self._charge(bucket.owner, cluster.cpus * wall - lease.charged, now)
+
+    def _charge(self, owner: str, core_seconds: float, now: float) -> None:
+        self.shares.charge(owner, core_seconds, now)
+        if core_seconds < 0 and len(self.cores) > 1:
+            key = self.shares.key(owner)
+            for view in self.views.values():
+                view.rerank(owner, key)
+
+    # -- now and then ----------------------------------------------------------------------------
+
+    def charge_running(self, now: float) -> None:
+        """Charge owners for jobs that run for longer than they were charged for."""
+        for place in self.places.values():
+            for job, lease in place.leases.items():
+                bucket = place.kinds[job]
+                more = bucket.cluster.cpus * (now - lease.started) - lease.charged
+                if more > 0:
+                    lease.charged += more
+                    self.shares.charge(bucket.owner, more, now)
+
+    def keep_room(self, now: float) -> None:
+        """Keep a place for each large job that has found no room for too long."""
+        for bucket in list(self._stuck):
+            if not bucket or not bucket.stuck:
+                self._stuck.discard(bucket)
+            elif not bucket.starving and now - bucket.stuck > self.patience:
+                found = reserve.best(bucket, self._homes(bucket), now)
+                if found:
+                    found[0].reserved = found[1]
+                    bucket.starving = True
+
+    def preempt(self, now: float) -> list[tuple[Place, Lease]]:
+        """Choose what to stop for jobs of higher priority that have found no room for too long."""
+        chosen: list[tuple[Place, Lease]] = []
+        for bucket in self._stuck:
+            if not bucket or not bucket.stuck or now - bucket.stuck <= self.patience:
+                continue
+            for place in self._homes(bucket):
+                losers = reserve.victims(bucket, place, bucket.first[1], now)
+                if losers:
+                    chosen += [(place, lease) for lease in losers]
+                    break
+        return chosen
+
+    def _homes(self, bucket: Bucket) -> Iterator[Place]:
+        for view in self.views.values():
+            if view.accepts(bucket.cluster):
+                yield from view.places.values()
+
+    def _note_stuck(self, bucket: Bucket, now: float) -> None:
+        if not bucket.stuck:
+            bucket.stuck = now
+            self._stuck.add(bucket)
+
+    def _serve_reserved(self, place: Place, picked: list[Picked], now: float) -> None:
+        """Start the large job that a place was kept for as soon as it fits."""
+        reserved = place.reserved
+        if reserved is None:
+            return
+        bucket = reserved.bucket
+        if not bucket:
+            self._unreserve(place)
+        elif bucket.cluster.fits(place) and self.limited.get(bucket.limit, 0) < bucket.most:
+            self._unreserve(place)
+            picked.append(self._take(place, bucket, now))
+
+    def _unreserve(self, place: Place) -> None:
+        if place.reserved:
+            place.reserved.bucket.starving = False
+            place.reserved = None
+
+
+def _hashable(value: Any) -> Any:  # noqa: ANN401 - attributes are of any kind
+    return tuple(value) if isinstance(value, list) else value

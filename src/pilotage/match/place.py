@@ -1,0 +1,96 @@
+"""A place to run jobs, as the matchmaker sees it: what it has, what is free, who holds what."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pilotage.match.bucket import Bucket
+    from pilotage.match.cluster import Cluster
+
+
+class Lease(msgspec.Struct, gc=False):
+    """A job that a place holds; its attempt number is the fence."""
+
+    job: int
+    attempt: int
+    spec: int
+    priority: int
+    started: float
+    #: Core-seconds that its owner was charged so far.
+    charged: float = 0.0
+    #: When it was asked to end; 0 if it was not.
+    stopping: float = 0.0
+
+
+class Reservation(msgspec.Struct):
+    """A large job waits for this place; others may only use what it will not need."""
+
+    bucket: Any
+    #: When there will be room for it, as far as one can tell.
+    at: float
+    #: What is left beside it then.
+    cpus: int
+    memory: int
+    gpus: int
+    disk: int
+
+
+class Place:
+    """One pilot, or this machine."""
+
+    __slots__ = (
+        "attributes", "blocked", "cpus", "disk", "free_cpus", "free_disk", "free_gpus",
+        "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory", "node", "number",
+        "reserved", "site", "taking", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, site: str, attributes: dict[str, Any], *, cpus: int, memory: int,
+        gpus: int = 0, disk: int = 0, until: float = math.inf,
+    ) -> None:  # fmt: skip
+        self.number = number
+        self.site = site
+        #: What attempts that it holds are marked with in the store.
+        self.holder = f"pilot:{number}"
+        self.marks = {self.holder}
+        #: The machine that it is on.
+        self.node = str(attributes.get("host", site))
+        self.attributes = attributes
+        self.cpus = self.free_cpus = cpus
+        self.memory = self.free_memory = memory
+        self.gpus = self.free_gpus = gpus
+        self.disk = self.free_disk = disk
+        #: When it goes away; what cannot end before is not started.
+        self.until = until
+        #: Whether it takes work at all.
+        self.taking = False
+        #: Why it gets none although it would take some.
+        self.blocked = ""
+        self.leases: dict[int, Lease] = {}
+        #: By job, the bucket that each lease came from.
+        self.kinds: dict[int, Bucket] = {}
+        self.reserved: Reservation | None = None
+
+    def empty(self) -> None:
+        """Forget all that it holds."""
+        self.leases, self.kinds, self.reserved = {}, {}, None
+        self.free_cpus, self.free_memory = self.cpus, self.memory
+        self.free_gpus, self.free_disk = self.gpus, self.disk
+
+    def take(self, cluster: Cluster) -> None:
+        """Carve out what a job needs."""
+        self.free_cpus -= cluster.cpus
+        self.free_memory -= cluster.memory
+        self.free_gpus -= cluster.gpus
+        self.free_disk -= cluster.disk
+
+    def give_back(self, cluster: Cluster) -> None:
+        """Get back what a job needed."""
+        self.free_cpus += cluster.cpus
+        self.free_memory += cluster.memory
+        self.free_gpus += cluster.gpus
+        self.free_disk += cluster.disk

@@ -1,0 +1,161 @@
+"""The one queue: places ask it for work and tell it what ended; each answer is on disk first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from pilotage import crash, errors
+from pilotage.clock import Clock
+from pilotage.job.bulk import Ended
+from pilotage.match.negotiate import Matcher
+from pilotage.match.turn import Batch, Granted, Ledger, Outcome, Request
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.match")
+Change = Callable[[Ledger, Db, float], None]
+
+
+class Queue:
+    """Collects what places say while a turn is being written, and makes it the next turn."""
+
+    def __init__(
+        self, writer: Writer, matcher: Matcher, folder: str, clock: Clock, dice: random.Random
+    ) -> None:
+        """Get ready; the first turn reads the queue from the store."""
+        self._writer = writer
+        self._ledger = Ledger(matcher, folder, dice)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._batch = Batch()
+        self._flying = False
+        self._again = False
+        self._alarm: asyncio.TimerHandle | None = None
+        #: Who wants to know that jobs ended, after this is on disk: (job, attempt) each.
+        self.on_end: list[Callable[[list[tuple[int, int]]], None]] = []
+        #: Whether the last turn failed for a reason that is ours.
+        self.broken = ""
+
+    # -- what others call, from the event loop's thread ------------------------------------------
+
+    def poke(self) -> None:
+        """Look at the queue: something may be new."""
+        if self._flying:
+            self._again = True
+        else:
+            self._fly()
+
+    def change(self, change: Change) -> None:
+        """Change the places in the next turn."""
+        self._batch.changes.append(change)
+        self.poke()
+
+    def ask(self, request: Request) -> None:
+        """Say what ended at a place and ask for work; the answer is a call of `request.answer`."""
+        self._batch.requests.append(request)
+        self.poke()
+
+    def never(self, _db: Db) -> set[int]:
+        """Name the definitions whose jobs no place could ever run; in the writer's thread only."""
+        return self._ledger.never()
+
+    def nudge(self, place: int) -> None:
+        """Have a place that waits answered at once."""
+        self.change(lambda ledger, _db, _now: ledger.unpark(place))
+
+    async def exchange(
+        self, place: int, ends: list[Ended], *, ahead: int = 0, park: bool = False
+    ) -> Granted:
+        """Say what ended at a place, and wait for the answer."""
+        heard: asyncio.Future[Granted] = self._loop.create_future()
+        request = Request(place, lambda granted: _hear(heard, granted), ends, ahead, park)
+        self.ask(request)
+        return await heard
+
+    async def do(self, change: Change) -> None:
+        """Change the places, and wait until that is on disk; what it raises is raised here."""
+        failed: list[errors.PilotageError] = []
+
+        def guarded(ledger: Ledger, db: Db, now: float) -> None:
+            failed.clear()
+            try:
+                with db.savepoint():
+                    change(ledger, db, now)
+            except errors.StoreUnavailable:
+                raise
+            except errors.PilotageError as error:
+                failed.append(error)
+
+        done: asyncio.Future[Granted] = self._loop.create_future()
+        self._batch.changes.append(guarded)
+        # A request of no place is answered as all others, when the turn is on disk.
+        self.ask(Request(-1, lambda granted: _hear(done, granted)))
+        await done
+        if failed:
+            raise failed[0]
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def _fly(self) -> None:
+        self._flying, self._again = True, False
+        batch, self._batch = self._batch, Batch()
+        now = self._clock.now()
+        if batch.requests:
+            crash.point("job.before_claim")
+        turn = self._writer.submit(lambda db: self._ledger.turn(db, batch, now))
+        turn.add_done_callback(lambda done: self._call(self._land, batch, done))
+
+    def _call(self, what: Callable[..., None], *values: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what, *values)
+        except RuntimeError:
+            # The loop is closed: nobody waits for the answer any more.
+            _log.debug("a turn ended after its loop")
+
+    def _land(self, batch: Batch, done: Future[Outcome]) -> None:
+        self._flying = False
+        error = done.exception()
+        if error is not None:
+            self._fail(batch, error)
+            return
+        outcome = done.result()
+        self._ledger.settled(outcome)
+        self.broken = ""
+        if outcome.ended:
+            crash.point("result.after_commit")
+            for hear in self.on_end:
+                hear(outcome.ended)
+        for request, granted in outcome.answers:
+            if granted.claims:
+                crash.point("job.claimed")
+            request.answer(granted)
+        self._set_alarm(outcome.due)
+        if self._again or self._batch.requests or self._batch.changes:
+            self._fly()
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        """Go on after a turn that could not be written: nobody was told anything."""
+        self.broken = str(error)
+        if not isinstance(error, errors.StoreUnavailable):
+            _log.error("a turn of the matchmaker failed", exc_info=error)
+        else:
+            _log.error("%s; the matchmaker waits", error)
+        self._batch.changes[:0] = batch.changes
+        self._batch.requests[:0] = batch.requests
+        self._loop.call_later(1.0, self.poke)
+
+    def _set_alarm(self, due: float | None) -> None:
+        if self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+        if due is not None:
+            wait = max(0.001, min(60.0, due - self._clock.now()))
+            self._alarm = self._loop.call_later(wait, self.poke)
+
+
+def _hear(future: asyncio.Future[Granted], granted: Granted) -> None:
+    if not future.cancelled():
+        future.set_result(granted)

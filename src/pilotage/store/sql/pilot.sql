@@ -1,0 +1,39 @@
+-- name: pilot_add
+-- Enrol a pilot.
+INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen)
+VALUES (:name, :site, :pool, :state, '', :digest, :facts, :now, :now) RETURNING id;
+
+-- name: pilot_get
+-- One pilot.
+SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
+FROM pilot WHERE id = :id;
+
+-- name: pilot_alive
+-- Pilots that have not ended.
+SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
+FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') ORDER BY id;
+
+-- name: pilot_move
+-- Change the state of a pilot.
+UPDATE pilot SET state = :state, reason = :reason, seen = :now, ended = :ended WHERE id = :id;
+
+-- name: pilot_facts
+-- Say anew what a node is.
+UPDATE pilot SET facts = :facts WHERE id = :id;
+
+-- name: pilot_seen
+-- Write down how pilots are; :rows is [[id, seen, running, used], ...].
+UPDATE pilot SET seen = now.value->>1, running = now.value->>2, used = now.value->>3
+FROM json_each(:rows) AS now WHERE pilot.id = now.value->>0;
+
+-- name: pilot_asked
+-- Pilots of which a person wants something.
+SELECT id, asked FROM pilot WHERE asked <> '';
+
+-- name: pilot_ask
+-- Ask a pilot to drain or stop.
+UPDATE pilot SET asked = :asked WHERE id = :id AND state NOT IN ('down', 'failed', 'lost') RETURNING id;
+
+-- name: pilot_answer
+-- Note that what a person asked for is done.
+UPDATE pilot SET asked = '' WHERE id = :id;
