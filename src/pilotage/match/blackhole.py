@@ -107,7 +107,7 @@ class Guard:
         #: The last rest of nodes that were let free again, and when.
         self._rests: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def saw(self, node: str, kind: Hashable, *, ok: bool, wall: float, now: float) -> None:
+    def saw(self, node: str, kind: Hashable, ok: bool, wall: float, now: float) -> None:  # noqa: FBT001 - how it ended
         """Take note of the end of a payload.
 
         Jobs are of one kind when one is as likely to fail as another: the same autocluster, owner
