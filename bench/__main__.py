@@ -10,9 +10,11 @@ import msgspec
 
 from bench import machine, rules, table
 from bench.figure import Report
+from bench.pilots import plan as pilots
+from bench.queue import plan as queue
 from bench.tasks import plan as tasks
 
-_BENCHES: dict[str, Any] = {"rules": rules, "tasks": tasks}
+_BENCHES: dict[str, Any] = {"pilots": pilots, "queue": queue, "rules": rules, "tasks": tasks}
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from bench.load import LINES, Recipe
 
 _BASH = "/bin/bash"
 _ROW = ("0123456789abcdef" * 2, "rule_0", "in/k0_000000.txt", "1234-5678-1234567890", 0, 1.5)
+_LINE = b"x" * 255 + b"\n"
 _TABLE = "CREATE TABLE job (key TEXT UNIQUE, a TEXT, b TEXT, c TEXT, d INTEGER, e REAL) STRICT"
 
 
@@ -79,6 +80,16 @@ def rows(scratch: Path, *, batch: int, batches: int) -> float:
         took = time.monotonic() - begun
         db.close()
     return batch * batches / took
+
+
+def syncs(scratch: Path, *, times: int) -> float:
+    """Return how many short lines a second can be appended to a file, each on disk by itself."""
+    with tempfile.TemporaryFile(dir=scratch) as file:
+        begun = time.monotonic()
+        for _ in range(times):
+            os.write(file.fileno(), _LINE)
+            os.fdatasync(file.fileno())
+        return times / (time.monotonic() - begun)
 
 
 def _script(recipe: Recipe, folder: Path) -> list[str]:

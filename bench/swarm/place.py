@@ -1,0 +1,94 @@
+"""A project for a measurement: its settings, its tokens, its jobs, and its hub."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from bench.command import Command
+from pilotage.hub import auth
+from pilotage.hub.project import Project
+from pilotage.job import records
+from pilotage.job.model import Command as Program
+from pilotage.job.model import JobSpec
+
+_DAY_S = 86400.0
+_BATCH = 10_000
+_SETTINGS = """
+[hub]
+port = {port}
+tls = "{word}"
+[pilots]
+heartbeat = "{beat}s"
+lease = "{lease}s"
+idle = ""
+sandbox = "none"
+"""
+_SPEC = JobSpec(Program(("true",)), name="nothing")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A project with a hub, and how to reach it."""
+
+    root: Path
+    port: int
+    #: Tokens for pilots and for a user.
+    enrol: str
+    user: str
+    tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def make(cls, scratch: Path, *, tls: bool = False, lease: int = 300) -> Self:
+        """Make a project; nothing runs yet. A lease has so many seconds."""
+        # Not removed until all is over: ext4 is slow to make files where many were just deleted.
+        root = Path(tempfile.mkdtemp(dir=scratch, prefix="hub-"))
+        port = _free_port()
+        word = "on" if tls else "off"
+        (root / "pilotage.toml").write_text(
+            _SETTINGS.format(port=port, word=word, lease=lease, beat=lease // 10)
+        )
+        with Project(root) as project, project.db.transaction() as db:
+            now = project.clock.now()
+            enrol, _ = auth.mint(db, auth.Scope.ENROL, "", now=now, lifetime=_DAY_S, site="bench")
+            user, _ = auth.mint(db, auth.Scope.USER, "bench", now=now, lifetime=_DAY_S)
+        return cls(root=root, port=port, enrol=enrol, user=user, tls=_trusting() if tls else None)
+
+    def fill(self, jobs: int) -> None:
+        """Queue so many jobs that do nothing; no hub runs yet."""
+        row = [None, "", 0, "{}", None]
+        with Project(self.root) as project:
+            for first in range(0, jobs, _BATCH):
+                with project.db.transaction() as db:
+                    row[2] = records.intern(db, _SPEC)
+                    last = db.value("job_last")
+                    rows = msgspec.json.encode([row] * min(_BATCH, jobs - first)).decode()
+                    now = project.clock.now()
+                    db.run("job_add", rows=rows, now=now, event=0)
+                    db.run("journal_new_jobs", after=last)
+
+    @contextmanager
+    def hub(self) -> Iterator[Command]:
+        """Run its hub."""
+        with Command(self.root, ["hub"]) as one:
+            yield one
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _trusting() -> ssl.SSLContext:
+    """Encrypt, and trust whoever answers: the hub's certificate is of its own making."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
