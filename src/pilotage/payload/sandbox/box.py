@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 #: How many processes and threads a payload may have if its order does not say.
 PROCESSES = 4096
+#: How many files each of them may have open.
+OPEN_FILES = 65536
 #: How large each of its private folders in memory may become, if its memory is not less.
 SCRATCH = 1 << 29
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-#: The kinds of limits; `disk` is for the whole of the payload's own directory.
-LIMITS = ("cpu_seconds", "disk", "file_size", "open_files", "processes")
+_KERNEL = {
+    "cpu_seconds": resource.RLIMIT_CPU,
+    "file_size": resource.RLIMIT_FSIZE,
+    "open_files": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+}
 
 
 class NotPossibleError(ValueError):
@@ -80,11 +87,17 @@ def box(order: Mapping[str, Any]) -> Box:
 
 
 def _limits(asked: Mapping[str, int]) -> dict[str, int]:
-    limits = {"processes": PROCESSES, **asked}
+    limits = {"processes": PROCESSES, "open_files": OPEN_FILES, **asked}
     if "disk" in limits:
         # What is watched once a moment must not grow without end between two looks.
         limits["file_size"] = min(limits["disk"], limits.get("file_size", limits["disk"]))
-    return limits
+    return {name: _at_most(name, value) for name, value in limits.items()}
+
+
+def _at_most(name: str, value: int) -> int:
+    """Lower a limit to what we have ourselves: nobody can give more."""
+    hard = resource.getrlimit(_KERNEL[name])[1] if name in _KERNEL else -1
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def _absolute(path: str) -> str:

@@ -19,6 +19,9 @@ def furnish(home: str, request: dict[str, Any]) -> None:
     os.makedirs(root)
     for path in request.get("folders", ()):
         os.makedirs(f"{root}/{path}", exist_ok=True)
+        if path in ("tmp", "var/tmp"):
+            # What is mounted there gets the same mode.
+            os.chmod(f"{root}/{path}", 0o1777)  # noqa: S103 - as such folders have
     for path in request.get("empty", ()):
         os.makedirs(os.path.dirname(f"{root}/{path}"), exist_ok=True)
         os.close(os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT, 0o644))

@@ -51,6 +51,8 @@ class Keeper:
         #: A polite signal that nobody inside has got yet.
         self._asked = 0
         self._killed = 0.0
+        #: Whether something inside was killed.
+        self._hit = False
 
     def begin(self) -> None:
         """Start what makes the sandbox."""
@@ -82,13 +84,12 @@ class Keeper:
         self._collect()
         if self._asked and (self._tell("term") or reach.ask(os.getpid(), self._asked)):
             self._asked = 0
-        if self._killed and not (self._tell("kill") or reach.kill_inits(os.getpid())):
-            # Nothing is inside yet, so what is about to make it is ended.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGTERM if self._late() else signal.SIGKILL)
-
-    def _late(self) -> bool:
-        return time.monotonic() < self._killed + _PATIENCE_SECONDS
+        if self._killed and not self.over and not self._tell("kill"):
+            self._hit = reach.kill_inits(os.getpid()) or self._hit
+            late = time.monotonic() > self._killed + _PATIENCE_SECONDS
+            if late or not self._hit:
+                # Nothing is inside yet, so what is about to make it is ended.
+                os.kill(self._child, signal.SIGKILL)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +148,7 @@ def main(_argv: Sequence[str]) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, reach.KILL, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     os.umask(0o022)
-    home = tempfile.mkdtemp(prefix="pilotage-")
+    home = tempfile.mkdtemp(prefix="pilotage-keeper-")
     try:
         folder.furnish(home, request)
         keeper = Keeper(request, home)

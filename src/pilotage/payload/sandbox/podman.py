@@ -21,7 +21,7 @@ _PASSED = (
 )  # fmt: skip
 _ULIMIT = {"cpu_seconds": "cpu", "file_size": "fsize", "open_files": "nofile", "processes": "nproc"}
 #: Where podman puts something into every container.
-_POINTS = ("proc", "sys", "dev", "tmp", "var", "run", "etc")
+_POINTS = ("proc", "sys", "dev", "tmp", "var/tmp", "run", "etc")
 _FILES = ("run/podman-init", "run/.containerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf")
 
 
@@ -39,6 +39,9 @@ def wrap(box: Box, marks: dict[str, str]) -> Wrapped:
     argv += [word for one in shown + mine for word in ("--mount", _mount(one))]
     argv += ["--workdir", box.cwd, "--entrypoint", "", "--env-file", f"{HOME}/env"]
     argv += _root(box.image) + box.argv
+    if not box.image:
+        # Podman would make it, and nobody would remove it.
+        links = {**links, "/etc/mtab": "/proc/mounts"}
     request = {
         "kind": "podman",
         "argv": argv,
@@ -69,7 +72,7 @@ def _walls(box: Box) -> list[str]:
 
 def _bounds(box: Box) -> list[str]:
     """Keep it from taking more than its share."""
-    scratch = f"rw,nosuid,nodev,mode=1777,size={box.scratch}"
+    scratch = f"rw,nosuid,nodev,mode=1777,notmpcopyup,size={box.scratch}"
     made = ["--read-only-tmpfs=false", "--shm-size", str(box.scratch)]
     made += ["--tmpfs", f"/tmp:{scratch}", "--tmpfs", f"/var/tmp:{scratch}"]  # noqa: S108 - inside
     for name, value in box.limits.items():
