@@ -9,6 +9,7 @@ import pytest
 from pilotage import errors
 from pilotage.cli import directives, main, spec
 from pilotage.cli.spec import Wishes
+from pilotage.hub import submission
 from pilotage.job.model import Command, Limit, Notebook, Python, Script
 
 
@@ -47,7 +48,30 @@ def test_options_reach_the_definition(tmp_path):
     assert made.env == {"A": "1", "B": "{{x}}"}
     assert made.cwd == f"{tmp_path}/sub"
     assert made.outputs == {"a.txt": f"{tmp_path}/out/a.txt", "b.txt": f"{tmp_path}/b.txt"}
-    assert spec.limit_key(made) == "camera:2"
+    assert submission.limit_key(made) == "camera:2"
+
+
+def test_where_a_job_may_run_reaches_the_definition(tmp_path):
+    asked = Wishes(requirements="memory >= 64G", rank="cpus", image="python:3.12", disk="1G")
+    made = spec.build(("true",), asked).spec
+    assert (made.requirements, made.rank, made.image) == ("memory >= 64G", "cpus", "python:3.12")
+    assert made.resources.disk == 10**9
+    (tmp_path / "run.sh").write_text("#PILOTAGE --requirements 'gpus >= 1' --image a.sif\n")
+    made = spec.build(("run.sh",), Wishes(image="b.sif")).spec
+    assert (made.requirements, made.image) == ("gpus >= 1", "b.sif")
+
+
+def test_a_mistake_in_where_a_job_may_run_is_told_with_its_option(tmp_path):
+    with pytest.raises(errors.UsageError) as caught:
+        spec.build(("true",), Wishes(requirements="memory > 64m"))
+    assert caught.value.message == (
+        "`--requirements`: at character 10 of the expression: `64m` may be minutes or megabytes"
+    )
+    assert caught.value.hint == "write `64min` or `64M`"
+    recipe = {"kind": "command", "argv": ["true"]}
+    (tmp_path / "j.json").write_text(json.dumps({"name": "n", "recipe": recipe, "rank": "cpus >"}))
+    with pytest.raises(errors.UsageError, match="`--rank`: at character 7"):
+        spec.build(("j.json",), spec.NONE)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from pilotage.job.model import (
     Retry,
     Script,
 )
+from pilotage.match import wish
 
 _GROUP = Group("The job", sort_key=1)
 _SHELL = (".sh", ".bash")
@@ -43,6 +44,12 @@ class Wishes:
     memory: Annotated[str | None, _option("Memory, such as 8G; using more ends the job.")] = None
     time: Annotated[str | None, _option("Wall time, such as 1h30m or 01:30:00.")] = None
     gpus: Annotated[int | None, _option("GPUs.")] = None
+    disk: Annotated[str | None, _option("Disk, such as 100G.")] = None
+    requirements: Annotated[
+        str | None, _option("Where it may run, such as \"site == 'kit' and memory >= 64G\".")
+    ] = None
+    rank: Annotated[str | None, _option('Where it would rather run, such as "memory".')] = None
+    image: Annotated[str | None, _option("Container image that it runs in.")] = None
     env: Annotated[tuple[str, ...], _option("K=V, or K alone for its value here; repeatable.")] = ()
     cwd: Annotated[str | None, _option("Working directory; else this one.")] = None
     priority: Annotated[int | None, _option("Higher starts first.")] = None
@@ -161,7 +168,18 @@ def _fill(spec: JobSpec, wishes: Wishes, *, cwd: str) -> JobSpec:
         changes["retry"] = retry
     if wishes.limit is not None:
         changes["limit"] = _limit(wishes.limit)
-    return msgspec.structs.replace(spec, **changes)
+    for name in ("requirements", "rank", "image"):
+        if (asked := getattr(wishes, name)) is not None:
+            changes[name] = asked
+    return _checked(msgspec.structs.replace(spec, **changes))
+
+
+def _checked(spec: JobSpec) -> JobSpec:
+    try:
+        wish.check(spec)
+    except errors.BadRule as error:
+        raise errors.UsageError(f"`--{error.at}`: {error.message}", hint=error.hint) from None
+    return spec
 
 
 def _resources(needs: Resources, wishes: Wishes) -> Resources:
@@ -174,6 +192,8 @@ def _resources(needs: Resources, wishes: Wishes) -> Resources:
             changes[name] = value
     if wishes.memory is not None:
         changes["memory"] = units.size(wishes.memory)
+    if wishes.disk is not None:
+        changes["disk"] = units.size(wishes.disk)
     if wishes.time is not None:
         changes["time"] = units.seconds(wishes.time)
     return msgspec.structs.replace(needs, **changes)
@@ -203,10 +223,3 @@ def _limit(text: str) -> Limit:
         message = f"`--limit {text}` is not a key and a number"
         raise errors.UsageError(message, hint="write `--limit camera` or `--limit camera:2`")
     return Limit(_plain(key), int(most))
-
-
-def limit_key(spec: JobSpec) -> str:
-    """Write the key by which the site counts: its text and how many may run."""
-    if spec.limit is None:
-        return ""
-    return f"{spec.limit.key.replace('{{', '{').replace('}}', '}')}:{spec.limit.most}"

@@ -12,6 +12,7 @@ from pilotage.cli import select, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
+from pilotage.hub import submission
 from pilotage.hub.project import Project
 from pilotage.job.model import NewJob
 from pilotage.match import fit
@@ -49,7 +50,7 @@ def submit(
     with at.open() as project:
         new = NewJob(
             draft.spec,
-            limit_key=spec.limit_key(draft.spec),
+            limit_key=submission.limit_key(draft.spec),
             after=tuple(select.numbers(project, after)),
             tag=tag or draft.tag,
         )
@@ -90,6 +91,7 @@ def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
         "runs": sheet.runs(new.spec.recipe),
         "in": new.spec.cwd or "(a directory of its own)",
         "needs": sheet.needs(new.spec.resources),
+        "where": sheet.where(new.spec),
         "after": ", ".join(f"job {one}" for one in new.after),
         "outputs": ", ".join(new.spec.outputs.values()),
         "limit": new.limit_key.replace(":", ", ") + " at once" if new.limit_key else "",

@@ -1,0 +1,202 @@
+"""The application: who asks, for what, with which words, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Path
+from starlette.types import ASGIApp
+
+from pilotage import errors, text
+from pilotage.event import http
+from pilotage.hub import metrics
+from pilotage.hub.api import openapi, problem, routes, tell
+from pilotage.hub.api.call import Call, Hands, Nothing, Route
+from pilotage.hub.api.live import Live
+from pilotage.hub.api.overview import Whole
+from pilotage.hub.api.page import Page
+from pilotage.hub.api.reader import Readers
+from pilotage.hub.auth import Gate, Grant, Scope
+
+_NOTHING = Nothing()
+_LINE = re.compile("[0-9]{1,15}")
+_READY_S = 5.0
+
+
+class Api:
+    """The application and what lives beside it."""
+
+    def __init__(self, hands: Hands, events: ASGIApp | None) -> None:
+        """Put the parts together; `run` must run beside the server."""
+        self._hands = hands
+        self._whole = Whole()
+        self._readers = Readers(hands.open_reader)
+        self._gate_db = hands.open_reader()
+        #: Asks for tokens; whoever revokes one otherwise calls `forget`.
+        self.gate = Gate(self._gate_db, hands.clock.now)
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        #: Tells what changes; poke it when something was written.
+        self.live = Live(self._readers, self._whole, hands.clock.now, call_soon)
+        self.routes = routes.table(self._whole)
+        self.app = self._application(events)
+
+    async def run(self) -> None:
+        """Follow what changes until cancelled."""
+        try:
+            await self.live.run()
+        finally:
+            self._readers.close()
+            self._gate_db.close()
+
+    def _application(self, events: ASGIApp | None) -> Starlette:
+        page = Page()
+        document = text.dump(openapi.document(self.routes)).encode()
+        places = [self._place(route) for route in self.routes]
+        places += [
+            Path("/openapi.json", functools.partial(_static, document), methods=["GET"]),
+            Path("/metrics", self._metrics, methods=["GET"]),
+            Path("/healthz", self._health, methods=["GET"]),
+            Path("/readyz", self._ready, methods=["GET"]),
+            Path("/", page.first, methods=["GET"]),
+            Path("/static/{path:path}", page.file, methods=["GET"]),
+        ]
+        if events is not None:
+            places.append(Path("/events/{topic}", events))
+        failure = problem.answer
+        made = Starlette(
+            routes=places,
+            exception_handlers={
+                errors.PilotageError: failure, HTTPException: failure, Exception: failure,
+            },
+        )  # fmt: skip
+        made.router.redirect_slashes = False
+        return made
+
+    def _place(self, route: Route) -> Path:
+        answer = self._stream if route.media == "text/event-stream" else self._answer
+        act = functools.partial(answer, route)
+        return Path(routes.PREFIX + route.path, act, methods=[route.method])
+
+    # -- one request -----------------------------------------------------------------------------
+
+    async def _answer(self, route: Route, request: Request) -> Response:
+        call = await self._call(route, request)
+        found = await self._act(route, call)
+        if route.kind == "write":
+            self.gate.forget()
+            self._hands.poke()
+            self.live.poke()
+        return Response(text.dump(found), route.status, problem.HEADERS, "application/json")
+
+    async def _act(self, route: Route, call: Call) -> Any:  # noqa: ANN401 - what the route answers
+        if route.kind == "read":
+            return await self._readers.ask(lambda db: route.act(db, call))
+        if route.kind == "live":
+            return await route.act(self.live, call)
+        step = self._hands.writer.submit(lambda db: route.act(db, call))
+        return await asyncio.wrap_future(step)
+
+    async def _call(self, route: Route, request: Request) -> Call:
+        async with aclosing(request.stream()) as stream:
+            try:
+                grant = self._grant(request, route.scope)
+                named = _convert(dict(request.path_params), route.named, "the path")
+                query = _convert(_query(request), route.query, "the query")
+                sent = await http.read(request, stream, route.most)
+            except errors.PilotageError:
+                await http.discard(request, stream)
+                raise
+        body = _decode(sent, route.body)
+        return Call(self._hands, grant, named, query, body, self._hands.clock.now())
+
+    def _grant(self, request: Request, scope: Scope) -> Grant:
+        if "token" in request.query_params:
+            raise problem.NoToken(
+                "a token does not belong into an address, where logs would keep it",
+                hint="send `Authorization: Bearer <token>`; revoke this one",
+            )
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise problem.NoToken("there is no token", hint="send `Authorization: Bearer <token>`")
+        try:
+            return self.gate.check(secret.strip(), scope)
+        except errors.Denied as error:
+            if "not enough" in error.message:
+                raise
+            raise problem.NoToken(error.message, hint=error.hint) from None
+
+    async def _stream(self, route: Route, request: Request) -> Response:
+        call = await self._call(route, request)
+        mark = request.headers.get("last-event-id", "")
+        since = int(mark) if _LINE.fullmatch(mark) else None
+        events = self.live.listen(call, since)
+        headers = problem.HEADERS | {"X-Accel-Buffering": "no"}
+        return StreamingResponse(events, headers=headers, media_type=route.media)
+
+    # -- what is not in the table ----------------------------------------------------------------
+
+    async def _metrics(self, request: Request) -> Response:
+        self._grant(request, Scope.READ)
+        now = self._hands.clock.now()
+        found = await self._readers.ask(lambda db: metrics.text(db, self._whole, now))
+        return Response(found, headers=problem.HEADERS, media_type=metrics.MEDIA)
+
+    async def _health(self, _: Request) -> Response:
+        return _json(200, tell.Health("ok"))
+
+    async def _ready(self, _: Request) -> Response:
+        why = [self._hands.writer.trouble, self._hands.trouble()]
+        if not any(why):
+            with anyio.move_on_after(_READY_S) as patience:
+                await asyncio.wrap_future(self._hands.writer.submit(lambda _: None))
+            why.append("the store does not answer" if patience.cancelled_caught else "")
+        why = [one for one in why if one]
+        return _json(503 if why else 200, tell.Health("not ready" if why else "ok", why))
+
+
+def make(hands: Hands, events: ASGIApp | None = None) -> Api:
+    """Make the application; `events` takes what is posted to `/events/TOPIC`."""
+    return Api(hands, events)
+
+
+async def _static(content: bytes, _: Request) -> Response:
+    return Response(content, headers=problem.HEADERS, media_type="application/json")
+
+
+def _json(status: int, facts: Any) -> Response:  # noqa: ANN401 - any answer
+    return Response(text.dump(facts), status, problem.HEADERS, "application/json")
+
+
+def _query(request: Request) -> dict[str, str]:
+    items = request.query_params.multi_items()
+    if len(items) != len(dict(items)):
+        raise errors.UsageError("a parameter is given twice", hint="/openapi.json has them all")
+    return dict(items)
+
+
+def _convert(facts: dict[str, Any], kind: type, where: str) -> Any:  # noqa: ANN401 - of this kind
+    try:
+        return msgspec.convert(facts, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.UsageError(f"in {where}: {error}", hint="/openapi.json has it all") from None
+
+
+def _decode(sent: bytes, kind: type | None) -> Any:  # noqa: ANN401 - of this kind
+    if kind is None:
+        return None
+    try:
+        return msgspec.json.decode(sent, type=kind)
+    except msgspec.ValidationError as error:
+        raise errors.UsageError(f"in the body: {error}", hint="/openapi.json has it all") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise problem.Malformed(f"the body is not JSON: {error}") from None

@@ -1,0 +1,123 @@
+"""What comes in by the API: closed and bounded; an unknown field is a mistake."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pilotage.hub.auth import Scope
+from pilotage.job.model import Binding, JobSpec
+from pilotage.job.model import State as JobState
+from pilotage.pilot.model import State as PilotState
+
+_FAR = 2**53
+_LONG = 200
+
+
+def _some(states: type[JobState | PilotState]) -> str:
+    one = "|".join(states)
+    return f"^({one})(,({one}))*$"
+
+
+Number = Annotated[int, Meta(ge=1, le=_FAR)]
+Count = Annotated[int, Meta(ge=0, le=_FAR)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Text = Annotated[str, Meta(max_length=_LONG)]
+JobStates = Annotated[str, Meta(pattern=_some(JobState), description="One state, or several.")]
+PilotStates = Annotated[str, Meta(pattern=_some(PilotState), description="One state, or several.")]
+Owner = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?$")]
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
+
+
+class One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A thing by its number."""
+
+    id: Number
+
+
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A thing by its name."""
+
+    name: Text
+
+
+class JobsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs are meant."""
+
+    state: JobStates | None = None
+    #: Glob of the name.
+    name: Text = ""
+    owner: Text = ""
+    tag: Text = ""
+    #: Part of the name, the tag or the reason, or the number.
+    search: Text = ""
+    #: Only those with lower numbers.
+    before: Number | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job to queue."""
+
+    spec: JobSpec
+    binding: Binding = Binding()
+    #: The same key twice is one job.
+    key: Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    tag: Text = ""
+    #: Jobs that must be done before it.
+    after: Annotated[tuple[Number, ...], Meta(max_length=10_000)] = ()
+
+
+class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to queue, all or none."""
+
+    jobs: Annotated[tuple[NewJob, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of what an attempt wrote."""
+
+    stream: Literal["stdout", "stderr"] = "stdout"
+    #: Nothing means the last one.
+    attempt: Number | None = None
+    #: In bytes; below 0 it counts from the end.
+    offset: Annotated[int, Meta(ge=-_FAR, le=_FAR)] = 0
+
+
+class EndsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ends are waited for, and how long."""
+
+    tag: Text = ""
+    #: Only ends after this line of the journal; nothing means from now on.
+    after: Count | None = None
+    wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
+
+
+class PilotsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which pilots are meant."""
+
+    state: PilotStates | None = None
+    before: Number | None = None
+    limit: Annotated[int, Meta(ge=1, le=5000)] = 1000
+
+
+class SamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Since when; nothing means the last hour."""
+
+    since: Seconds | None = None
+
+
+class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to make."""
+
+    scope: Scope
+    owner: Owner | Literal[""] = ""
+    #: In seconds.
+    lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0
+    label: Text = ""
+    pool: Word = ""
+    site: Word = ""
+    #: How often it may be used; nothing means as often as one likes.
+    uses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None

@@ -1,0 +1,114 @@
+"""Jobs: list, read, submit, and change their course."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.hub import submission
+from pilotage.hub.api import ask, tell
+from pilotage.hub.api.call import Call
+from pilotage.job import machine, moves, records
+from pilotage.job.model import State
+from pilotage.store import Db
+
+#: A list that finds little looks on for so long, in seconds; who asks may go on from there.
+_PATIENCE_S = 0.5
+_FIRST_WINDOW = 20_000
+_PILOT = re.compile(r"pilot:([0-9]{1,15})")
+_DIGITS = re.compile(r"[0-9]{1,15}")
+
+
+def row(facts: tuple[Any, ...]) -> tell.JobRow:
+    """Read a row of the store."""
+    return tell.JobRow(*(*facts[:-1], _pilot(facts[-1])))
+
+
+def _pilot(holder: str) -> int | None:
+    found = _PILOT.fullmatch(holder)
+    return int(found[1]) if found else None
+
+
+def index(db: Db, call: Call) -> tell.Jobs:
+    """List jobs, the newest first; a long search is cut into pieces that cost little each."""
+    wanted: ask.JobsAsk = call.query
+    before = wanted.before or int(db.value("job_last")) + 1
+    query, values = _question(wanted)
+    found: list[tell.JobRow] = []
+    window, began = _FIRST_WINDOW, time.monotonic()
+    while before > 1 and len(found) < wanted.limit and time.monotonic() - began < _PATIENCE_S:
+        floor = max(1, before - window)
+        left = wanted.limit - len(found)
+        rows = db.rows(query, floor=floor, before=before, most=left, **values)
+        found += [row(one) for one in rows]
+        before = found[-1].id if len(rows) == left else floor
+        window *= 4
+    return tell.Jobs(found, before if before > 1 else None)
+
+
+def _question(wanted: ask.JobsAsk) -> tuple[str, dict[str, Any]]:
+    states = wanted.state.split(",") if wanted.state else []
+    plain = re.sub(r"([\\%_])", r"\\\1", wanted.search)
+    values: dict[str, Any] = {
+        "name": wanted.name, "owner": wanted.owner, "tag": wanted.tag,
+        "search": f"%{plain}%" if plain else "",
+        "number": int(wanted.search) if _DIGITS.fullmatch(wanted.search) else 0,
+    }  # fmt: skip
+    if len(states) == 1 and State(states[0]) not in machine.FINAL:
+        return "api_jobs_live", values | {"state": states[0]}
+    return "api_jobs", values | {"states": text.dump(states)}
+
+
+def show(db: Db, call: Call) -> tell.JobSheet:
+    """Read all about a job."""
+    job = records.get(db, call.path.id)
+    attempts = records.attempts(db, job.id)
+    body = db.value("result_get", job=job.id)
+    facts = {name: getattr(job, name) for name in _SAME}
+    return tell.JobSheet(
+        **facts,
+        state=str(job.state),
+        pilot=_pilot(attempts[-1].starter) if attempts else None,
+        # Where the starter's lock is, is nobody's business.
+        attempts=[msgspec.structs.replace(one, starter="") for one in attempts],
+        result=None if body is None else text.load(body),
+    )
+
+
+_SAME = (
+    "id", "name", "reason", "owner", "priority", "attempt", "created", "started", "ended", "rule",
+    "tag", "not_before", "limit_key", "event", "parent", "spec", "binding",
+)  # fmt: skip
+
+
+def submit(db: Db, call: Call) -> tell.Numbers:
+    """Queue jobs, all or none."""
+    wanted: ask.Submission = call.body
+    for item in wanted.jobs:
+        submission.check(item)
+    return tell.Numbers(submission.add(db, wanted.jobs, call.grant.owner, call.now))
+
+
+def verb(change: Callable[..., State]) -> Callable[[Db, Call], tell.Became]:
+    """Make what changes the course of a job; it must be one's own."""
+
+    def act(db: Db, call: Call) -> tell.Became:
+        job = records.get(db, call.path.id)
+        if not call.grant.acts_for(job.owner):
+            raise errors.Denied(
+                f"job {job.id} belongs to {job.owner or 'nobody'}",
+                hint="only its owner and an admin may change it",
+            )
+        return tell.Became(str(change(db, job, now=call.now)))
+
+    return act
+
+
+cancel, hold, release, retry = (
+    verb(change) for change in (moves.cancel, moves.hold, moves.release, moves.again)
+)

@@ -1,0 +1,115 @@
+"""Pilots, how full sites were, and who has used how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text, units
+from pilotage.hub.api import ask, tell
+from pilotage.hub.api.call import Call
+from pilotage.hub.config import Owner
+from pilotage.pilot.model import Facts
+from pilotage.store import Db
+
+_HOUR_S = 3600.0
+_MOST_JOBS = 1000
+_MOST_SAMPLES = 20_000
+_NOBODY = Owner()
+
+
+def row(facts: tuple[Any, ...]) -> tell.PilotRow:
+    """Read a row of the store."""
+    return tell.PilotRow(*_fields(facts))
+
+
+def _fields(facts: tuple[Any, ...]) -> tuple[Any, ...]:
+    number, name, site, pool, state, reason, body, *rest = facts
+    node = _node(body)
+    has = (node.host, node.cpus, node.memory, len(node.gpus)) if node else ("", 0, 0, 0)
+    return (number, name, site, pool, state, reason, *has, *rest)
+
+
+def _node(body: str) -> Facts | None:
+    """Read what a node said of itself; one that has not come yet has said nothing."""
+    try:
+        return msgspec.convert(text.load(body or "null"), Facts)
+    except msgspec.ValidationError:
+        return None
+
+
+def index(db: Db, call: Call) -> tell.Pilots:
+    """List pilots, the newest first."""
+    wanted: ask.PilotsAsk = call.query
+    states = text.dump(wanted.state.split(",") if wanted.state else [])
+    before = wanted.before or int(db.value("api_pilot_last")) + 1
+    rows = db.rows("api_pilots", before=before, states=states, most=wanted.limit)
+    return tell.Pilots(
+        [row(one) for one in rows], rows[-1][0] if len(rows) == wanted.limit else None
+    )
+
+
+def show(db: Db, call: Call) -> tell.PilotSheet:
+    """Read all about a pilot."""
+    number = call.path.id
+    rows = db.rows("api_pilots", before=number + 1, states="[]", most=1)
+    if not rows or rows[0][0] != number:
+        raise _missing(number)
+    jobs = db.rows("api_pilot_jobs", holder=f"pilot:{number}", most=_MOST_JOBS)
+    held = [tell.PilotJob(*one) for one in jobs]
+    return tell.PilotSheet(*(*_fields(rows[0]), _node(rows[0][6]), held))
+
+
+def _missing(number: int) -> errors.NotFound:
+    return errors.NotFound(f"there is no pilot {number}", hint="GET /api/v1/pilots lists them")
+
+
+def verb(asked: str) -> Callable[[Db, Call], tell.Became]:
+    """Make what asks a pilot for something."""
+
+    def act(db: Db, call: Call) -> tell.Became:
+        number = call.path.id
+        rows = db.rows("api_pilots", before=number + 1, states="[]", most=1)
+        if not rows or rows[0][0] != number:
+            raise _missing(number)
+        if db.value("pilot_ask", id=number, asked=asked) is None:
+            raise errors.Conflict(
+                f"pilot {number} is {rows[0][4]}", hint="one that has ended cannot be asked"
+            )
+        return tell.Became(rows[0][4])
+
+    return act
+
+
+drain, stop = verb("drain"), verb("stop")
+
+
+def samples(db: Db, call: Call) -> tell.Samples:
+    """Tell how full sites were."""
+    wanted: ask.SamplesAsk = call.query
+    since = call.now - _HOUR_S if wanted.since is None else wanted.since
+    rows = db.rows("api_samples", since=since, most=_MOST_SAMPLES)
+    return tell.Samples([tell.Sample(*one) for one in rows])
+
+
+def shares(db: Db, call: Call, owners: list[tuple[str, str, int]]) -> tell.Shares:
+    """Tell who has used how much, and what they are due."""
+    share = call.hands.project.settings.share
+    half_life = units.seconds(share.half_life)
+    due = share.user | share.group
+    counts = {(owner, state): count for owner, state, count in owners}
+    used = {
+        owner: (value * 2.0 ** (min(0.0, since - call.now) / half_life), total)
+        for owner, value, since, total in db.rows("usage_all")
+    }
+    names = sorted({*used, *(owner for owner, _ in counts), *share.user})
+    rows = []
+    for owner in names:
+        slice_ = due.get(owner, _NOBODY)
+        now, total = used.get(owner, (0.0, 0.0))
+        running, queued = (counts.get((owner, state), 0) for state in ("running", "queued"))
+        quota = slice_.quota or None
+        rows.append(tell.ShareRow(owner, now, total, running, queued, slice_.weight, quota))
+    return tell.Shares(half_life, rows)

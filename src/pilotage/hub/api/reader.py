@@ -1,0 +1,71 @@
+"""Reads that must not hold up the event loop: worker threads, each with a connection of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from pilotage.store import Db
+from pilotage.store.sqlite import explained
+
+_T = TypeVar("_T")
+_THREADS = 4
+
+
+class Readers:
+    """A few connections that take turns."""
+
+    def __init__(self, open_reader: Callable[[], Db]) -> None:
+        """Open connections when they are needed."""
+        self._open = open_reader
+        self._free: list[Db] = []
+        self._slots = anyio.CapacityLimiter(_THREADS)
+
+    async def ask(self, question: Callable[[Db], _T]) -> _T:
+        """Read in a worker thread; all that one question reads is of one moment."""
+        return await anyio.to_thread.run_sync(self._ask, question, limiter=self._slots)
+
+    def _ask(self, question: Callable[[Db], _T]) -> _T:
+        # Taking the last of a list is one step for all threads.
+        try:
+            db = self._free.pop()
+        except IndexError:
+            db = self._open()
+        with explained(db.path), db.savepoint():
+            found = question(db)
+        # One that failed is not used again.
+        self._free.append(db)
+        return found
+
+    def close(self) -> None:
+        """Let go of the store."""
+        while self._free:
+            self._free.pop().close()
+
+
+class Memo:
+    """Remembers what is costly to read: the longer it took, the longer it counts."""
+
+    def __init__(self, least: float = 1.0, times: float = 20.0) -> None:
+        """Keep each answer for `times` as long as it took, and for `least` seconds at least."""
+        self._least = least
+        self._times = times
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Any]] = {}
+
+    def get(self, name: str, read: Callable[[], _T]) -> _T:
+        """Return what is known, or read it."""
+        with self._lock:
+            until, found = self._known.get(name, (0.0, None))
+            began = time.monotonic()
+            if began >= until:
+                found = read()
+                took = time.monotonic() - began
+                self._known[name] = (began + max(self._least, took * self._times), found)
+            answer: _T = found
+            return answer

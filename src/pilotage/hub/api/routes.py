@@ -1,0 +1,112 @@
+"""Everything that can be asked for, in one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pilotage.hub.api import about, ask, ends, jobs, pilots, rules, tell, tokens
+from pilotage.hub.api.call import Nothing, Route
+from pilotage.hub.api.overview import Whole
+from pilotage.hub.auth import Scope
+
+PREFIX = "/api/v1"
+_LARGE = 16 * 2**20
+_READ, _USER, _ADMIN = Scope.READ, Scope.USER, Scope.ADMIN
+
+
+def table(whole: Whole) -> tuple[Route, ...]:
+    """List all routes; `whole` is what some of them share."""
+    return (
+        _get("/overview", whole.show, tell.Overview, "Say how things stand."),
+        _get("/jobs", jobs.index, tell.Jobs, "List jobs, the newest first.", query=ask.JobsAsk),
+        Route(
+            method="POST", path="/jobs", scope=_USER, kind="write", act=jobs.submit,
+            says="Queue jobs, all or none; they are safe when this is answered.",
+            body=ask.Submission, most=_LARGE, answer=tell.Numbers, status=201,
+        ),
+        _get("/jobs/{id}", jobs.show, tell.JobSheet, "Read all about a job.", named=ask.One),
+        _get(
+            "/jobs/{id}/explain", about.explain, tell.Why, "Say why a job is where it is.",
+            named=ask.One,
+        ),
+        _get(
+            "/jobs/{id}/story", about.told, tell.Told, "Tell all that happened to a job.",
+            named=ask.One,
+        ),
+        _get(
+            "/jobs/{id}/logs", about.log, tell.Written, "Read a part of what a job wrote.",
+            named=ask.One, query=ask.LogAsk,
+        ),
+        _post("/jobs/{id}/cancel", jobs.cancel, tell.Became, "Call a job off.", _USER),
+        _post("/jobs/{id}/hold", jobs.hold, tell.Became, "Keep a job from going on.", _USER),
+        _post("/jobs/{id}/release", jobs.release, tell.Became, "Let a held job go on.", _USER),
+        _post("/jobs/{id}/retry", jobs.retry, tell.Became, "Try a job again.", _USER),
+        Route(
+            method="GET", path="/ends", scope=_READ, kind="live", act=ends.wait,
+            says="Read the ends of jobs, and wait for one.", query=ask.EndsAsk, answer=tell.Ends,
+        ),
+        _get("/rules", rules.index, tell.Rules, "List the rules in force."),
+        _post(
+            "/rules/{name}/enable", rules.enable, tell.Switched, "Let a rule take events.", _ADMIN,
+            named=ask.Named,
+        ),
+        _post(
+            "/rules/{name}/disable", rules.disable, tell.Switched,
+            "Keep a rule from taking events.", _ADMIN, named=ask.Named,
+        ),
+        _get(
+            "/pilots", pilots.index, tell.Pilots, "List pilots, the newest first.",
+            query=ask.PilotsAsk,
+        ),
+        _get(
+            "/pilots/{id}", pilots.show, tell.PilotSheet, "Read all about a pilot.", named=ask.One
+        ),
+        _post(
+            "/pilots/{id}/drain", pilots.drain, tell.Became,
+            "Let a pilot finish what it has and take no more.", _ADMIN,
+        ),
+        _post("/pilots/{id}/stop", pilots.stop, tell.Became, "Let a pilot leave now.", _ADMIN),
+        _get(
+            "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",
+            query=ask.SamplesAsk,
+        ),
+        _get("/shares", whole.shares, tell.Shares, "Tell who has used how much."),
+        _get("/tokens", tokens.index, tell.Tokens, "List all tokens.", scope=_ADMIN),
+        Route(
+            method="POST", path="/tokens", scope=_ADMIN, kind="write", act=tokens.make,
+            says="Make a token; its text is told this once.", body=ask.NewToken,
+            answer=tell.Token, status=201,
+        ),
+        Route(
+            method="DELETE", path="/tokens/{id}", scope=_ADMIN, kind="write", act=tokens.revoke,
+            says="Let a token count no longer.", named=ask.One, answer=tell.Became,
+        ),
+        Route(
+            method="GET", path="/stream", scope=_READ, kind="live", act=_nowhere,
+            says="Follow what changes, as server-sent events: overview, jobs, pilots, alarms.",
+            answer=None, media="text/event-stream",
+        ),
+    )  # fmt: skip
+
+
+def _get(
+    path: str, act: Any, answer: Any, says: str, *, named: type = Nothing,  # noqa: ANN401
+    query: type = Nothing, scope: Scope = _READ,
+) -> Route:  # fmt: skip
+    return Route(
+        method="GET", path=path, scope=scope, kind="read", act=act, says=says, answer=answer,
+        named=named, query=query,
+    )  # fmt: skip
+
+
+def _post(
+    path: str, act: Any, answer: Any, says: str, scope: Scope, *, named: type = ask.One,  # noqa: ANN401
+) -> Route:  # fmt: skip
+    return Route(
+        method="POST", path=path, scope=scope, kind="write", act=act, says=says, answer=answer,
+        named=named,
+    )  # fmt: skip
+
+
+def _nowhere(*_: Any) -> None:  # noqa: ANN401 - the application answers it itself
+    raise NotImplementedError

@@ -1,0 +1,40 @@
+"""Rules in force, and whether they take events."""
+
+from __future__ import annotations
+
+from pilotage.hub import books
+from pilotage.hub.api import tell
+from pilotage.hub.api.call import Call
+from pilotage.rule import graph
+from pilotage.store import Db
+
+#: When a rule last made a job is looked for among so many jobs.
+_NEWEST = 50_000
+
+
+def index(db: Db, call: Call) -> tell.Rules:
+    """List the rules in force."""
+    known = books.known(db)
+    root = str(call.hands.project.root)
+    nodes = graph.graph([one.rule for one in known.values()], root).nodes
+    triggers = {node.id: node.sub for node in nodes}
+    last = dict(db.rows("api_rule_last", after=int(db.value("job_last")) - _NEWEST))
+    return tell.Rules([
+        tell.RuleRow(
+            name, one.rule.book, one.rule.line, triggers.get(name, ""), one.enabled, one.hits,
+            last.get(name),
+        )
+        for name, one in known.items()
+    ])  # fmt: skip
+
+
+def enable(db: Db, call: Call) -> tell.Switched:
+    """Let a rule take events."""
+    books.enable(db, [call.path.name], on=True)
+    return tell.Switched(enabled=True)
+
+
+def disable(db: Db, call: Call) -> tell.Switched:
+    """Keep a rule from taking events."""
+    books.enable(db, [call.path.name], on=False)
+    return tell.Switched(enabled=False)

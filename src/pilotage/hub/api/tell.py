@@ -1,0 +1,301 @@
+"""What goes out by the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pilotage.job.model import Attempt, Binding, JobSpec
+from pilotage.pilot.model import Facts
+from pilotage.result.story import Child, Moment
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job in a list."""
+
+    id: int
+    name: str
+    state: str
+    reason: str
+    owner: str
+    priority: int
+    attempt: int
+    created: float
+    started: float | None
+    ended: float | None
+    rule: str
+    tag: str
+    #: The pilot that runs or last ran it.
+    pilot: int | None
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """Jobs, the newest first."""
+
+    jobs: list[JobRow]
+    #: What to give as `before` for more; nothing if there are no more.
+    next: int | None
+
+
+class JobSheet(JobRow, frozen=True):
+    """All about a job."""
+
+    not_before: float
+    limit_key: str
+    event: int | None
+    parent: int | None
+    spec: JobSpec
+    binding: Binding
+    attempts: list[Attempt]
+    #: What its function returned.
+    result: Any = None
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """The numbers of jobs, in the order in which they were given."""
+
+    ids: list[int]
+
+
+class Became(msgspec.Struct, frozen=True):
+    """What became of a job."""
+
+    state: str
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a job is where it is."""
+
+    id: int
+    state: str
+    headline: str
+    reasons: list[Reason]
+    suggestion: str
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One thing that stands in the way, or that is so."""
+
+    text: str
+    detail: str
+
+
+class Told(msgspec.Struct, frozen=True):
+    """All that happened to a job."""
+
+    id: int
+    name: str
+    state: str
+    moments: list[Moment]
+    outputs: list[str]
+    children: list[Child]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A part of what an attempt wrote."""
+
+    attempt: int
+    text: str
+    #: The offset of what follows.
+    next: int
+    #: Whether nothing will follow.
+    end: bool
+
+
+class End(msgspec.Struct, frozen=True):
+    """The end of a job."""
+
+    seq: int
+    job: int
+    state: str
+    reason: str
+    result: Any = None
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """Ends of jobs, in order."""
+
+    ends: list[End]
+    #: What to give as `after` for those that follow.
+    after: int
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Per second, over the last minute."""
+
+    submitted: float
+    started: float
+    ended: float
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """Something that needs a person."""
+
+    name: str
+    since: float
+    words: str
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """How things stand."""
+
+    now: float
+    #: Jobs and pilots by state.
+    counts: dict[str, int]
+    rates: Rates
+    pilots: dict[str, int]
+    cpus: int
+    used: int
+    alarms: list[Alarm]
+    #: Time, running jobs, cores, cores in use.
+    history: list[tuple[float, int, int, int]]
+
+
+class RuleRow(msgspec.Struct, frozen=True):
+    """A rule in force."""
+
+    name: str
+    book: str
+    line: int | None
+    #: What it waits for.
+    trigger: str
+    enabled: bool
+    #: Jobs that it made, and when it made the last one, if that is not long ago.
+    hits: int
+    last: float | None
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """The rules in force."""
+
+    rules: list[RuleRow]
+
+
+class Switched(msgspec.Struct, frozen=True):
+    """Whether a rule takes events."""
+
+    enabled: bool
+
+
+class PilotRow(msgspec.Struct, frozen=True):
+    """A pilot in a list."""
+
+    id: int
+    name: str
+    site: str
+    pool: str
+    state: str
+    reason: str
+    host: str
+    cpus: int
+    memory: int
+    gpus: int
+    enrolled: float
+    seen: float
+    ended: float | None
+    running: int
+    used: int
+    asked: str
+
+
+class Pilots(msgspec.Struct, frozen=True):
+    """Pilots, the newest first."""
+
+    pilots: list[PilotRow]
+    next: int | None
+
+
+class PilotJob(msgspec.Struct, frozen=True):
+    """A job that a pilot runs."""
+
+    id: int
+    name: str
+    state: str
+
+
+class PilotSheet(PilotRow, frozen=True):
+    """All about a pilot."""
+
+    facts: Facts | None
+    jobs: list[PilotJob]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """How full a site was."""
+
+    time: float
+    site: str
+    pilots: int
+    cpus: int
+    used: int
+    running: int
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """How full sites were, the oldest first."""
+
+    samples: list[Sample]
+
+
+class ShareRow(msgspec.Struct, frozen=True):
+    """What an owner has used and is due."""
+
+    owner: str
+    #: Core-seconds, of which older ones count less, and in all.
+    usage: float
+    total: float
+    running: int
+    queued: int
+    weight: float
+    quota: int | None
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """How places to run are shared."""
+
+    half_life: float
+    shares: list[ShareRow]
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A new token; its text is told this once."""
+
+    id: int
+    token: str
+
+
+class TokenRow(msgspec.Struct, frozen=True):
+    """A token, without its text."""
+
+    id: int
+    scope: str
+    owner: str
+    pool: str
+    site: str
+    label: str
+    created: float
+    expires: float
+    uses: int | None
+    revoked: float | None
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """All tokens, the newest first."""
+
+    tokens: list[TokenRow]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why something was not done."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether all is well."""
+
+    status: str
+    why: list[str] = []
