@@ -56,7 +56,7 @@ class Line:
         """Connect when the gate lets them, and again whenever the connection breaks."""
         async with gate:
             await self._open()
-            await self.joined.wait()
+            await self._first()
         while any(one.phase is not Phase.GONE for one in self.pilots):
             if self._link is not None:
                 await self._link.lost.wait()
@@ -71,6 +71,14 @@ class Line:
             await loop.create_connection(lambda: link, _HOST, shape.port, ssl=shape.tls)
         except OSError:
             link.lost.set()
+
+    async def _first(self) -> None:
+        """Wait until all have joined, or the connection broke before."""
+        lost = self._link.lost.wait() if self._link is not None else asyncio.sleep(0)
+        waits = {asyncio.ensure_future(one) for one in (self.joined.wait(), lost)}
+        _, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for one in rest:
+            one.cancel()
 
     def die(self) -> None:
         """Be gone without a word, with all that runs here."""
