@@ -6,11 +6,13 @@ import random
 import threading
 from typing import Callable
 
+from . import spool
 from .channel import Channel
 from .dial import DialError, Route, dial
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
+_SETTLE_S = 2.0
 
 
 def pause(failures: int, dice: random.Random, longest: float = _LONGEST_PAUSE_S) -> float:
@@ -72,6 +74,13 @@ class Link:
     def give_up(self) -> None:
         """Open no connection any more."""
         self.given_up = True
+
+    def close(self) -> None:
+        """End the connection in a way that the other side can see."""
+        self.give_up()
+        if self.channel is not None:
+            self.channel.close()
+        spool.settle(_SETTLE_S)
 
     def succeed(self) -> None:
         """Note that all is well, so that the next attempt need not wait."""

@@ -13,6 +13,7 @@ _NEWEST = 0.2
 #: The part of a lease after which payloads are stopped, since the hub may soon give them away.
 _FENCE = 0.8
 _LONGEST_GRACE_S = 60.0
+_SHORTEST_GRACE_S = 10.0
 _LONGEST_WAIT_S = 20.0
 _IDLE_S = 1200.0
 #: How long to go on trying to deliver ends where nobody says how long the node is ours.
@@ -62,7 +63,8 @@ class Limits:
         """Plan a life that begins now."""
         if lifetime is None:
             return cls(None, _LONGEST_GRACE_S, idle)
-        return cls(now + lifetime, min(_LONGEST_GRACE_S, lifetime / 10), idle)
+        grace = max(lifetime / 10, min(_SHORTEST_GRACE_S, lifetime / 3))
+        return cls(now + lifetime, min(_LONGEST_GRACE_S, grace), idle)
 
     def drain(self, now: float, since: float, *, busy: bool) -> str:
         """Say why to take no more work; empty if there is no reason."""
@@ -79,7 +81,7 @@ class Limits:
 
     def last_moment(self) -> float | None:
         """Return when to be gone in any case."""
-        return None if self.end is None else self.end - 0.2 * self.grace
+        return None if self.end is None else self.end - 0.1 * self.grace
 
     def hopeless(self, now: float, answered: float) -> bool:
         """Say whether it is time to give up on delivering ends."""

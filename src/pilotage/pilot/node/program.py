@@ -87,6 +87,7 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
         return _loop(pilot, wake)
     finally:
         pilot.crew.close()
+        session.link.close()
 
 
 def _loop(pilot: Pilot, wake: Wake) -> int:

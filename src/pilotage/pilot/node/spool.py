@@ -166,6 +166,13 @@ def connect(root: str) -> socket.socket:
     return ours
 
 
+def settle(seconds: float) -> None:
+    """Wait until the streams whose sockets are closed have ended, but no longer than so."""
+    for thread in threading.enumerate():
+        if isinstance(thread, Pump):
+            thread.join(seconds)
+
+
 def _names(folder: str) -> set[str]:
     try:
         return set(os.listdir(folder))
