@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pilotage import errors
@@ -38,6 +41,14 @@ def test_a_translated_requirement_means_the_same():
     expr = parse(classad.translate('Memory >= 2048 && OpSys == "LINUX" && Site == "Kit"'))
     assert expr.holds({"memory": 2**31, "os": "linux", "Site": "KIT"}, {})
     assert not expr.holds({"memory": 2**31 - 1, "os": "linux", "Site": "KIT"}, {})
+
+
+def test_the_page_of_expressions_shows_what_comes_out():
+    page = (Path(__file__).parents[2] / "docs/reference/expressions.md").read_text()
+    rows = re.findall(r"^\| `(.*)` \| `(.*)` \|$", page[page.index("ClassAd |") :], re.MULTILINE)
+    assert len(rows) == 4
+    for theirs, ours in rows:
+        assert classad.translate(theirs) == ours
 
 
 @pytest.mark.parametrize(

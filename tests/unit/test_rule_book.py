@@ -298,6 +298,45 @@ def test_a_mistake_is_told_with_its_place(text, message, hint):
     assert caught.value.hint.startswith(hint)
 
 
+def test_where_a_job_may_run_reaches_its_definition():
+    asked = 'requirements = "gpus >= 2"\nrank = "memory"\nimage = "docker://python:3.12"\n'
+    book_ = f'[recipe.r]\nrun = ["x"]\n{asked}\n[rule.a]\nfiles = "x"\nrecipe = "r"\nrank = "cpus"'
+    spec = load(book_).rules["a"].spec
+    assert (spec.requirements, spec.rank, spec.image) == (
+        "gpus >= 2",
+        "cpus",
+        "docker://python:3.12",
+    )
+
+
+@pytest.mark.parametrize(
+    "line, message, hint",
+    [
+        (
+            'requirements = "gpus = 2"',
+            "requirements: at character 6 of the expression: '=' means nothing here",
+            "to compare, write `==`",
+        ),
+        (
+            'rank = "job.memry"',
+            "rank: at character 1 of the expression: a job has no attribute `memry`",
+            "did you mean `job.memory`?",
+        ),
+        (
+            'image = "--privileged"',
+            "image: '--privileged' cannot name an image",
+            "",
+        ),
+        ('image = "a b"', "image: 'a b' cannot name an image", ""),
+    ],
+)
+def test_a_mistake_in_where_a_job_may_run_is_told_with_its_line(line, message, hint):
+    with pytest.raises(errors.BadRule) as caught:
+        load(f'[rule.a]\nfiles = "x"\nrun = ["x"]\n{line}')
+    assert str(caught.value) == f"b.toml:4: rule.a.{message}"
+    assert caught.value.hint.startswith(hint)
+
+
 def test_files_are_looked_for_beside_the_book(tmp_path):
     (tmp_path / "steps.py").write_text("def clean(): ...\n")
     (tmp_path / "fit.ipynb").write_text("{}")

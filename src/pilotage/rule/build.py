@@ -6,6 +6,7 @@ from typing import Any
 
 from pilotage import errors, units
 from pilotage.job.model import JobSpec, Limit, Resources, Retry
+from pilotage.match import wish
 from pilotage.rule import names, recipe, sweep, template, trigger
 from pilotage.rule.model import (
     FilePattern,
@@ -57,6 +58,12 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
         with key("env", variable):
             if not variable or "=" in variable or "\0" in variable:
                 raise errors.BadRule(f"{variable!r} cannot name an environment variable")
+    with key("requirements"):
+        wish.check_expression(written.requirements or "")
+    with key("rank"):
+        wish.check_expression(written.rank or "")
+    with key("image"):
+        wish.check_image(written.image or "")
     ok_codes = written.ok_codes if written.ok_codes is not None else (0,)
     for code in ok_codes:
         with key("ok_codes"):
@@ -72,6 +79,9 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
         cwd=written.cwd or "",
         resources=_resources(written),
         retry=_retry(written.retry),
+        requirements=written.requirements or "",
+        rank=written.rank or "",
+        image=written.image or "",
         priority=written.priority or 0,
         limit=_limit(written),
         on_change=written.on_change or "cancel",

@@ -100,6 +100,12 @@ class RecipeText(Part, frozen=True):
     disk: Amount | None = None
     #: Wall time, such as `"1h"`.
     time: Amount | None = None
+    #: Where it may run: an expression over the offer and the job, such as `"gpus >= 2"`.
+    requirements: str | None = None
+    #: Where it would rather run: an expression, the higher the better, such as `"memory / cpus"`.
+    rank: str | None = None
+    #: The container image that it runs in.
+    image: str | None = None
     #: Attempts in all, or a table.
     retry: int | RetryText | None = None
     #: Higher runs first.

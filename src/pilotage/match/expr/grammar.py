@@ -36,11 +36,10 @@ FUNCTIONS = {
     "version": (1, 1),
     "if": (3, 3),
 }
-#: What is known of every job; `params.NAME` are its parameters.
+#: What is known of every job.
 OF_JOBS = frozenset(
-    {"cpus", "memory", "disk", "gpus", "time", "priority", "owner", "user", "group", "name",
-     "image"}
-)  # fmt: skip
+    {"cpus", "memory", "disk", "gpus", "time", "priority", "owner", "name", "image"}
+)
 
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "undefined": None}
 _COMPARES = BINDS["=="]
@@ -189,7 +188,7 @@ class _Reader:
             return self._call(word)
         first, dot, rest = word.word.partition(".")
         if first == "job" and dot:
-            if rest not in OF_JOBS and not rest.startswith("params."):
+            if rest not in OF_JOBS:
                 hint = closest(rest, OF_JOBS, "job.")
                 raise wrong(word.at, f"a job has no attribute `{rest}`", hint)
             return Name(rest, "job")
