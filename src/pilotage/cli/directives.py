@@ -16,7 +16,8 @@ _SHORT = {"-J": "--job-name", "-c": "--cpus-per-task", "-t": "--time", "-o": "--
 _SBATCH = {"--job-name": "name", "--cpus-per-task": "cpus", "--mem": "memory", "--time": "time",
            "--chdir": "cwd", "--gpus": "gpus", "--gres": "gpus",
            "--priority": "priority"}  # fmt: skip
-_OURS = ("name", "cpus", "memory", "time", "gpus", "cwd", "priority", "retries", "limit", "tag")
+_OURS = ("name", "cpus", "memory", "time", "gpus", "disk", "requirements", "rank", "image", "cwd",
+         "priority", "retries", "limit", "tag")  # fmt: skip
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)|gpu")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEGABYTES = re.compile(r"\d+")

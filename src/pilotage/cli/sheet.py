@@ -27,6 +27,7 @@ def job(one: model.Job, attempts: Sequence[model.Attempt], now: float) -> Iterat
         "params": _pairs(one.spec.params),
         "outputs": _pairs(one.spec.outputs),
         "needs": needs(one.spec.resources),
+        "where": where(one.spec),
         "limit": one.limit_key and f"{one.limit_key.replace(':', ', ')} at once",
         "retry": f"{one.spec.retry.attempts} attempts" if one.spec.retry.attempts > 1 else "",
         "priority": str(one.priority or ""),
@@ -83,9 +84,21 @@ def needs(resources: model.Resources) -> str:
         parts.append(f"{units.bytes_for_people(resources.memory)} of memory")
     if resources.gpus:
         parts.append(shape.count(resources.gpus, "gpu"))
+    if resources.disk is not None:
+        parts.append(f"{units.bytes_for_people(resources.disk)} of disk")
     if resources.time is not None:
         parts.append(f"at most {units.for_people(resources.time)}")
     return ", ".join(parts)
+
+
+def where(spec: model.JobSpec) -> str:
+    """Write where a job may run and would rather run on one line."""
+    parts = (
+        spec.requirements,
+        spec.rank and f"rather by {spec.rank}",
+        spec.image and f"in {spec.image}",
+    )
+    return "; ".join(part for part in parts if part)
 
 
 def _pairs(facts: Mapping[str, object]) -> str:
