@@ -1,6 +1,8 @@
 """Every error that Pilotage raises on purpose.
 
     PilotageError                 1   something that was asked for failed
+    ├── JobFailed                 1   a job that was waited for did not end well
+    ├── RemoteError               1   a function raised an exception where it ran
     ├── UsageError                2   the call itself is wrong
     │   └── BadSelector           2
     ├── ConfigError               3   a file that a person wrote is wrong
@@ -40,6 +42,44 @@ class PilotageError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class JobFailed(PilotageError):
+    """A job that was waited for did not end well."""
+
+    code = "E101"
+
+    def __init__(
+        self, message: str, *, hint: str = "", job: int | None = None, state: str = "failed"
+    ) -> None:
+        """Name the job and the state in which it ended."""
+        super().__init__(message, hint=hint)
+        self.job = job
+        self.state = state
+
+
+class RemoteError(PilotageError):
+    """A function raised an exception where it ran."""
+
+    code = "E102"
+
+    def __init__(
+        self, message: str, *, hint: str = "", kind: str = "", trace: str = "",
+        job: int | None = None,
+    ) -> None:  # fmt: skip
+        """Name what it raised, and keep the traceback from there as a note."""
+        super().__init__(message, hint=hint)
+        #: The name of the exception's class, such as `ValueError`.
+        self.kind = kind
+        #: The traceback from where it ran.
+        self.trace = trace
+        self.job = job
+        if trace:
+            self.add_note(f"where it ran:\n{trace.rstrip()}")
+
+    def __str__(self) -> str:
+        """Put the name of the class before the message."""
+        return ": ".join(part for part in (self.kind, self.message) if part)
 
 
 class UsageError(PilotageError):
@@ -154,3 +194,16 @@ class TimedOut(PilotageError):
     code = "E800"
     exit_status = 124
     retryable = True
+
+
+def by_code(code: str) -> type[PilotageError]:
+    """Find the class of a code, or the nearest that is known."""
+    found = _below(PilotageError)
+    return found.get(code) or found.get(f"{code[:2]}00") or PilotageError
+
+
+def _below(top: type[PilotageError]) -> dict[str, type[PilotageError]]:
+    found = {top.code: top}
+    for kind in top.__subclasses__():
+        found |= _below(kind)
+    return found

@@ -1,0 +1,29 @@
+"""Submit jobs and functions to a hub from Python, and wait for what they return.
+
+    with pilotage.connect() as client:
+        for area in client.map(measure, paths):
+            ...
+
+`core` decides without a socket; `sync` and `aio` move its bytes. Connections that break are made
+anew: what was submitted is submitted once, and no result is lost.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import as_completed
+
+from pilotage.client.executor import Executor
+from pilotage.client.future import Future
+from pilotage.client.model import Ended
+from pilotage.client.options import Options
+from pilotage.client.sync import Client, connect
+
+__all__ = [
+    "Client",
+    "Ended",
+    "Executor",
+    "Future",
+    "Options",
+    "as_completed",
+    "connect",
+]

@@ -1,0 +1,389 @@
+"""What the client decides, without a socket: calls go in, messages come out, results come back.
+
+Whatever happens to the connection, each call that is added is answered exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.client import wire
+from pilotage.client.model import Delivery, Ended, Parcel, Part, Return, Returns, Ticket
+from pilotage.client.pace import SLOTS, WITHIN_S, Kind
+
+PROTOCOL = 1
+#: How long the hub may wait for ends before it answers that there are none.
+WAIT_S = 30.0
+#: Silence after which a connection counts as dead.
+SILENCE_S = WAIT_S + 15.0
+#: Pause before a request is repeated that the hub could not answer now.
+PAUSE_S = 0.5
+#: Requests to submit at once, and jobs in each.
+_SUBMITS = 2
+_JOBS = 500
+_BULK = 4 << 20
+
+
+class _Reply(msgspec.Struct):
+    """Any answer of the hub."""
+
+    n: int | None = None
+    error: dict[str, Any] | None = None
+    ids: list[int] = []
+    ends: list[_End] = []
+    after: int = 0
+    cpus: int = 0
+    states: dict[str, str] = {}
+    owner: str = ""
+
+
+class _End(msgspec.Struct):
+    """The end of a job, as the hub tells it."""
+
+    job: int
+    state: str
+    seq: int = 0
+    reason: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"")
+
+
+_replies = msgspec.json.Decoder(_Reply)
+_results = msgspec.json.Decoder(Returns)
+
+
+class Core:
+    """The calls and jobs of one client, from the first message to the last."""
+
+    def __init__(self, token: str, tag: str, host: str) -> None:
+        """Know who one is; nothing is sent before `connected`."""
+        self.tag = tag
+        self.slots = SLOTS
+        #: Who the hub takes us for, once it has said so.
+        self.owner = ""
+        #: Whether the hub has let us in.
+        self.ready = False
+        #: Why it never will.
+        self.refused: errors.PilotageError | None = None
+        self._token, self._host = token, host
+        self._kinds: dict[tuple[bytes, int], Kind] = {}
+        #: Jobs that have not been sent, or whose sending was not confirmed.
+        self._unsent: deque[Parcel] = deque()
+        self._asks: deque[tuple[str, dict[str, Any], Ticket]] = deque()
+        self._jobs: dict[int, Parcel] = {}
+        #: Ends of jobs whose numbers we have not heard yet.
+        self._early: dict[int, _End] = {}
+        self._after = 0
+        self._number = 0
+        self._incoming = wire.Incoming()
+        self._open: dict[int, tuple[str, Any]] = {}
+        self._out: list[bytes] = []
+        self._heard = 0.0
+        self._not_before = 0.0
+
+    # -- what is wanted --------------------------------------------------------------------------
+
+    def add(self, spec: bytes, part: Part, fixed: int = 0) -> None:
+        """Take calls of a function; with `fixed`, so many of them make a job."""
+        kind = self._kinds.get((spec, fixed))
+        if kind is None:
+            kind = self._kinds[spec, fixed] = Kind(spec, fixed)
+        kind.add(part)
+
+    def add_job(self, spec: bytes, ticket: Ticket, binding: bytes = b"{}") -> None:
+        """Take a job that is sent as it is."""
+        ticket.parcel = Parcel(spec, binding, [Part(ticket, 0, [b""])])
+        self._unsent.append(ticket.parcel)
+
+    def ask(self, op: str, fields: dict[str, Any], ticket: Ticket) -> None:
+        """Take a request that may be repeated without harm."""
+        self._asks.append((op, fields, ticket))
+
+    def drop(self, ticket: Ticket) -> None:
+        """Forget a ticket; its job is called off if no other has a call in it."""
+        ticket.wanted = False
+        parcel = ticket.parcel
+        if parcel is not None and parcel.count == 1 and parcel.job in self._jobs:
+            self.ask("cancel", {"jobs": [parcel.job]}, Ticket())
+
+    @property
+    def unsafe(self) -> bool:
+        """Tell whether something is not on the hub's disk yet."""
+        sent = any(op in ("submit", "cancel") for op, _ in self._open.values())
+        waits = any(kind.count for kind in self._kinds.values())
+        return bool(sent or waits or self._unsent or self._asks)
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def connected(self, now: float) -> None:
+        """Begin on a new connection."""
+        self._incoming = wire.Incoming()
+        self._out = [wire.greeting(self._host)]
+        self._send("login", {"protocol": PROTOCOL, "token": self._token}, None)
+        self._heard = now
+
+    def lost(self) -> None:
+        """Take back all that was not answered."""
+        for op, what in reversed(self._open.values()):
+            if op == "submit":
+                self._unsent.extendleft(reversed(what))
+            elif op not in ("login", "ends"):
+                self._asks.appendleft(what)
+        self._open.clear()
+        self._out = []
+        self.ready = False
+
+    def stale(self, now: float) -> bool:
+        """Tell whether the other side should have spoken long ago."""
+        return bool(self._open) and now > self._heard + SILENCE_S
+
+    def due(self, now: float) -> float:
+        """Say in how many seconds there is something to do, if nothing happens before."""
+        waits = [30.0]
+        if self.ready:
+            waits += [at - now for kind in self._kinds.values() if (at := kind.due()) is not None]
+        if self._unsent or self._asks:
+            waits.append(self._not_before - now if self._not_before > now else 30.0)
+        return max(0.0, min(waits))
+
+    def outgoing(self, now: float) -> bytes:
+        """Return what is to be sent now."""
+        if self.ready and now >= self._not_before:
+            self._request(now)
+        data, self._out = b"".join(self._out), []
+        return data
+
+    def receive(self, data: bytes, now: float) -> list[Delivery]:
+        """Take what has arrived; return what came of it."""
+        self._heard = now
+        found: list[Delivery] = []
+        for message in self._incoming.feed(data):
+            found += self._reply(_read(_replies, message), now)
+        return found
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _send(self, op: str, fields: dict[str, Any], what: Any) -> None:  # noqa: ANN401 - by op
+        self._number += 1
+        self._open[self._number] = (op, what)
+        message = msgspec.json.encode({"op": op, "n": self._number, **fields})
+        self._out.append(wire.frame(message))
+
+    def _request(self, now: float) -> None:
+        while self._asks:
+            op, fields, ticket = self._asks.popleft()
+            self._send(op, fields, (op, fields, ticket))
+        open_ = [op for op, _ in self._open.values()]
+        for _ in range(_SUBMITS - open_.count("submit")):
+            parcels = self._gather(now)
+            if not parcels:
+                break
+            jobs = [self._job(parcel) for parcel in parcels]
+            self._send("submit", {"jobs": jobs}, parcels)
+            for parcel in parcels:
+                parcel.sent = now
+        waits = self._jobs or any(op == "submit" for op, _ in self._open.values())
+        if waits and "ends" not in open_:
+            self._send("ends", {"tag": self.tag, "after": self._after, "wait": WAIT_S}, None)
+
+    def _job(self, parcel: Parcel) -> dict[str, Any]:
+        return {
+            "spec": msgspec.Raw(parcel.spec),
+            "binding": msgspec.Raw(parcel.binding),
+            "key": parcel.key,
+            "tag": self.tag,
+        }
+
+    def _gather(self, now: float) -> list[Parcel]:
+        """Choose what the next request carries: what was sent before, then calls that wait."""
+        parcels: list[Parcel] = []
+        room = _BULK
+        while self._unsent and len(parcels) < _JOBS and room > 0:
+            parcel = self._unsent.popleft()
+            if parcel.parts:
+                parcels.append(parcel)
+                room -= len(parcel.binding) + len(parcel.spec)
+        for kind in self._kinds.values():
+            while kind.count and len(parcels) < _JOBS and room > 0:
+                parcel_ = self._pack(kind, now)
+                if parcel_ is None:
+                    break
+                parcels.append(parcel_)
+                room -= len(parcel_.binding) + len(parcel_.spec)
+        return parcels
+
+    def _pack(self, kind: Kind, now: float) -> Parcel | None:
+        size = kind.size(self.slots, now)
+        parts = kind.take(size) if size else []
+        if not parts:
+            return None
+        calls = b",".join(call for part in parts for call in part.calls)
+        limit = b"" if size == 1 or kind.fixed else b',"within":%g' % WITHIN_S
+        parcel = Parcel(
+            kind.spec, b'{"data":{"calls":[' + calls + b"]" + limit + b"}}", parts, kind
+        )
+        for part in parts:
+            part.ticket.parcel = parcel
+        if not kind.away:
+            kind.since = now
+        kind.away += 1
+        return parcel
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def _reply(self, reply: _Reply, now: float) -> Iterable[Delivery]:
+        op, what = self._open.pop(reply.n or 0, ("", None))
+        if reply.n is None:
+            # It did not even understand whom to answer, and would not the next time.
+            op = "login"
+        if reply.error is not None:
+            return self._refusal(op, what, _refused(reply.error), now)
+        if op == "login":
+            self.ready = True
+            self.owner, self.slots = reply.owner, reply.cpus or self.slots
+        elif op == "submit":
+            return self._confirm(what, reply.ids)
+        elif op == "ends":
+            self._after = max(self._after, reply.after)
+            return [one for end in reply.ends for one in self._end(end)]
+        elif op:
+            return [Delivery(what[2], 0, None, [], answer=reply.states)]
+        return ()
+
+    def _refusal(
+        self, op: str, what: Any, error: errors.PilotageError, now: float  # noqa: ANN401 - by op
+    ) -> Iterator[Delivery]:  # fmt: skip
+        if error.retryable and op:
+            self._not_before = now + PAUSE_S
+            if op == "submit":
+                self._unsent.extendleft(reversed(what))
+            elif op == "login":
+                raise error
+            elif op != "ends":
+                self._asks.appendleft(what)
+        elif op == "submit":
+            yield from self._split(what, error)
+        elif op in ("login", "ends"):
+            self.refused = error
+            yield from self.fail(error)
+        elif op:
+            yield Delivery(what[2], 0, None, [], error)
+
+    def _split(self, parcels: list[Parcel], error: errors.PilotageError) -> Iterator[Delivery]:
+        """Find out which of several jobs is the bad one, by sending each half by itself."""
+        if len(parcels) == 1:
+            yield from self._fail(parcels[0], error)
+            return
+        middle = len(parcels) // 2
+        for half in (parcels[:middle], parcels[middle:]):
+            self._send("submit", {"jobs": [self._job(parcel) for parcel in half]}, half)
+
+    def _confirm(self, parcels: list[Parcel], ids: list[int]) -> Iterator[Delivery]:
+        """Note the numbers of jobs that are on the hub's disk."""
+        for parcel, job in zip(parcels, ids, strict=True):
+            parcel.job = job
+            self._jobs[job] = parcel
+            if parcel.count == 1 and not parcel.parts[0].ticket.wanted:
+                self.ask("cancel", {"jobs": [job]}, Ticket())
+            if (early := self._early.pop(job, None)) is not None:
+                yield from self._end(early)
+        if not any(op == "submit" for op, _ in self._open.values()):
+            # What is left belongs to nobody: each number that we wait for is known.
+            self._early.clear()
+
+    def _end(self, end: _End) -> Iterator[Delivery]:
+        parcel = self._jobs.pop(end.job, None)
+        if parcel is None:
+            self._early[end.job] = end
+            return
+        if parcel.kind is None:
+            yield self._ended(parcel, end)
+            return
+        parcel.kind.away -= 1
+        data = bytes(end.result)
+        found = _read_returns(data)
+        if end.state == "done" and found.returns:
+            parcel.kind.learn(found.wall, found.returns, len(data))
+            yield from self._hand_out(parcel, found.returns)
+        elif end.state == "failed" and parcel.count > 1:
+            # One of them ended the worker: alone, each shows whether it was that one.
+            parcel.kind.put_back(list(_singles(parcel)), alone=True)
+        else:
+            yield from self._fail(parcel, _failure(end))
+
+    def _ended(self, parcel: Parcel, end: _End) -> Delivery:
+        ticket = parcel.parts[0].ticket
+        if end.state != "done":
+            return Delivery(ticket, 0, end.job, [], _failure(end))
+        data = bytes(end.result)
+        ended = Ended(end.job, end.state, end.reason, text.load(data) if data else None)
+        return Delivery(ticket, 0, end.job, [], answer=ended)
+
+    def _hand_out(self, parcel: Parcel, returns: list[Return]) -> Iterator[Delivery]:
+        """Give each ticket what its calls returned; calls that were not made go again."""
+        at = 0
+        for number, part in enumerate(parcel.parts):
+            mine = returns[at : at + len(part.calls)]
+            at += len(part.calls)
+            if mine:
+                yield Delivery(part.ticket, part.at, parcel.job, mine)
+            if len(mine) < len(part.calls):
+                rest = Part(part.ticket, part.at + len(mine), part.calls[len(mine) :])
+                parcel.kind.put_back([rest, *parcel.parts[number + 1 :]])
+                return
+
+    def fail(self, error: errors.PilotageError) -> Iterator[Delivery]:
+        """Give up on everything."""
+        away = [what for op, what in self._open.values() if op == "submit"]
+        parcels = [*self._jobs.values(), *self._unsent, *(one for each in away for one in each)]
+        self._jobs.clear()
+        self._unsent.clear()
+        self._open.clear()
+        for parcel in parcels:
+            yield from self._fail(parcel, error)
+        for kind in self._kinds.values():
+            while parts := kind.take(1 << 20):
+                for part in parts:
+                    yield Delivery(part.ticket, part.at, None, [], error, len(part.calls))
+        while self._asks:
+            yield Delivery(self._asks.popleft()[2], 0, None, [], error)
+
+    def _fail(self, parcel: Parcel, error: Exception) -> Iterator[Delivery]:
+        for part in parcel.parts:
+            yield Delivery(part.ticket, part.at, parcel.job, [], error, len(part.calls))
+
+
+def _singles(parcel: Parcel) -> Iterator[Part]:
+    for part in parcel.parts:
+        for number, call in enumerate(part.calls):
+            yield Part(part.ticket, part.at + number, [call])
+
+
+def _failure(end: _End) -> errors.JobFailed:
+    why = end.reason or ("its result was not kept" if end.state == "done" else "")
+    return errors.JobFailed(f"job {end.job} is {end.state}: {why}", job=end.job, state=end.state)
+
+
+def _refused(error: dict[str, Any]) -> errors.PilotageError:
+    kind = errors.by_code(str(error.get("code")))
+    return kind(str(error.get("message")), hint=str(error.get("hint", "")))
+
+
+def _read_returns(data: bytes) -> Returns:
+    # A result may come as text that holds the JSON.
+    whole = msgspec.json.decode(data, type=str).encode() if data[:1] == b'"' else data
+    return _read(_results, whole) if whole[:1] == b"{" else Returns()
+
+
+def _read(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:  # noqa: ANN401 - by decoder
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Lone surrogates, which file names bring.
+        return msgspec.convert(text.load(data), decoder.type)

@@ -1,0 +1,107 @@
+"""The nouns of the client: calls that wait, jobs that hold them, and what became of them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+
+
+class Error(msgspec.Struct, gc=False):
+    """What a call raised."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+    def exception(self, job: int | None) -> errors.RemoteError:
+        """Make it an exception of ours."""
+        return errors.RemoteError(self.message, kind=self.type, trace=self.traceback, job=job)
+
+
+class Return(msgspec.Struct):
+    """What became of one call."""
+
+    ok: Any = None
+    error: Error | None = None
+
+
+class Returns(msgspec.Struct):
+    """What became of the calls of a job, in their order; fewer than calls are those not made."""
+
+    returns: list[Return] = []
+    #: The seconds that all calls took together.
+    wall: float = 0.0
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a job ended."""
+
+    #: Its number.
+    job: int
+    #: `done`, `failed`, `cancelled` or `rejected`.
+    state: str
+    #: Why, in words.
+    reason: str = ""
+    #: What its function returned.
+    result: Any = None
+
+
+class Ticket:
+    """Whoever waits for calls; what comes for it goes to whoever drives the core."""
+
+    #: Whether anybody still waits.
+    wanted: bool = True
+    #: The job that holds its only call.
+    parcel: Parcel | None = None
+
+    def deliver(self, found: Delivery) -> None:
+        """Take what has come; nothing is done with it here."""
+
+
+class Part(msgspec.Struct):
+    """Calls of one ticket that follow one another, each as JSON."""
+
+    ticket: Ticket
+    #: The place of the first of them among all calls of the ticket.
+    at: int
+    calls: list[bytes]
+    #: How many of them are on their way already.
+    gone: int = 0
+
+
+class Parcel:
+    """A job with calls, or any other, on its way."""
+
+    def __init__(self, spec: bytes, binding: bytes, parts: list[Part], kind: Any = None) -> None:  # noqa: ANN401
+        #: What makes sending it twice the same as once.
+        self.key = secrets.token_hex(16)
+        self.spec = spec
+        self.binding = binding
+        self.parts = parts
+        #: Where its calls come from; nothing for any other job.
+        self.kind = kind
+        self.count = sum(len(part.calls) for part in parts)
+        #: Its number, once it is known.
+        self.job: int | None = None
+        self.sent = 0.0
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """Something that a ticket has waited for."""
+
+    ticket: Ticket
+    #: The place of the first call among those of the ticket.
+    at: int
+    #: The job that it comes from.
+    job: int | None
+    #: What became of that call and those after it.
+    returns: list[Return]
+    #: Why none of `count` calls returned.
+    error: Exception | None = None
+    count: int = 1
+    #: The answer to a request, or how a job ended.
+    answer: Any = None

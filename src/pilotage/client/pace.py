@@ -1,0 +1,117 @@
+"""How many calls make one job: several jobs for every core, none longer than a moment."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+
+from pilotage.client.model import Part, Return
+
+#: Cores of which is spoken when the hub does not say.
+SLOTS = 64
+#: A job should take about so many seconds at most, and no fewer than the shortest.
+LONGEST_S = 0.05
+SHORTEST_S = 0.0005
+#: After so many seconds a worker gives back the calls that it has not made.
+WITHIN_S = 0.25
+#: Calls that are sent one by one to learn how long they take, and for how long others wait.
+PROBES = 8
+PROBE_S = 0.05
+#: Bytes of calls, and of what they return, in one job.
+_BULK = 1 << 20
+_QUICKEST_S = 2e-7
+_NEWEST = 0.3
+
+
+class Kind:
+    """The calls of one function that wait, and what is known of how long they take."""
+
+    def __init__(self, spec: bytes, fixed: int = 0) -> None:
+        """Know nothing yet."""
+        self.spec = spec
+        #: How many calls make a job, if that is not ours to choose.
+        self.fixed = fixed
+        #: Jobs on their way.
+        self.away = 0
+        #: Since when there is something on its way.
+        self.since = 0.0
+        self.waiting: deque[Part] = deque()
+        #: Calls of jobs whose worker died: each of them goes alone.
+        self.alone: deque[Part] = deque()
+        self.count = 0
+        self._wall: float | None = None
+        self._bytes = 1.0
+
+    def add(self, part: Part) -> None:
+        """Let calls wait."""
+        self.waiting.append(part)
+        self.count += len(part.calls)
+
+    def put_back(self, parts: list[Part], *, alone: bool = False) -> None:
+        """Let calls go again, before all others."""
+        for part in reversed(parts):
+            (self.alone if alone else self.waiting).appendleft(part)
+            self.count += len(part.calls)
+
+    def learn(self, wall: float, returns: list[Return], size: int) -> None:
+        """Take in how long calls took, and how long what they returned is."""
+        count = len(returns)
+        each, long = wall / count, size / count
+        if self._wall is None:
+            self._wall, self._bytes = each, long
+        self._wall += _NEWEST * (each - self._wall)
+        self._bytes = max(self._bytes + _NEWEST * (long - self._bytes), 1.0)
+
+    def size(self, slots: int, now: float) -> int:
+        """Say how many calls the next job holds; 0 if it is better to wait."""
+        if self.alone or self.fixed:
+            return 1 if self.alone else self.fixed
+        if self._wall is None:
+            if self.away < PROBES or now >= self.since + PROBE_S:
+                return 1
+            return 0
+        each = max(self._wall, _QUICKEST_S)
+        most = min(LONGEST_S / each, _BULK / self._bytes)
+        if most >= 2 and self.away >= 4 * slots + 16:
+            return 0
+        some = max(SHORTEST_S / each, self.count / (4 * slots))
+        return max(1, math.ceil(min(most, some, self.count / min(slots, 8))))
+
+    def due(self) -> float | None:
+        """Say when calls that wait to learn from others go anyway."""
+        if self.count and self._wall is None and not self.fixed and self.away >= PROBES:
+            return self.since + PROBE_S
+        return None
+
+    def take(self, most: int) -> list[Part]:
+        """Take calls out of those that wait, and drop those nobody waits for."""
+        return list(self._take(self.alone or self.waiting, most))
+
+    def _take(self, queue: deque[Part], most: int) -> Iterator[Part]:
+        left, room = most, _BULK
+        while queue and left > 0 and room > 0:
+            part = queue[0]
+            if not part.ticket.wanted:
+                self.count -= len(part.calls) - part.gone
+                queue.popleft()
+                continue
+            taken = _fit(part.calls[part.gone : part.gone + left], room)
+            yield Part(part.ticket, part.at + part.gone, taken)
+            part.gone += len(taken)
+            self.count -= len(taken)
+            left -= len(taken)
+            room -= sum(map(len, taken))
+            if part.gone == len(part.calls):
+                queue.popleft()
+
+
+def _fit(calls: list[bytes], room: int) -> list[bytes]:
+    """Take as many calls as there is room for; at least one."""
+    if sum(map(len, calls)) <= room:
+        return calls
+    for at, call in enumerate(calls):
+        room -= len(call)
+        if room < 0:
+            return calls[: max(1, at)]
+    return calls

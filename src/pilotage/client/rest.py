@@ -1,0 +1,50 @@
+"""Ask the hub by HTTP for what needs no link: jobs as they are now."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+from pilotage import errors
+from pilotage.client.where import Address
+
+_ROOT = "/api/v1"
+_TIMEOUT_S = 30.0
+_KINDS = {401: errors.Denied, 403: errors.Denied, 404: errors.NotFound, 409: errors.Conflict}
+
+
+def get(address: Address, path: str, **query: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Read something; what the hub refuses is raised."""
+    given = {name: value for name, value in query.items() if value is not None}
+    target = f"{_ROOT}{path}" + (f"?{urlencode(given)}" if given else "")
+    context = address.context()
+    if context is None:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+    else:
+        connection = http.client.HTTPSConnection(
+            address.host, address.port, timeout=_TIMEOUT_S, context=context
+        )
+    try:
+        connection.request("GET", target, headers={"Authorization": f"Bearer {address.token}"})
+        reply = connection.getresponse()
+        body = reply.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise errors.Unavailable(f"cannot reach the hub at {address.name}: {error}") from error
+    finally:
+        connection.close()
+    return _read(reply.status, body)
+
+
+def _read(status: int, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = {}
+    if status < 400:
+        return found
+    told = found.get("error", found) if isinstance(found, dict) else {}
+    kind = errors.by_code(told["code"]) if "code" in told else _KINDS.get(status)
+    message = str(told.get("message", f"the hub answers with status {status}"))
+    raise (kind or errors.Unavailable)(message, hint=str(told.get("hint", "")))

@@ -1,0 +1,142 @@
+"""The client for programs that wait: every call blocks only its own thread."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from pilotage import errors
+from pilotage.client import encode, rest, where, work
+from pilotage.client.core import Core
+from pilotage.client.future import Batch, Future
+from pilotage.client.model import Ended, Part
+from pilotage.client.options import Options, change
+from pilotage.client.pump import Pump
+from pilotage.client.where import Address
+from pilotage.job import machine
+from pilotage.job.model import JobSpec
+
+T = TypeVar("T")
+_POLL_S = 0.2
+
+
+class Client:
+    """A connection to a hub, and how the jobs that go through it are run."""
+
+    def __init__(
+        self, address: Address, pump: Pump | None = None, options: Options | None = None
+    ) -> None:
+        """Connect; `connect` is the usual way to get one."""
+        self._address = address
+        self._options = options or Options()
+        self._definitions = work.Definitions(self._options)
+        self._pump = pump or Pump(address, _core(address))
+
+    def options(self, **changes: Any) -> Client:  # noqa: ANN401 - as `Options` has them
+        """Return a client over the same connection whose jobs are run in another way."""
+        return Client(self._address, self._pump, change(self._options, changes))
+
+    # -- work ------------------------------------------------------------------------------------
+
+    @overload
+    def submit(self, work: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]: ...
+
+    @overload
+    def submit(self, work: list[str] | tuple[str, ...] | JobSpec, /) -> Future[Ended]: ...
+
+    def submit(self, work_: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have a function called, or a program or a job run; return its future."""
+        future: Future[Any] = Future(self._pump.drop)
+        if callable(work_):
+            spec = self._definitions.of_function(work_)
+            self._pump.add(spec, Part(future, 0, [encode.call(args, kwargs)]))
+        elif args or kwargs:
+            raise errors.UsageError(
+                "only functions take arguments", hint="a command is one list of text"
+            )
+        else:
+            self._pump.add_job(work.of_job(work_, self._options), future)
+        return future
+
+    def map(
+        self, function: Callable[..., T], /, *iterables: Iterable[Any],
+        chunksize: int | Literal["auto"] = "auto", timeout: float | None = None,
+    ) -> Iterator[T]:  # fmt: skip
+        """Call a function on all elements, and give the results in their order."""
+        spec = self._definitions.of_function(function)
+        calls = [encode.call(args, {}) for args in zip(*iterables)]  # noqa: B905 - as the built-in
+        batch: Batch[T] = Batch(len(calls))
+        if calls:
+            self._pump.add(spec, Part(batch, 0, calls), 0 if chunksize == "auto" else chunksize)
+        return batch.results(self._pump.drop, timeout)
+
+    def gather(self, futures: Iterable[Future[T]]) -> list[T]:
+        """Wait for all results, and return them in the order of the futures."""
+        return [future.result() for future in futures]
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def jobs(
+        self, *, state: str | None = None, name: str | None = None, owner: str | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """Read the newest jobs of the hub."""
+        query = {"state": state, "name": name, "owner": owner, "limit": limit}
+        found: list[dict[str, Any]] = rest.get(self._address, "/jobs", **query)["jobs"]
+        return found
+
+    def job(self, number: int) -> dict[str, Any]:
+        """Read a job: its definition, its attempts, its result."""
+        found: dict[str, Any] = rest.get(self._address, f"/jobs/{number}")
+        return found
+
+    def cancel(self, *what: int | Future[Any]) -> None:
+        """Call jobs off, by number or by future."""
+        numbers = [one for one in what if isinstance(one, int)]
+        for one in what:
+            if isinstance(one, Future):
+                one.cancel()
+        if numbers:
+            asked: Future[Any] = Future(self._pump.drop)
+            self._pump.ask("cancel", {"jobs": numbers}, asked)
+            asked.result()
+
+    def wait(self, *what: int | Future[Any], timeout: float | None = None) -> None:
+        """Wait until all have ended, well or not."""
+        end = None if timeout is None else time.monotonic() + timeout
+        futures = [one for one in what if isinstance(one, Future)]
+        late = bool(concurrent.futures.wait(futures, timeout).not_done)
+        for number in (one for one in what if isinstance(one, int)):
+            while not late and self.job(number)["state"] not in machine.FINAL:
+                late = end is not None and time.monotonic() > end
+                time.sleep(_POLL_S)
+        if late:
+            raise errors.TimedOut(f"not all have ended within {timeout:g} s")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Have the hub keep what was submitted, and hang up; jobs go on."""
+        self._pump.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def connect(url: str | None = None, token: str | None = None, ca: str | None = None) -> Client:
+    """Connect to a hub: the one named, or PILOTAGE_HUB, or that of the project here."""
+    return Client(where.find(url, token, ca))
+
+
+def _core(address: Address) -> Core:
+    return Core(address.token, f"py-{secrets.token_hex(8)}", address.name)

@@ -1,0 +1,109 @@
+"""Where the hub is, and who we are there: as told, from the environment, or from the project."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pilotage import errors
+
+#: The environment variables that name the hub and hold the token for it.
+HUB = "PILOTAGE_HUB"
+TOKEN = "PILOTAGE_TOKEN"  # noqa: S105 - a name
+#: Set while the file of a function is being loaded in a worker.
+LOADING = "PILOTAGE_LOADING"
+_STATE = ".pilotage"
+_PORT = 8420
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a hub is, and the secret that opens it."""
+
+    host: str
+    port: int
+    token: str
+    #: Whether the connection is encrypted.
+    secure: bool = False
+    #: The file with the authority that vouches for the hub; empty means those of the system.
+    ca: str = ""
+
+    @property
+    def name(self) -> str:
+        """The host as a request names it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def context(self) -> ssl.SSLContext | None:
+        """Say how to encrypt, if at all."""
+        if not self.secure:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:
+            raise errors.ConfigError(f"cannot read {self.ca}: {error.strerror}") from None
+
+
+class _Home(msgspec.Struct):
+    """What the hub of a project tells programs on its machine."""
+
+    url: str
+    ca: str = ""
+
+
+def find(url: str | None = None, token: str | None = None, ca: str | None = None) -> Address:
+    """Find the hub: what is given counts first, then the environment, then the project here."""
+    if os.environ.get(LOADING):
+        message = "the file of a function connects to a hub while it is loaded in a worker"
+        hint = "put what is no definition below `if __name__ == '__main__':`"
+        raise errors.UsageError(message, hint=hint)
+    url = url or os.environ.get(HUB) or ""
+    token = token or os.environ.get(TOKEN) or ""
+    if not url or not token:
+        state = _state()
+        if not url:
+            home = _home(state)
+            url, ca = home.url, ca or home.ca
+        token = token or _read(state / "admin-token").strip()
+    return _address(url, token, ca or "")
+
+
+def _address(url: str, token: str, ca: str) -> Address:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        port = parts.port or _PORT
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+        hint = "such as https://hub.example.org:8420"
+        raise errors.UsageError(f"{url!r} is not the address of a hub", hint=hint)
+    return Address(parts.hostname, port, token, parts.scheme == "https", ca)
+
+
+def _state() -> Path:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / _STATE).is_dir():
+            return folder / _STATE
+    message = f"there is no Pilotage project in {here} or above, and no hub was named"
+    raise errors.NoProject(message, hint=f"give `url` and `token`, or set {HUB} and {TOKEN}")
+
+
+def _home(state: Path) -> _Home:
+    try:
+        return msgspec.json.decode((state / "hub.json").read_bytes(), type=_Home)
+    except FileNotFoundError:
+        message = f"nothing runs the project in {state.parent} now"
+        raise errors.NoRunner(message, hint="`pilotage up` runs it") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise errors.ConfigError(f"cannot read {state / 'hub.json'}: {error}") from None
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"cannot read {file}: {error.strerror}"
+        raise errors.Denied(message, hint=f"give a token, or set {TOKEN}") from None
