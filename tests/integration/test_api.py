@@ -1,10 +1,8 @@
-"""The API on a real port: what it answers, to whom, and what it keeps to itself."""
+"""The API on a real port: what it answers, and what it keeps to itself."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,103 +11,11 @@ import httpx2
 import msgspec
 import pytest
 
-from pilotage.hub import api, auth
-from pilotage.hub.api.serve import Address
-from pilotage.hub.auth import Scope
+from pilotage.hub import auth
 from pilotage.hub.project import Project
-from pilotage.job import bulk, moves, records
-from pilotage.job.model import Command, JobSpec, NewJob, State
-from pilotage.job.retry import Next
-from pilotage.store import Db, Writer, connect
-
-PORT = "[hub]\nport = 0\n"
-SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
-
-
-class Hub:
-    """A hub that runs nothing, with a client for each scope."""
-
-    def __init__(self, project: Project, writer: Writer) -> None:
-        self.project = project
-        self.writer = writer
-        self.pokes = 0
-        self.url = ""
-        self.admin = ""
-        self.api: api.Api | None = None
-        self.trouble = ""
-
-    def poke(self) -> None:
-        self.pokes += 1
-
-    def token(self, scope: Scope = Scope.USER, owner: str = "anna", lifetime: float = 60.0) -> str:
-        now = self.project.clock.now()
-
-        def step(db: Db) -> str:
-            return auth.mint(db, scope, owner, now=now, lifetime=lifetime)[0]
-
-        return self.writer.do(step)
-
-    def client(self, token: str | None = None) -> httpx2.AsyncClient:
-        headers = {"Authorization": f"Bearer {token or self.admin}"}
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30)
-
-    def submit(self, name: str = "job", owner: str = "anna", **more: Any) -> int:
-        new = NewJob(JobSpec(Command(("true",)), name), owner=owner, **more)
-        number = self.writer.do(lambda db: records.add(db, new, self.project.clock.now()))
-        assert number is not None
-        return number
-
-    def run(self, job: int) -> Path:
-        """Let a job run, as far as the store knows."""
-        folder = str(self.project.state / "jobs")
-        assert self.writer.do(lambda db: bulk.claim(db, {job: "pilot:7"}, folder, 2.0))
-        where = Path(moves.attempt_dir(folder, job, 1))
-        where.mkdir(parents=True)
-        return where
-
-    def end(self, job: int, state: State = State.DONE) -> None:
-        def step(db: Db) -> None:
-            db.run(
-                "attempt_end", job=job, number=1, now=3.0, state=state, exit=0, signal=None,
-                reason="", cpu=None, wall=None, max_rss=None, read_bytes=None, written_bytes=None,
-            )  # fmt: skip
-            assert moves.move(db, job, 1, State.RUNNING, Next(state, ""), now=3.0)
-
-        self.writer.do(step)
-
-
-def refuse() -> asyncio.Protocol:
-    raise AssertionError("nobody speaks frames here")
-
-
-@asynccontextmanager
-async def running(root: Path, settings: str = PORT) -> AsyncIterator[Hub]:
-    (root / "pilotage.toml").write_text(settings)
-    project = Project(root)
-    writer = Writer(connect(project.db.path))
-    hub = Hub(project, writer)
-    hands = api.Hands(
-        writer, lambda: connect(project.db.path, readonly=True), project.clock, project, hub.poke,
-        lambda: hub.trouble,
-    )  # fmt: skip
-    up = anyio.Event()
-
-    def ready(where: Address) -> None:
-        hub.url, hub.admin = where.url, where.token
-        up.set()
-
-    def made(one: api.Api) -> None:
-        hub.api = one
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: api.serve(hands, refuse, made=made, ready=ready))
-            await up.wait()
-            yield hub
-            tasks.cancel_scope.cancel()
-    finally:
-        writer.close()
-        project.close()
+from pilotage.job.model import State
+from pilotage.store import Db
+from tests.face import SPEC, Hub, running
 
 
 @pytest.fixture
@@ -384,12 +290,3 @@ async def test_readiness_says_what_is_wrong(hub):
         answer = await anyone.get("/readyz")
         assert answer.status_code == 503
         assert answer.json()["why"] == ["the matchmaker has stopped"]
-
-
-async def test_programs_on_this_machine_find_the_hub(tmp_path):
-    async with running(tmp_path) as hub:
-        file = tmp_path / ".pilotage" / "hub.json"
-        assert msgspec.json.decode(file.read_bytes())["url"] == hub.url
-        assert hub.admin not in file.read_text()
-        assert (tmp_path / ".pilotage" / "admin-token").read_text().strip() == hub.admin
-    assert not file.exists()

@@ -5,8 +5,7 @@ In: requests with a token. Out: JSON read in worker threads, or written through 
 
 from __future__ import annotations
 
-from pilotage.hub.api.app import Api, make
+from pilotage.hub.api.app import Face
 from pilotage.hub.api.call import Hands
-from pilotage.hub.api.serve import serve
 
-__all__ = ["Api", "Hands", "make", "serve"]
+__all__ = ["Face", "Hands"]

@@ -33,17 +33,18 @@ _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
 
 
-class Api:
+class Face:
     """The application and what lives beside it."""
 
-    def __init__(self, hands: Hands, events: ASGIApp | None) -> None:
-        """Put the parts together; `run` must run beside the server."""
+    def __init__(self, hands: Hands, gate: Gate, events: ASGIApp | None = None) -> None:
+        """Put the parts together; `events` takes what is posted to `/events/TOPIC`.
+
+        `app` is what a server serves, and `run` must run beside it.
+        """
         self._hands = hands
+        self._gate = gate
         self._whole = Whole()
         self._readers = Readers(hands.open_reader)
-        self._gate_db = hands.open_reader()
-        #: Asks for tokens; whoever revokes one otherwise calls `forget`.
-        self.gate = Gate(self._gate_db, hands.clock.now)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         #: Tells what changes; poke it when something was written.
         self.live = Live(self._readers, self._whole, hands.clock.now, call_soon)
@@ -56,7 +57,6 @@ class Api:
             await self.live.run()
         finally:
             self._readers.close()
-            self._gate_db.close()
 
     def _application(self, events: ASGIApp | None) -> Starlette:
         page = Page()
@@ -93,7 +93,7 @@ class Api:
         call = await self._call(route, request)
         found = await self._act(route, call)
         if route.kind == "write":
-            self.gate.forget()
+            self._gate.forget()
             self._hands.poke()
             self.live.poke()
         return Response(text.dump(found), route.status, problem.HEADERS, "application/json")
@@ -129,7 +129,7 @@ class Api:
         if scheme.lower() != "bearer":
             raise problem.NoToken("there is no token", hint="send `Authorization: Bearer <token>`")
         try:
-            return self.gate.check(secret.strip(), scope)
+            return self._gate.check(secret.strip(), scope)
         except errors.Denied as error:
             if "not enough" in error.message:
                 raise
@@ -162,11 +162,6 @@ class Api:
             why.append("the store does not answer" if patience.cancelled_caught else "")
         why = [one for one in why if one]
         return _json(503 if why else 200, tell.Health("not ready" if why else "ok", why))
-
-
-def make(hands: Hands, events: ASGIApp | None = None) -> Api:
-    """Make the application; `events` takes what is posted to `/events/TOPIC`."""
-    return Api(hands, events)
 
 
 async def _static(content: bytes, _: Request) -> Response:

@@ -1,0 +1,110 @@
+"""A hub that runs no jobs, on a real port, for tests that talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+
+from pilotage.hub import api, auth, front
+from pilotage.hub.auth import Gate, Scope
+from pilotage.hub.project import Project
+from pilotage.job import bulk, moves, records
+from pilotage.job.model import Command, JobSpec, NewJob, State
+from pilotage.job.retry import Next
+from pilotage.store import Db, Writer, connect
+
+SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
+
+
+class Hub:
+    """A hub that runs nothing, with a client for each scope."""
+
+    def __init__(self, project: Project, writer: Writer) -> None:
+        self.project = project
+        self.writer = writer
+        self.pokes = 0
+        self.url = ""
+        self.admin = ""
+        self.face: api.Face
+        self.trouble = ""
+
+    def poke(self) -> None:
+        self.pokes += 1
+
+    def token(self, scope: Scope = Scope.USER, owner: str = "anna", lifetime: float = 60.0) -> str:
+        now = self.project.clock.now()
+
+        def step(db: Db) -> str:
+            return auth.mint(db, scope, owner, now=now, lifetime=lifetime)[0]
+
+        return self.writer.do(step)
+
+    def client(self, token: str | None = None) -> httpx2.AsyncClient:
+        headers = {"Authorization": f"Bearer {token or self.admin}"}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30)
+
+    def submit(self, name: str = "job", owner: str = "anna", **more: Any) -> int:
+        new = NewJob(JobSpec(Command(("true",)), name), owner=owner, **more)
+        number = self.writer.do(lambda db: records.add(db, new, self.project.clock.now()))
+        assert number is not None
+        return number
+
+    def run(self, job: int) -> Path:
+        """Let a job run, as far as the store knows."""
+        folder = str(self.project.state / "jobs")
+        assert self.writer.do(lambda db: bulk.claim(db, {job: "pilot:7"}, folder, 2.0))
+        where = Path(moves.attempt_dir(folder, job, 1))
+        where.mkdir(parents=True)
+        return where
+
+    def end(self, job: int, state: State = State.DONE) -> None:
+        def step(db: Db) -> None:
+            db.run(
+                "attempt_end", job=job, number=1, now=3.0, state=state, exit=0, signal=None,
+                reason="", cpu=None, wall=None, max_rss=None, read_bytes=None, written_bytes=None,
+            )  # fmt: skip
+            assert moves.move(db, job, 1, State.RUNNING, Next(state, ""), now=3.0)
+
+        self.writer.do(step)
+
+
+def refuse() -> asyncio.Protocol:
+    raise AssertionError("nobody speaks frames here")
+
+
+@asynccontextmanager
+async def running(root: Path) -> AsyncIterator[Hub]:
+    """Serve a project while the block runs."""
+    project = Project(root)
+    writer = Writer(connect(project.db.path))
+    hub = Hub(project, writer)
+    reader = connect(project.db.path, readonly=True)
+    gate = Gate(reader, project.clock.now)
+    hub.face = api.Face(
+        api.Hands(
+            writer, lambda: connect(project.db.path, readonly=True), project.clock, project,
+            hub.poke, lambda: hub.trouble,
+        ),
+        gate,
+    )  # fmt: skip
+    hub.admin = writer.do(lambda db: auth.at_home(db, project.state, project.clock.now()))
+    opened = front.listen("127.0.0.1", 0, roam=False)
+    hub.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.face.run)
+            tasks.start_soon(
+                lambda: front.serve(hub.face.app, refuse, opened, closing=hub.face.live.close)
+            )
+            yield hub
+            tasks.cancel_scope.cancel()
+    finally:
+        writer.close()
+        reader.close()
+        project.close()
