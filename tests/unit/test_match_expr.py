@@ -143,6 +143,8 @@ def test_clauses_are_what_must_hold_together():
     [
         ("", None, "empty", "true"),
         ("cpus = 4", 6, "'='", "`==`"),
+        ("cpus => 4", 6, "'='", "`>=`"),
+        ("host =~ 'x'", 6, "'='", "like"),
         ("cpus >= ", 9, "a value is wanted here, not the end", ""),
         ("cpus >=> 4", 8, "not `>`", ""),
         ("cpus 4", 6, "`4` cannot stand here", "`and`"),

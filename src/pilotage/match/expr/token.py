@@ -28,6 +28,9 @@ _SPAN = frozenset({"ms", "s", "min", "h", "d", "w"})
 _SIGNS = {"&&": "and", "||": "or"}
 _MEANT = {
     "=": "to compare, write `==`",
+    "=>": "write `>=`",
+    "=<": "write `<=`",
+    "=~": "to compare with a pattern, write `name like 'node-*'`",
     "&": "write `and`",
     "|": "write `or`",
     "'": "a quote is not closed",
@@ -64,8 +67,9 @@ def tokens(source: str) -> Iterator[Token]:
     while at < len(source):
         found = _WORD.match(source, at)
         if found is None:
-            sign = source[at]
-            raise wrong(at, f"{sign!r} means nothing here", _MEANT.get(sign, ""))
+            sign, both = source[at], source[at : at + 2]
+            hint = _MEANT.get(both, _MEANT.get(sign, ""))
+            raise wrong(at, f"{sign!r} means nothing here", hint)
         word = found[0]
         match found.lastgroup:
             case "number" | "unit":
