@@ -158,7 +158,7 @@ def test_large_ends_are_cut_into_several_messages(hub, tmp_path):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
+    folder: Path = tmp_path_factory.mktemp("tls")
     subject = ["-subj", "/CN=hub", "-addext", "subjectAltName=IP:127.0.0.1,DNS:hub.example"]
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",

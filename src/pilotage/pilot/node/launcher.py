@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -95,9 +94,8 @@ class Launcher:
 
     def bury(self) -> str:
         """Kill what a dead starter left behind; return its last words."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL)
-        # Until it is collected, its number can mean no other session.
+        # Until it is collected, its number can mean no other process and no other session.
+        os.kill(self._process.pid, signal.SIGKILL)
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         orphans.end(self._process.pid, self._lock)
         self._process.wait()
