@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .box import NotPossibleError, Wrapped
 from .probe import available
-from .reach import exit_code, signal_inside
+from .reach import exit_code, resident, signal_inside
 from .threats import KINDS, THREATS, protects, words
 from .wrap import wrap
 
@@ -22,6 +22,7 @@ __all__ = [
     "available",
     "exit_code",
     "protects",
+    "resident",
     "signal_inside",
     "words",
     "wrap",

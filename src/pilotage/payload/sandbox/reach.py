@@ -11,6 +11,8 @@ _KEPT = frozenset({"podman", "user"})
 #: What tells a keeper to kill, as SIGKILL would not let it.
 KILL = signal.SIGUSR2
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
 
 def signal_inside(kind: str, pid: int, number: int) -> None:
     """Send a signal to all of a payload whose outermost process is `pid`, and to nothing around it.
@@ -64,6 +66,15 @@ def inside(pid: int) -> tuple[list[int], list[int]]:
         elif len(numbers) > 1:
             others.append(one)
     return first, others
+
+
+def resident(pid: int) -> int:
+    """Sum the memory that is held inside, in bytes; what is around it is not the payload's."""
+    pages = 0
+    for one in inside(pid)[1]:
+        with contextlib.suppress(OSError), open(f"/proc/{one}/statm", "rb") as file:
+            pages += int(file.read().split()[1])
+    return pages * _PAGE
 
 
 def descendants(pid: int) -> list[int]:

@@ -62,7 +62,9 @@ class Payload:
             self.reason, self.message = reason, message
 
     def weigh(self, used: int) -> None:
-        """Kill it if it uses more memory than it may."""
+        """Kill it if it uses more memory or disk than it may."""
+        if self.kind:
+            used = boxed.sandbox().resident(self.pid)
         self.peak = max(self.peak, used)
         if self.memory is not None and used > self.memory:
             self.decide("memory", f"used {size(used)} of its {size(self.memory)} memory")
