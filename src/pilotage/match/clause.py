@@ -36,6 +36,7 @@ class Asked:
         self.expr = clause
         self.job = job
         self.need = need
+        self._edits: dict[tuple[type, object], Edit] = {}
         self.sign, self.side, self.want = "", clause, None
         node = clause.tree
         if isinstance(node, tree.Pair) and node.sign in COMPARE:
@@ -57,7 +58,16 @@ class Asked:
 
     def edit(self, offer: Mapping[str, Any]) -> Edit:
         """Say how the clause would have to be for this offer."""
-        have, want = self.have(offer), self.want
+        have = self.have(offer)
+        if isinstance(have, (list, tuple)):
+            return self._edit(have)
+        key = (type(have), have)
+        if key not in self._edits:
+            self._edits[key] = self._edit(have)
+        return self._edits[key]
+
+    def _edit(self, have: object) -> Edit:
+        want = self.want
         if self.sign in _TURNED and _usual(have) and _usual(want):
             return self._relaxed(have, want)
         if self.sign == "==" and isinstance(have, str) and isinstance(want, str):
