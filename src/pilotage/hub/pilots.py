@@ -155,10 +155,11 @@ class Desk:
         pilot.unpark()
         if message.drain and pilot.state is State.AVAILABLE:
             self._roster.drain(pilot, "the pilot takes no more")
-        ends = [one for end in message.ended if (one := self._ended(pilot, end))]
+        ending: list[Held] = []
+        ends = [self._ended(pilot, end, ending) for end in message.ended]
         wait = min(message.wait, _PATIENCE * self._heartbeat)
         park = wait > 0 and not (message.ended or message.started)
-        answer = functools.partial(self._answer, pilot, message, line)
+        answer = functools.partial(self._answer, pilot, message, line, ending)
         self._queue.ask(Request(pilot.number, answer, ends, max(0, message.ahead), park))
         if park:
             pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
@@ -171,7 +172,7 @@ class Desk:
         if held is not None and str(held.attempt) == attempt:
             self._write(held, message.stream, message.at, message.data)
 
-    def _ended(self, pilot: Pilot, end: model.End) -> bulk.Ended | None:
+    def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.Ended:
         """Say what an end means; what this pilot does not hold is only heard if it did well."""
         job, _, attempt = end.key.partition(".")
         if not (job.isdecimal() and attempt.isdecimal()):
@@ -180,7 +181,7 @@ class Desk:
         if held is None or held.attempt != int(attempt):
             held = Held(int(job), int(attempt), 0, None, "")
         else:
-            pilot.ending.append(held)
+            ending.append(held)
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
             if data and held.spec:
                 self._write(held, stream, -1, data)
@@ -196,11 +197,16 @@ class Desk:
         finally:
             os.close(file)
 
-    def _answer(self, pilot: Pilot, message: wire.Sync, line: Line, granted: Granted) -> None:
+    def _answer(
+        self, pilot: Pilot, message: wire.Sync, line: Line, ending: list[Held], granted: Granted
+    ) -> None:
         """Tell a pilot what is on disk now."""
         pilot.unpark()
-        for held in pilot.settle(message):
-            self._listener.ended(held.rule, held.job)
+        for held in ending:
+            if pilot.held.get(held.job) is held:
+                del pilot.held[held.job]
+            if held.rule:
+                self._listener.ended(held.rule, held.job)
         launches, outputs, refused = self._launches(pilot, granted)
         if refused:
             self._queue.ask(Request(pilot.number, lambda _: None, refused))
@@ -237,7 +243,7 @@ class Desk:
             held = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
             pilot.held[claim.job] = held
             try:
-                body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.pool)
+                body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
             except (errors.PilotageError, OSError, Refused) as error:
                 called_off = str(error) if isinstance(error, Refused) else ""
                 end = retry.End(ok=False, message=f"cannot start: {error}", call_off=called_off)
@@ -245,7 +251,8 @@ class Desk:
                 del pilot.held[claim.job]
                 continue
             launches.append(body)
-            self._listener.started(claim, binding, files)
+            if claim.rule or files:
+                self._listener.started(claim, binding, files)
             if files:
                 outputs[claim.job] = [text.store_path(path) for path in files]
         return launches, outputs, refused

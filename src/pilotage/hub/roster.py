@@ -18,11 +18,11 @@ from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import Facts, State
+from pilotage.pilot.stencil import Cuts
 from pilotage.store import Db
 
 if TYPE_CHECKING:
     from pilotage.hub.pilots import Line
-    from pilotage.pilot import wire
 
 _log = logging.getLogger("pilotage.pilot")
 _OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
@@ -50,7 +50,7 @@ class Pilot:
     """One pilot."""
 
     __slots__ = (
-        "bye", "deadline", "digest", "ending", "facts", "held", "line", "number", "place", "pool",
+        "bye", "cut", "deadline", "digest", "facts", "held", "line", "number", "place", "pool",
         "reason", "seen", "shown", "site", "state", "timer",
     )  # fmt: skip
 
@@ -66,8 +66,8 @@ class Pilot:
         self.digest = digest
         self.place: Place | None = None
         self.held: dict[int, Held] = {}
-        #: What was reported as ended and is not on disk yet.
-        self.ending: list[Held] = []
+        #: Launches of definitions as they look on this node.
+        self.cut: Cuts = {}
         #: The way back to it; nothing while it is not connected.
         self.line: Line | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -89,18 +89,6 @@ class Pilot:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-    def settle(self, message: wire.Sync) -> list[Held]:
-        """Forget what a message said is over, now that it is on disk."""
-        over = {end.key for end in message.ended}
-        if not over:
-            return []
-        done = [one for one in self.ending if one.key in over]
-        self.ending = [one for one in self.ending if one.key not in over]
-        for one in done:
-            if self.held.get(one.job) is one:
-                del self.held[one.job]
-        return done
 
 
 class Roster:

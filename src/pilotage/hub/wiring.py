@@ -1,8 +1,8 @@
 """Everything, put together: this file is the architecture of one process.
 
-files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ LocalSite ──▶ store ──▶ ends
-                                            ▲
-                      books ──▶ Keeper ─────┘
+files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ Queue ◀──▶ LocalSite
+                                            ▲                    ▲
+                      books ──▶ Keeper ─────┘                    └─▶ Service ◀──▶ pilots, programs
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pilotage.hub.intake import Intake
 from pilotage.hub.keeper import Keeper
 from pilotage.hub.known import StoredFiles
 from pilotage.hub.project import Project
+from pilotage.hub.service import Service
 from pilotage.hub.sources import Bell, Ends, Timers
 from pilotage.job import model, moves
 from pilotage.match.queue import Queue
@@ -38,9 +39,13 @@ _log = logging.getLogger("pilotage.event")
 
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
-    bus: Bus | None = None,
+    bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Run a project until cancelled, or until nothing is left to do."""
+    """Run a project until cancelled, or until nothing is left to do.
+
+    Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
+    its address.
+    """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
     with ExitStack() as stack:
@@ -58,7 +63,7 @@ async def up(
             ready()
 
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
-        await hub.run(until_idle=until_idle, ready=seen_all)
+        await hub.run(until_idle=until_idle, ready=seen_all, local=local, serve=serve)
 
 
 class Hub(Listener):
@@ -92,12 +97,16 @@ class Hub(Listener):
             now, clock.dice(),
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._ended.ring())
+        self._service = Service(project, writer, open_reader, self._queue, self)
         self._site = LocalSite(
             writer, self._queue, config.place(project.settings, project.root),
             config.offer(project.settings), project.state, self,
         )  # fmt: skip
 
-    async def run(self, *, until_idle: bool, ready: Callable[[], None]) -> None:
+    async def run(
+        self, *, until_idle: bool, ready: Callable[[], None], local: bool,
+        serve: Callable[[str], None] | None,
+    ) -> None:  # fmt: skip
         """Do all of it until cancelled, or until nothing is left to do."""
         for path, job, depth in self._writer.do(
             lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
@@ -106,6 +115,11 @@ class Hub(Listener):
         async with anyio.create_task_group() as tasks:
             for task in self._tasks():
                 tasks.start_soon(task)
+            if local:
+                linger = self._project.settings.site.on_exit == "linger"
+                tasks.start_soon(lambda: self._site.run(linger=linger))
+            if serve:
+                tasks.start_soon(self._service.serve, serve)
             await anyio.to_thread.run_sync(self._keeper.serve, self._files)
             tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
             self._ring_all()
@@ -116,7 +130,6 @@ class Hub(Listener):
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         settings, now = self._project.settings, self._now
-        linger = settings.site.on_exit == "linger"
         return [
             lambda: housekeeping.watch(self._files, self._intake, self._writer),
             lambda: housekeeping.follow(self._keeper.stale, self._keeper.refresh),
@@ -127,7 +140,7 @@ class Hub(Listener):
             self._doors.serve_http,
             lambda: self._doors.serve_bus(self._bus),
             lambda: self._doors.serve_ports(self._ports),
-            lambda: self._site.run(linger=linger),
+            self._service.watch,
             lambda: housekeeping.settle(self._intake, now, self._settling),
             lambda: housekeeping.keep_tidy(self._writer, now, settings.retention),
         ]

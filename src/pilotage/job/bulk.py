@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _json = msgspec.json.Encoder()
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct):
     """An attempt that is over."""
 
     job: int
@@ -29,6 +29,8 @@ class Ended(msgspec.Struct, frozen=True):
     #: The number of its definition.
     spec: int
     end: End
+    #: Whether whoever reports it is known to hold the job.
+    held: bool = False
 
 
 def claim(db: Db, holders: Mapping[int, str], folder: str, now: float) -> dict[int, moves.Claim]:
@@ -36,10 +38,8 @@ def claim(db: Db, holders: Mapping[int, str], folder: str, now: float) -> dict[i
     claims = {}
     rows = []
     ids = _json.encode(list(holders)).decode()
-    for job, attempt, spec, binding, rule, depth, limit_key in db.run(
-        "claim_jobs", ids=ids, now=now
-    ):
-        claims[job] = moves.Claim(job, attempt, spec, binding, rule, depth, limit_key)
+    for job, attempt, spec, binding, rule, depth, owner in db.run("claim_jobs", ids=ids, now=now):
+        claims[job] = moves.Claim(job, attempt, spec, binding, rule, depth, owner)
         folder_of = text.store_path(moves.attempt_dir(folder, job, attempt))
         rows.append((job, attempt, folder_of, holders[job]))
     if rows:
@@ -58,9 +58,9 @@ def finish(
     others: list[Ended] = []
     for one in ends:
         end = one.end
-        if end.ok and not (end.missing or end.call_off) and one.job not in simple:
+        if end.ok and one.held and not (end.missing or end.call_off) and one.job not in simple:
             simple[one.job] = one
-        else:
+        elif one.held or _current(db, one):
             others.append(one)
     if simple:
         others += _succeed(db, simple, now)
@@ -69,21 +69,16 @@ def finish(
 
 
 def _succeed(db: Db, simple: dict[int, Ended], now: float) -> list[Ended]:
-    """End jobs that did well and that no other job waits for; return those that need more care."""
-    careful = []
+    """End jobs that did well and that no other job waits for; return those that need more care.
+
+    Whoever calls has made sure that each attempt is the one that its job is in, if it runs.
+    """
     rows = []
-    for job, state, attempt, awaited in db.rows(
-        "end_facts", ids=_json.encode(list(simple)).decode()
-    ):
-        one = simple[job]
+    for job, attempt in db.run("end_jobs", ids=_json.encode(list(simple)).decode(), now=now):
+        one = simple.pop(job)
+        if attempt != one.attempt:
+            raise AssertionError(f"attempt {one.attempt} of job {job} ended, {attempt} runs")
         end = one.end
-        if attempt != one.attempt or state != State.RUNNING:
-            if attempt == one.attempt and state == State.QUEUED and moves.revive(db, job, attempt):
-                careful.append(one)
-            continue
-        if awaited:
-            careful.append(one)
-            continue
         rows.append(
             (job, attempt, end.exit, end.cpu, end.wall, end.max_rss, end.read_bytes,
              end.written_bytes)
@@ -92,7 +87,16 @@ def _succeed(db: Db, simple: dict[int, Ended], now: float) -> list[Ended]:
             db.run("result_put", job=job, body=end.result)
     if rows:
         written = _json.encode(rows).decode()
-        db.run("end_jobs", ids=_json.encode([row[0] for row in rows]).decode(), now=now)
         db.run("end_attempts", rows=written, now=now)
         db.run("end_journal", rows=written, now=now)
-    return careful
+    return [one for one in simple.values() if _current(db, one)]
+
+
+def _current(db: Db, one: Ended) -> bool:
+    """Say whether an attempt still counts: it runs, or was given up and nobody has begun anew."""
+    state, attempt = db.row("end_facts", id=one.job) or ("", 0)
+    if attempt != one.attempt:
+        return False
+    return state == State.RUNNING or (
+        state == State.QUEUED and moves.revive(db, one.job, one.attempt)
+    )

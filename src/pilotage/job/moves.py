@@ -27,7 +27,7 @@ class Claim(msgspec.Struct, frozen=True):
     binding: str
     rule: str
     depth: int
-    limit_key: str
+    owner: str
 
 
 def hand_over(db: Db, attempts: list[tuple[int, int]], starter: str) -> None:

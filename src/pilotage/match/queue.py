@@ -63,7 +63,10 @@ class Queue:
         return self._ledger.never()
 
     def nudge(self, place: int) -> None:
-        """Have a place that waits answered at once."""
+        """Have a place that waits, or is about to, answered at once."""
+        for request in self._batch.requests:
+            if request.place == place:
+                request.park = False
         self.change(lambda ledger, _db, _now: ledger.unpark(place))
 
     async def exchange(

@@ -170,6 +170,7 @@ class Ledger:
                 lease = place.leases.get(one.job) if place else None
                 if place is not None and lease is not None and lease.attempt == one.attempt:
                     self._free(place, one, now)
+                    one.held = True
                     heard.append(one)
                 elif one.job not in self.holder and one.end.ok:
                     # It comes late, and counts only if nobody has begun anew.

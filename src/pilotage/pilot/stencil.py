@@ -12,8 +12,12 @@ from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts
 from pilotage.site import launch, unchanged
 
-#: Definitions kept at hand.
+#: Definitions kept at hand, and those kept for one node.
 _MOST = 10_000
+_MOST_CUT = 16
+#: A launch in which only the numbers of the attempt are missing, and the files it names.
+Cut = tuple[bytes, list[str]]
+Cuts = dict[int, Cut]
 _PLAIN = text.dump(model.Binding())
 #: Sandboxes that can run an image.
 _CONTAINERS = ("podman", "apptainer")
@@ -31,34 +35,29 @@ class Stencils:
 
     def __init__(self, place: launch.Place, sandbox: str) -> None:
         self._sandbox = sandbox
-        self._job = 10**17 + secrets.randbelow(10**17)
-        self._attempt = 10**17 + secrets.randbelow(10**17)
+        self._job, self._attempt = (b"%d" % (10**17 + secrets.randbelow(10**17)) for _ in "ja")
         self._work = f"/{secrets.token_hex(16)}"
         self._python = f"/{secrets.token_hex(16)}"
         self._place = place
-        self._known: dict[tuple[int, str], tuple[bytes, list[str]]] = {}
+        self._known: dict[tuple[int, str], Cut] = {}
 
     def fill(
-        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, owner: str
+        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, cuts: Cuts
     ) -> tuple[bytes, list[str], model.Binding]:
-        """Write the launch of a claimed job, the files it says it writes, and what made it."""
-        kind = self.sandbox(spec, facts)
-        if claim.binding != _PLAIN:
-            return self._whole(claim, spec, facts, owner, kind)
-        known = self._known.get((claim.spec, kind))
+        """Write the launch of a claimed job, the files it says it writes, and what made it.
+
+        `cuts` is where what has been written for this node is kept.
+        """
+        if claim.binding != _PLAIN or isinstance(spec.recipe, model.Call):
+            return self._whole(claim, spec, facts, self.sandbox(spec, facts))
+        known = cuts.get(claim.spec)
         if known is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            known = self._known[claim.spec, kind] = self._cut(claim, spec, owner, kind)
+            if len(cuts) >= _MOST_CUT:
+                cuts.clear()
+            known = cuts[claim.spec] = self._cut(claim, spec, facts)
         body, outputs = known
-        for mark, value in (
-            (str(self._job), str(claim.job)),
-            (str(self._attempt), str(claim.attempt)),
-            (self._work, _inside(facts.work)),
-            (self._python, _inside(facts.python)),
-        ):
-            body = body.replace(mark.encode(), value.encode())
-        return body, outputs, model.Binding()
+        body = body.replace(self._job, b"%d" % claim.job)
+        return body.replace(self._attempt, b"%d" % claim.attempt), outputs, model.Binding()
 
     def sandbox(self, spec: model.JobSpec, facts: Facts) -> str:
         """Choose what stands between a payload and everything else on a node."""
@@ -74,18 +73,24 @@ class Stencils:
             raise Refused(f"{facts.host} has no sandbox `{self._sandbox}`")
         return self._sandbox
 
-    def _cut(
-        self, claim: moves.Claim, spec: model.JobSpec, owner: str, kind: str
-    ) -> tuple[bytes, list[str]]:
-        marked = moves.Claim(
-            self._job, self._attempt, claim.spec, claim.binding, claim.rule, claim.depth, ""
-        )
-        facts = Facts(host="", work=self._work, cpus=1, memory=1, python=self._python)
-        body, outputs, _ = self._whole(marked, spec, facts, owner, kind)
+    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: Facts) -> Cut:
+        """Fill a definition in for a node; marks stand for the job and the attempt."""
+        kind = self.sandbox(spec, facts)
+        known = self._known.get((claim.spec, kind))
+        if known is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            marked = msgspec.structs.replace(claim, job=int(self._job), attempt=int(self._attempt))
+            node = Facts(host="", work=self._work, cpus=1, memory=1, python=self._python)
+            body, outputs, _ = self._whole(marked, spec, node, kind)
+            known = self._known[claim.spec, kind] = (body, outputs)
+        body, outputs = known
+        for mark, value in ((self._work, facts.work), (self._python, facts.python)):
+            body = body.replace(mark.encode(), _inside(value).encode())
         return body, outputs
 
     def _whole(
-        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, owner: str, kind: str
+        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, kind: str
     ) -> tuple[bytes, list[str], model.Binding]:
         binding = records.read_binding(claim.binding)
         if objection := unchanged.objection(binding, spec.on_change):
@@ -94,11 +99,12 @@ class Stencils:
         sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
         prepared = launch.prepare(
             place, carried(spec), binding, job=claim.job, attempt=claim.attempt,
-            folder=f"{facts.work}/jobs/{claim.job}.{claim.attempt}", owner=owner, sandbox=sandbox,
+            folder=f"{facts.work}/jobs/{claim.job}.{claim.attempt}", owner=claim.owner,
+            sandbox=sandbox,
         )  # fmt: skip
-        facts_of = msgspec.structs.asdict(prepared.launch) | {"outputs": prepared.outputs}
+        written = msgspec.structs.asdict(prepared.launch) | {"outputs": prepared.outputs}
         declared = [*prepared.outputs.values(), *prepared.optional.values()]
-        return text.dump(facts_of).encode(), declared, binding
+        return text.dump(written).encode(), declared, binding
 
 
 def carried(spec: model.JobSpec) -> model.JobSpec:

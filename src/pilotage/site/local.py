@@ -203,7 +203,7 @@ class LocalSite:
             tenant = Tenant(claim.job, claim.attempt, claim.spec, spec, claim.rule, folder)
             self._tenants[tenant.key] = tenant
             binding = records.read_binding(claim.binding)
-            prepared = self._prepare(tenant, binding)
+            prepared = self._prepare(tenant, binding, claim.owner)
             if isinstance(prepared, retry.End):
                 self._ends.append((tenant.key, prepared))
                 continue
@@ -218,14 +218,16 @@ class LocalSite:
         self._shelf.extend(ready)
         await self._start()
 
-    def _prepare(self, tenant: Tenant, binding: model.Binding) -> launch.Prepared | retry.End:
+    def _prepare(
+        self, tenant: Tenant, binding: model.Binding, owner: str
+    ) -> launch.Prepared | retry.End:
         """Say which process to start, or why the job must not."""
         if objection := unchanged.objection(binding, tenant.spec.on_change):
             return retry.End(ok=False, message=objection, call_off=objection)
         try:
             return launch.prepare(
                 self._place, tenant.spec, binding,
-                job=tenant.job, attempt=tenant.attempt, folder=tenant.dir,
+                job=tenant.job, attempt=tenant.attempt, folder=tenant.dir, owner=owner,
             )  # fmt: skip
         except (errors.PilotageError, OSError) as error:
             return retry.End(ok=False, message=f"cannot start: {error}")

@@ -3,6 +3,10 @@
 -- Who a job belongs to, as `user` or `group/user`; fair share counts by it.
 ALTER TABLE job ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 
+-- The queue is in the matchmaker's memory: indexes that every claim would have to change are gone.
+DROP INDEX job_queue;
+DROP INDEX job_delayed;
+
 -- What functions returned, as JSON; written in the transaction that ends the job.
 CREATE TABLE result (
     job  INTEGER PRIMARY KEY,

@@ -80,29 +80,6 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'journal'), 0);
 -- The story of a job.
 SELECT time, attempt, state, reason FROM journal WHERE job = :job ORDER BY seq;
 
--- name: job_queue
--- Jobs that could start now, the most urgent first, but for those whose limit is reached or whose
--- definition does not fit; :blocked is [limit_key, ...], :unfit is [spec, ...].
-SELECT id, attempt, limit_key, spec, binding, rule, depth FROM job
-WHERE state = 'queued' AND not_before <= :now
-  AND limit_key NOT IN (SELECT value FROM json_each(:blocked))
-  AND spec NOT IN (SELECT value FROM json_each(:unfit))
-ORDER BY priority DESC, id;
-
--- name: job_next_due
--- When the next queued job may start.
-SELECT min(not_before) FROM job WHERE state = 'queued' AND not_before > 0 AND not_before > :now;
-
--- name: job_start
--- Claim a job: at most one process can.
-UPDATE job SET state = 'running', reason = '', attempt = attempt + 1, started = :now, ended = NULL
-WHERE id = :id AND state = 'queued' AND attempt = :attempt RETURNING id;
-
--- name: attempt_add
--- Begin an attempt.
-INSERT INTO attempt (job, number, state, dir, starter, started)
-VALUES (:job, :number, 'running', :dir, :starter, :now);
-
 -- name: attempt_starter
 -- Note who holds an attempt.
 UPDATE attempt SET starter = :starter WHERE job = :job AND number = :number;

@@ -22,7 +22,7 @@ ORDER BY job.id;
 -- Claim jobs, each at most once; :ids is [id, ...].
 UPDATE job SET state = 'running', reason = '', attempt = attempt + 1, started = :now, ended = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued' AND not_before <= :now
-RETURNING id, attempt, spec, binding, rule, depth, limit_key;
+RETURNING id, attempt, spec, binding, rule, depth, owner;
 
 -- name: claim_attempts
 -- Begin attempts; :rows is [[job, number, dir, starter], ...].
@@ -34,15 +34,16 @@ SELECT value->>0, value->>1, 'running', value->>2, value->>3, :now FROM json_eac
 INSERT INTO journal (time, job, attempt, state, reason)
 SELECT :now, value->>0, value->>1, 'running', '' FROM json_each(:rows);
 
--- name: end_facts
--- What must be known of jobs to end them; :ids is [id, ...].
-SELECT id, state, attempt, EXISTS (SELECT 1 FROM dependency WHERE on_job = job.id) FROM job
-WHERE id IN (SELECT value FROM json_each(:ids));
-
 -- name: end_jobs
--- End jobs that succeeded; :ids is [id, ...].
+-- End jobs that succeeded and that no other waits for; :ids is [id, ...].
 UPDATE job SET state = 'done', reason = '', asked = '', not_before = 0, ended = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running';
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running'
+  AND NOT EXISTS (SELECT 1 FROM dependency WHERE on_job = job.id)
+RETURNING id, attempt;
+
+-- name: end_facts
+-- Where a job is, and in which attempt.
+SELECT state, attempt FROM job WHERE id = :id;
 
 -- name: end_attempts
 -- End attempts that succeeded; :rows is [[job, number, exit, cpu, wall, max_rss, read, written], ...].
@@ -118,7 +119,7 @@ DELETE FROM sample WHERE time < :before;
 
 -- name: claim_again
 -- Claims that were made already; :ids is [id, ...].
-SELECT id, attempt, spec, binding, rule, depth, limit_key FROM job
+SELECT id, attempt, spec, binding, rule, depth, owner FROM job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running';
 
 -- name: job_rule

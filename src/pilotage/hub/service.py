@@ -1,0 +1,123 @@
+"""The port of the hub and all who come in by it: pilots, programs and people."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pilotage import text, units
+from pilotage.hub import auth, config, front, tls
+from pilotage.hub.clients import Clients
+from pilotage.hub.link import Link
+from pilotage.hub.pilots import Desk
+from pilotage.hub.project import Project
+from pilotage.hub.roster import Roster
+from pilotage.hub.watchman import Watchman
+from pilotage.match.queue import Queue
+from pilotage.pilot.stencil import Stencils
+from pilotage.site.local import Listener
+from pilotage.store import Db, Writer
+
+#: Where programs on this machine find the hub.
+ADDRESS = "hub.json"
+_log = logging.getLogger("pilotage.hub")
+_CHECK_S = 60.0
+
+
+class Service:
+    """Serves pilots, programs and people at one port."""
+
+    def __init__(
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+        listener: Listener,
+    ) -> None:  # fmt: skip
+        settings = project.settings
+        lease = units.seconds(settings.pilots.lease)
+        self._project = project
+        self._writer = writer
+        self._open_reader = open_reader
+        self._queue = queue
+        self._roster = Roster(queue, lease)
+        stencils = Stencils(config.place(settings, project.root), settings.pilots.sandbox)
+        self._desk = Desk(
+            queue, self._roster, stencils, settings.pilots, project.clock,
+            str(project.state / "jobs"), self._checks, listener,
+        )  # fmt: skip
+        self._watchman = Watchman(queue, self._roster, settings.match, lease)
+
+    async def watch(self) -> None:
+        """Look after pilots and the queue."""
+        await self._roster.load()
+        await self._watchman.run()
+
+    async def serve(self, ready: Callable[[str], None]) -> None:
+        """Open the port and serve until cancelled; `ready` is told the address."""
+        from pilotage.hub import api  # most tests and short runs need no page
+
+        project, settings = self._project, self._project.settings.hub
+        secret = await anyio.to_thread.run_sync(self._admin_token)
+        context = await anyio.to_thread.run_sync(tls.context, settings, project.state)
+        opened = front.listen(settings.host, settings.port, roam=True)
+        port = opened.getsockname()[1]
+        address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
+        gate = auth.Gate(self._open_reader(), project.clock.now)
+        clients = Clients(self._writer, self._open_reader(), gate, self._queue, project.clock)
+        face = api.Face(
+            api.Hands(self._writer, self._open_reader, project.clock, project, self._queue.poke),
+            gate,
+        )
+        file = project.state / ADDRESS
+        authority = tls.authority(settings, project.state) if context else None
+        _write(file, {"url": address, "ca": str(authority) if authority else ""})
+        self._queue.on_end.append(lambda _: face.live.poke())
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(face.run)
+                ready(f"{address}/#token={secret}")
+                await front.serve(
+                    face.app, lambda: Link(self._desk, clients), opened, tls=context,
+                    closing=face.live.close,
+                )  # fmt: skip
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _admin_token(self) -> str:
+        return self._writer.do(
+            lambda db: auth.at_home(db, self._project.state, self._project.clock.now())
+        )
+
+    def _checks(self, pool: str) -> list[dict[str, Any]]:
+        """Read the scripts that nodes must pass: the hub's, and those of the pilot's pool."""
+        folder = self._project.root / self._project.settings.pilots.checks
+        found = [("hub", file) for file in _scripts(folder)]
+        if pool:
+            found += [("group", file) for file in _scripts(folder / pool)]
+        return [
+            {"name": file.name, "kind": kind, "source": file.read_text(), "timeout": _CHECK_S}
+            for kind, file in found
+        ]
+
+
+def _scripts(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(one for one in folder.iterdir() if one.is_file() and os.access(one, os.X_OK))
+
+
+def _shown(host: str) -> str:
+    """Name a host as others reach it."""
+    if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
+        return os.uname().nodename
+    return f"[{host}]" if ":" in host else host
+
+
+def _write(file: Path, facts: dict[str, str]) -> None:
+    fresh = file.with_suffix(".new")
+    fresh.write_text(text.dump(facts))
+    fresh.replace(file)
