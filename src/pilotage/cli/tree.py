@@ -30,6 +30,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_NOUNS, "job", "job:app", "List, show and forget jobs."),
     (_NOUNS, "rule", "rule:app", "List, test, check and change rules."),
     (_NOUNS, "event", "event:app", "Send messages, and see what happened."),
+    (_NOUNS, "pilot", "pilot:app", "Be a pilot, or pack one for other machines."),
     (_NOUNS, "config", "config:app", "Show and check the settings."),
     (_ABOUT, "doctor", "doctor:doctor", "Look at all that Pilotage needs of this machine."),
     (_ABOUT, "help", "about:topic", "Explain exit statuses, selectors or an error such as E302."),
