@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pilotage import errors
-from pilotage.job import machine, moves, purge, records, retry
+from pilotage.job import bulk, machine, moves, purge, records, retry
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import connect
 
@@ -40,7 +40,7 @@ class Life(RuleBasedStateMachine):
         self.db._connection.execute("PRAGMA synchronous = OFF")
         self.now = 0.0
         self.keys: set[str] = set()
-        self.claims: list[moves.Claim] = []
+        self.claims: dict[int, str] = {}
 
     def teardown(self) -> None:
         self.db.close()
@@ -77,14 +77,14 @@ class Life(RuleBasedStateMachine):
     def look(self, number):
         """A runner sees a job, to claim it at some later time."""
         job = self.pick(number)
-        self.claims.append(moves.Claim(job.id, job.attempt + 1, 1, "{}", "", 0, ""))
+        self.claims[job.id] = "/s"
 
     @rule()
     def claim(self):
         queued = {job.id: job.attempt for job in self.jobs() if job.state is State.QUEUED}
         with self.db.transaction():
-            mine = moves.claim(self.db, self.claims, starter="/s", folder="/j", now=self.now)
-        for one in mine:
+            mine = bulk.claim(self.db, self.claims, "/j", self.now)
+        for one in mine.values():
             assert queued.pop(one.job) == one.attempt - 1
         self.claims.clear()
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pilotage import errors
-from pilotage.job import moves, purge, records, retry
+from pilotage.job import bulk, moves, purge, records, retry
 from pilotage.job.model import Binding, Command, Job, JobSpec, NewJob, Retry, State
+from pilotage.job.owner import me
 from pilotage.store import Db, connect
 
 OK = retry.End(ok=True, message="", exit=0, cpu=0.5, wall=1.5, max_rss=7)
@@ -52,14 +53,8 @@ def add(db: Db, name: str = "fit", now: float = 10.0, **facts: Any) -> int:
     return job
 
 
-def claims(db: Db, *jobs: int) -> list[moves.Claim]:
-    found = [records.get(db, job) for job in jobs]
-    return [moves.Claim(one.id, one.attempt + 1, 1, "{}", "", 0, "") for one in found]
-
-
 def start(db: Db, *jobs: int, now: float = 20.0) -> list[int]:
-    taken = moves.claim(db, claims(db, *jobs), starter="/s", folder="/jobs", now=now)
-    return [one.job for one in taken]
+    return list(bulk.claim(db, dict.fromkeys(jobs, "/s"), "/jobs", now))
 
 
 def end(db: Db, job: int, how: retry.End = OK, attempt: int | None = None) -> State:
@@ -94,7 +89,7 @@ def test_a_job_is_read_as_it_was_made(db):
     assert records.get(db, job) == Job(
         id=1, name="clean", state=State.QUEUED, reason="", spec=made.spec, binding=binding,
         attempt=0, priority=3, not_before=12.0, limit_key="cam:1", created=10.0, started=None,
-        ended=None, rule="clean", event=9, parent=5, depth=2, tag="beam",
+        ended=None, rule="clean", event=9, parent=5, depth=2, tag="beam", owner=me(),
     )  # fmt: skip
     assert db.rows("journal_of", job=job) == [(10.0, 0, "queued", "")]
 
@@ -215,18 +210,15 @@ def test_a_claim_starts_an_attempt(db):
 
 def test_the_second_of_two_claims_loses(db):
     job = add(db)
-    both = claims(db, job) * 2
-    taken = moves.claim(db, both, starter="/s", folder="/jobs", now=1.0)
-    assert taken == both[:1]
+    assert (start(db, job), start(db, job)) == ([job], [])
     assert len(records.attempts(db, job)) == 1
 
 
 @pytest.mark.parametrize("stop", [moves.cancel, moves.hold])
 def test_a_job_that_was_stopped_meanwhile_is_not_claimed(db, stop):
     job = add(db)
-    stale = claims(db, job)
     stop(db, records.get(db, job), now=1.0)
-    assert moves.claim(db, stale, starter="/s", folder="/jobs", now=2.0) == []
+    assert start(db, job) == []
     assert records.attempts(db, job) == []
 
 

@@ -66,8 +66,8 @@ class Past:
         folder = self.root / f"{number}.1"
         folder.mkdir()
         (folder / "stderr").write_text(stderr, errors="surrogateescape")
-        self.db.run("job_start", id=number, attempt=0, now=at)
-        self.db.run("attempt_add", job=number, number=1, dir=str(folder), starter="", now=at)
+        self.db.run("claim_jobs", ids=f"[{number}]", now=at).fetchall()
+        self.db.run("claim_attempts", rows=text.dump([[number, 1, str(folder), ""]]), now=at)
         usage = {"exit": 0, "signal": None, "cpu": seconds / 2, "wall": seconds, "max_rss": 2**20}
         more = {"read_bytes": 0, "written_bytes": 0, "reason": reason, "now": at + seconds}
         self.db.run("attempt_end", job=number, number=1, state=str(state), **usage, **more)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
 
 import anyio
+import msgspec
 
 from pilotage import errors, units
 from pilotage.cli import shape
@@ -20,14 +22,24 @@ INTERRUPTED = 130
 _FEW = 10
 
 
-def drive(project: Project, *, until_idle: bool) -> tuple[dict[str, int], int]:
+class Choices(msgspec.Struct, frozen=True):
+    """How a project is run."""
+
+    #: End when nothing is left to do.
+    until_idle: bool = False
+    #: Whether jobs run on this machine, and whether the port is open.
+    local: bool = True
+    serve: bool = True
+
+
+def drive(project: Project, choices: Choices) -> tuple[dict[str, int], int]:
     """Run a project; return how many jobs ended in which state, and the signal that ended it."""
     watch = Watch(project.db.path)
     logger = logging.getLogger("pilotage")
     logger.addHandler(Words(watch))
     logger.setLevel(logging.INFO)
     try:
-        heard = anyio.run(_run, project, watch, until_idle)
+        heard = anyio.run(_run, project, watch, choices, backend_options=_loop())
     except* errors.PilotageError as group:
         raise _first(group) from None
     finally:
@@ -35,14 +47,25 @@ def drive(project: Project, *, until_idle: bool) -> tuple[dict[str, int], int]:
     return counts, heard
 
 
-async def _run(project: Project, watch: Watch, until_idle: bool) -> int:  # noqa: FBT001
+def _loop() -> dict[str, bool]:
+    """Use the faster event loop if it is installed."""
+    return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+
+
+async def _run(project: Project, watch: Watch, choices: Choices) -> int:
     """Run until the end, or until a signal; return that signal."""
     heard: list[int] = []
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
             tasks.start_soon(_listen, scope, watch, heard)
             tasks.start_soon(watch.run)
-            await wiring.up(project, until_idle=until_idle, ready=lambda: _announce(project, watch))
+            await wiring.up(
+                project,
+                until_idle=choices.until_idle,
+                ready=lambda: _announce(project, watch, local=choices.local),
+                local=choices.local,
+                serve=(lambda address: _invite(watch, address)) if choices.serve else None,
+            )
         tasks.cancel_scope.cancel()
     return heard[0] if heard else 0
 
@@ -57,15 +80,21 @@ async def _listen(scope: anyio.CancelScope, watch: Watch, heard: list[int]) -> N
             scope.cancel()
 
 
-def _announce(project: Project, watch: Watch) -> None:
+def _invite(watch: Watch, address: str) -> None:
+    watch.say("  the page is at ", Styled(address, "bold"))
+
+
+def _announce(project: Project, watch: Watch, *, local: bool) -> None:
     offer = config.offer(project.settings)
-    facts.note_offer(project.db, offer)
+    if local:
+        facts.note_offer(project.db, offer)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
-    memory = units.bytes_for_people(offer.memory)
+    here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
     watch.say(
-        Styled("pilotage", "bold"), f" runs {project.root} with {shape.count(offer.cpus, 'core')} "
-        f"and {memory}; {shape.count(len(known), 'rule')}, Ctrl-C stops",
-    )  # fmt: skip
+        Styled("pilotage", "bold"),
+        f" runs {project.root} with {here if local else 'pilots only'}; "
+        f"{shape.count(len(known), 'rule')}, Ctrl-C stops",
+    )
     texts = trigger_texts(known, str(project.root))
     wide = max((len(name) for name in known), default=0)
     for name in list(known)[:_FEW]:

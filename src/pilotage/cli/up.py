@@ -28,6 +28,10 @@ def up(
     cpus: Annotated[
         int | None, Parameter(help="Cores for jobs; else those of the settings.")
     ] = None,
+    page: Annotated[
+        bool,
+        Parameter(help="Open the port for the page, programs and pilots.", negative="--no-page"),
+    ] = True,
     at: Common = HERE,
 ) -> Answer:
     """Run the project here: watch, match and run jobs until Ctrl-C."""
@@ -37,7 +41,8 @@ def up(
         if cpus is not None:
             _limit(project, cpus)
         began = time.monotonic()
-        counts, heard = engine.drive(project, until_idle=until_idle)
+        choices = engine.Choices(until_idle=until_idle, serve=page and not until_idle)
+        counts, heard = engine.drive(project, choices)
         took = time.monotonic() - began
         return _answer(project, counts, took, until_idle=until_idle, heard=heard)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from pilotage import errors
+from pilotage.job.owner import me
 from pilotage.store import Db
 
 #: What another process revokes stops counting here after so many seconds.
@@ -174,19 +174,10 @@ def at_home(db: Db, state: Path, now: float) -> str:
             return secret
     except (OSError, UnicodeDecodeError, errors.Denied):
         pass  # there is none yet, or it was revoked
-    secret, _ = mint(
-        db, Scope.ADMIN, _me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub"
-    )
+    secret, _ = mint(db, Scope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub")
     fresh = file.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(secret + "\n")
     fresh.replace(file)
     return secret
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -11,8 +11,8 @@ import msgspec
 
 from pilotage import errors
 from pilotage.clock import Clock
-from pilotage.hub import auth
-from pilotage.job import model, moves, records
+from pilotage.hub import auth, submission
+from pilotage.job import moves, records
 from pilotage.match.queue import Queue
 from pilotage.pilot import wire
 from pilotage.pilot.model import PROTOCOL
@@ -72,7 +72,11 @@ class Clients:
             raise errors.Denied(
                 "this token may only read", hint="`pilotage token new --scope user`"
             )
-        step = functools.partial(_add, jobs=message.jobs, owner=client.owner, now=self._clock.now())
+        for job in message.jobs:
+            submission.check(job)
+        step = functools.partial(
+            submission.add, items=message.jobs, owner=client.owner, now=self._clock.now()
+        )
         added = wrap_future(self._writer.submit(step))
         # The matchmaker looks in the same transaction, so that jobs are claimed as they come in.
         self._queue.poke()
@@ -125,16 +129,3 @@ class Clients:
     def _ring(self, _ended: object) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def _add(db: Db, *, jobs: tuple[wire.NewJob, ...], owner: str, now: float) -> list[int]:
-    """Queue jobs; one whose key exists already is the one that was meant."""
-    ids = []
-    for one in jobs:
-        new = model.NewJob(
-            spec=one.spec, binding=one.binding, key=one.key, tag=one.tag, after=one.after,
-            owner=owner,
-        )  # fmt: skip
-        job = records.add(db, new, now)
-        ids.append(int(db.value("job_of_key", key=one.key)) if job is None else job)
-    return ids

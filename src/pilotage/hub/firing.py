@@ -10,6 +10,7 @@ import msgspec
 from pilotage import text
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import Binding, State
+from pilotage.job.owner import me
 from pilotage.rule import template
 from pilotage.rule.model import COMPLETE, FilePattern, Rule
 from pilotage.store import Db
@@ -101,7 +102,7 @@ def add(db: Db, encoded: dict[str, str], *, event: int, now: float) -> None:
     """Make jobs and the first lines of their journals; events are numbered from `event` on."""
     last = int(db.value("job_last"))
     for query, some in encoded.items():
-        db.run(query, rows=some, event=event, now=now)
+        db.run(query, rows=some, event=event, now=now, owner=me())
     db.run("journal_new_jobs", after=last)
 
 

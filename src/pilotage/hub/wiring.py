@@ -118,12 +118,12 @@ class Hub(Listener):
             if local:
                 linger = self._project.settings.site.on_exit == "linger"
                 tasks.start_soon(lambda: self._site.run(linger=linger))
-            if serve:
-                tasks.start_soon(self._service.serve, serve)
             await anyio.to_thread.run_sync(self._keeper.serve, self._files)
             tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
             self._ring_all()
             ready()
+            if serve:
+                tasks.start_soon(self._service.serve, serve)
             if until_idle:
                 await housekeeping.until_quiet(self._sources, self._queue.never, self._writer)
                 tasks.cancel_scope.cancel()

@@ -11,6 +11,7 @@ import msgspec
 from pilotage import errors, text
 from pilotage.job import machine
 from pilotage.job.model import Attempt, Binding, Job, JobSpec, NewJob, State
+from pilotage.job.owner import me
 
 if TYPE_CHECKING:
     from pilotage.store import Db
@@ -79,7 +80,7 @@ def add(db: Db, new: NewJob, now: float, *, rule: str = "", event: int | None = 
         parent=new.parent,
         depth=new.depth,
         tag=new.tag,
-        owner=new.owner,
+        owner=new.owner or me(),
     )
     if job is None:
         return None

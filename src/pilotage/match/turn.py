@@ -10,6 +10,7 @@ import msgspec
 from pilotage import crash
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import JobSpec
+from pilotage.job.owner import me
 from pilotage.match.blackhole import Guard
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher, Picked, Queued
@@ -18,8 +19,6 @@ from pilotage.match.specs import Specs
 from pilotage.store import Db
 
 _WORDS = {"cancel": "cancelled by a person", "hold": "held by a person"}
-#: The owner of jobs that nobody has put a name to.
-NOBODY = "nobody"
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -186,11 +185,12 @@ class Ledger:
 
     def _free(self, place: Place, one: bulk.Ended, now: float) -> None:
         end = one.end
-        cluster = place.kinds[one.job].cluster.number
+        # Jobs of one definition do the same, jobs of one cluster only need the same.
+        kind = (place.kinds[one.job].cluster.number, one.spec)
         self.matcher.free(place, one.job, end.wall, now)
         self.holder.pop(one.job, None)
         if end.wall is not None and not (end.stopped or end.lost or end.call_off):
-            self.guard.saw(place.node, cluster, end.ok, end.wall, now)
+            self.guard.saw(place.node, kind, end.ok, end.wall, now)
             place.blocked = self.guard.verdict(place.node, now)
 
     # -- what is new -----------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Ledger:
         self, db: Db, job: int, spec: int, priority: int, limit: str, owner: str,
         not_before: float = 0.0,
     ) -> Queued:  # fmt: skip
-        owner = owner or NOBODY
+        owner = owner or me()
         cluster = self._clusters.get((spec, owner))
         if cluster is None:
             cluster = self.matcher.clusters.of(self.specs.get(db, spec), owner)

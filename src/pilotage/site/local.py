@@ -347,6 +347,7 @@ class LocalSite:
         def leave(ledger: Ledger, db: Db, now: float) -> None:
             ledger.finish(db, [(self._here, ended)], now)
             ledger.matcher.leave(LOCAL)
+            self._show(db, "down", now)
 
         with anyio.move_on_after(_MOMENT_S) as scope:
             await self._queue.do(leave)
@@ -365,14 +366,23 @@ class LocalSite:
         await self._queue.do(self._join)
         await self._look_at_adopted()
 
+    def _show(self, db: Db, state: str, now: float) -> None:
+        """Let people see this machine among the pilots."""
+        facts = {**self._here.attributes, "work": str(self._state)}
+        db.run(
+            "pilot_local", name=self._here.node, site=self._here.site, state=state,
+            facts=text.dump(facts), now=now,
+        )  # fmt: skip
+
     def _open_up(self, _ledger: Ledger, _db: Db, _now: float) -> None:
         """Let the matchmaker know that a starter waits for work."""
         self._here.holder = str(self._starter.lock)
         self._here.marks.add(self._here.holder)
         self._here.taking = True
 
-    def _join(self, ledger: Ledger, _db: Db, _now: float) -> None:
+    def _join(self, ledger: Ledger, db: Db, now: float) -> None:
         """Tell the matchmaker of this machine, and of what runs here already."""
+        self._show(db, "available", now)
         ledger.join(self._here, lambda mark: not mark.startswith("pilot:"))
 
     async def _watch_adopted(self) -> None:

@@ -19,9 +19,9 @@ SELECT coalesce(max(id), 0) FROM job;
 -- Make jobs that are queued and have no cause or limit, as most; one whose key exists already is
 -- passed over. :rows is [[key, rule, spec, binding, event], ...]; events are numbered from :event on.
 INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
-                 attempt, failures, created, event, depth, tag)
+                 attempt, failures, created, event, depth, tag, owner)
 SELECT value->>0, spec.name, value->>1, spec.id, value->>3, 'queued', '', spec.priority, 0, '',
-       0, 0, :now, value->>4 + :event, 0, ''
+       0, 0, :now, value->>4 + :event, 0, '', :owner
 FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>2
 WHERE value->>0 NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING;
@@ -30,9 +30,9 @@ ON CONFLICT (key) DO NOTHING;
 -- Make other jobs; :rows is [[key, rule, spec, binding, event, state, reason, not_before, limit_key,
 -- parent, depth], ...].
 INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
-                 attempt, failures, created, event, parent, depth, tag)
+                 attempt, failures, created, event, parent, depth, tag, owner)
 SELECT value->>0, spec.name, value->>1, spec.id, value->>3, value->>5, value->>6, spec.priority,
-       value->>7, value->>8, 0, 0, :now, value->>4 + :event, value->>9, value->>10, ''
+       value->>7, value->>8, 0, 0, :now, value->>4 + :event, value->>9, value->>10, '', :owner
 FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>2
 WHERE value->>0 NOT IN (SELECT key FROM spent)
 ON CONFLICT (key) DO NOTHING;

@@ -11,7 +11,7 @@ FROM pilot WHERE id = :id;
 -- name: pilot_alive
 -- Pilots that have not ended.
 SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
-FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') ORDER BY id;
+FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 ORDER BY id;
 
 -- name: pilot_move
 -- Change the state of a pilot.
@@ -37,3 +37,10 @@ UPDATE pilot SET asked = :asked WHERE id = :id AND state NOT IN ('down', 'failed
 -- name: pilot_answer
 -- Note that what a person asked for is done.
 UPDATE pilot SET asked = '' WHERE id = :id;
+
+-- name: pilot_local
+-- Show this machine among the pilots; its number is 0.
+INSERT INTO pilot (id, name, site, pool, state, reason, digest, facts, enrolled, seen)
+VALUES (0, :name, :site, '', :state, '', '', :facts, :now, :now)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, facts = excluded.facts,
+    seen = excluded.seen, running = 0, used = 0, ended = NULL;

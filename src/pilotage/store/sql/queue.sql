@@ -126,10 +126,6 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running';
 -- The rule that made a job.
 SELECT rule FROM job WHERE id = :id;
 
--- name: job_of_key
--- The job with a key.
-SELECT id FROM job WHERE key = :key;
-
 -- name: ends_of_tag
 -- Ends of the jobs with a label by the lines of the journal between two, with what they returned.
 SELECT seq, job.id, job.state, job.reason, result.body
