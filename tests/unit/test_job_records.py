@@ -65,7 +65,7 @@ def end(db: Db, job: int, how: retry.End = OK, attempt: int | None = None) -> St
 
 
 def run(db: Db, job: int, how: retry.End = OK) -> State:
-    assert start(db, job) == [job]
+    assert start(db, job, now=1000.0) == [job]
     return end(db, job, how)
 
 
@@ -224,7 +224,7 @@ def test_a_job_that_was_stopped_meanwhile_is_not_claimed(db, stop):
 
 def test_the_end_of_an_attempt_is_recorded_with_what_it_used(db):
     job = add(db)
-    start(db, job)
+    start(db, job, now=1000.0)
     moves.note_pids(db, {f"{job}.1": 4711})
     assert end(db, job) is State.DONE
     (attempt,) = records.attempts(db, job)
@@ -236,7 +236,7 @@ def test_the_end_of_an_attempt_is_recorded_with_what_it_used(db):
 def test_the_end_of_an_old_attempt_is_not_heard(db):
     job = add(db, retry=Retry(3, delay=0))
     assert run(db, job, BAD) is State.QUEUED
-    start(db, job)
+    start(db, job, now=1000.0)
     before = story(db, job)
     assert end(db, job, OK, attempt=1) is State.RUNNING
     assert [one.state for one in records.attempts(db, job)] == ["failed", "running"]

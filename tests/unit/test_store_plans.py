@@ -14,8 +14,8 @@ HOT = (
     "event_message", "event_taken", "event_waiting", "file_below", "file_listing",
     "dependants", "dependency_of", "job_add", "job_add_one", "job_add_special", "job_asked",
     "job_end_facts", "job_first_live", "job_keys", "job_live", "job_move",
-    "claim_jobs", "claim_again", "end_jobs", "end_facts", "end_attempts", "queue_load", "queue_tail",
-    "queue_leases", "ends_of_tag", "job_running", "journal_ends", "output_of", "output_purge",
+    "claim_jobs", "claim_again", "end_jobs", "end_facts", "end_attempts", "queue_load",
+    "queue_tail", "queue_leases", "ends_of_tag", "job_running", "journal_ends", "output_of", "output_purge",
     "pending_due", "pending_next",
 )  # fmt: skip
 #: A walk through an index that holds only what is not over.

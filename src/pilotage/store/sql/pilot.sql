@@ -17,10 +17,6 @@ FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 ORDER BY id;
 -- Change the state of a pilot.
 UPDATE pilot SET state = :state, reason = :reason, seen = :now, ended = :ended WHERE id = :id;
 
--- name: pilot_facts
--- Say anew what a node is.
-UPDATE pilot SET facts = :facts WHERE id = :id;
-
 -- name: pilot_seen
 -- Write down how pilots are; :rows is [[id, seen, running, used], ...].
 UPDATE pilot SET seen = now.value->>1, running = now.value->>2, used = now.value->>3
