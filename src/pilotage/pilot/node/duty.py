@@ -110,7 +110,7 @@ class Duty:
         if len(result) > _RESULT:
             message = f"what it returned is too long to be sent: {len(result)} bytes"
             facts, result = {**facts, "exit": 1, "message": message}, ""
-        if facts["reason"] == "exited" and facts["exit"] == 0:
+        if facts["reason"] == "exited":
             facts["missing"] = [name for name, at in held.outputs.items() if _is_missing(held, at)]
         for tail in held.tails:
             tail.finish()
