@@ -173,6 +173,8 @@ class Live:
         """Yield events from now on, or from where a reader was cut off."""
         send, receive = anyio.create_memory_object_stream[bytes](_QUEUE)
         with self.watching(), send, receive:
+            if not self._ears:
+                self._line = int(await self.readers.ask(lambda db: db.value("journal_last")))
             if self.closed:
                 return
             self._ears.add(send)
@@ -193,7 +195,8 @@ class Live:
         found = [b"retry: 1000\n\n"]
         if since is not None:
             found.append(changed(db, since))
-        found.append(event("overview", self._whole.overview(db, now, now)))
+        last = int(db.value("journal_last"))
+        found.append(event("overview", self._whole.overview(db, now, now), last))
         found.append(event("alarms", {"alarms": alarms(db)}))
         return found
 
