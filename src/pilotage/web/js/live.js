@@ -29,9 +29,11 @@ export function take(event, data) {
     overview = data;
     latest = data;
     setNow(data.now);
-  } else if (event === "jobs") gather(jobs, data.jobs ?? data);
-  else if (event === "pilots") gather(pilots, data.pilots ?? data);
-  else if (event === "alarms") alarms = data.alarms ?? data;
+  } else if (event === "jobs") {
+    gather(jobs, data.jobs);
+    flooded ||= Boolean(data.more);
+  } else if (event === "pilots") gather(pilots, data.pilots);
+  else if (event === "alarms") ({ alarms } = data);
   if (!asked) {
     asked = true;
     requestAnimationFrame(give);

@@ -38,7 +38,7 @@ async function open() {
   const known = place.view in VIEWS ? place.view : "";
   mark(known);
   const load = place.rest.length && DETAILS[known] ? DETAILS[known] : VIEWS[known][1];
-  const root = h("div.view");
+  const root = h("div.view", { "data-at": location.hash });
   try {
     const view = await load();
     if (signal.aborted) return;
@@ -50,7 +50,10 @@ async function open() {
     if (signal.aborted) return;
     main.replaceChildren(root);
     trouble(root, error);
-    live.on("anew", () => open(), signal);
+    // What the view has begun must not go on behind the words.
+    leaving.abort();
+    leaving = new AbortController();
+    live.on("anew", open, leaving.signal);
   }
 }
 

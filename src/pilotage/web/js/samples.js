@@ -5,10 +5,31 @@ import { now } from "./say.js";
 
 export const SPANS = [["10 minutes", 600], ["1 hour", 3600], ["1 day", 86400], ["1 week", 604800]];
 
-/** Read samples of the last seconds; the oldest first. */
+/** The hub answers so many samples at once; pictures have so many points at most. */
+const PART = 20_000;
+const PARTS = 8;
+const POINTS = 1200;
+
+/** Read samples of the last seconds, thinned out; the oldest first. */
 export async function read(span, signal) {
-  const found = await api.get("samples", { since: (now() - span).toFixed(3) }, signal);
-  return found.samples;
+  const samples = [];
+  let since = now() - span;
+  for (let part = 0; part < PARTS; part += 1) {
+    const found = await api.get("samples", { since: since.toFixed(3) }, signal);
+    samples.push(...found.samples);
+    if (found.samples.length < PART) break;
+    since = found.samples.at(-1).time + 0.001;
+  }
+  return thin(samples);
+}
+
+/** Keep every so manyth moment, and the last. */
+function thin(samples) {
+  const times = [...new Set(samples.map((one) => one.time))];
+  const step = Math.ceil(times.length / POINTS);
+  if (step < 2) return samples;
+  const kept = new Set(times.filter((_, n) => n % step === 0 || n === times.length - 1));
+  return samples.filter((one) => kept.has(one.time));
 }
 
 /** All sites together: `[times, running, used, cpus]`. */

@@ -146,6 +146,7 @@ class Jobs {
         this.fields.forEach((field) => (field.querySelector("input").value = ""));
         this.narrow({ state: "", search: "", name: "", owner: "", tag: "" });
       };
+      if (this.next) return empty(`No job from ${this.next} on is like this; older ones may be.`);
       return empty("No job is like this.", h("button.plain", { type: "button", onclick: clear }, "Show all jobs"));
     }
     return empty("No jobs yet. Put a file where a rule waits for it, or run something by hand:",

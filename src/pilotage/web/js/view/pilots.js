@@ -68,7 +68,8 @@ class Pilots {
       this.draw();
     }, signal);
     // A picture of a week changes less often than one of ten minutes.
-    const slots = () => now() - this.readAt > Math.max(5, this.spans.value / 300) && this.readSlots().catch(complain);
+    const wait = () => (this.used?.[0]?.length > 9 ? Math.max(5, this.spans.value / 300) : 3);
+    const slots = () => now() - this.readAt > wait() && this.readSlots().catch(complain);
     live.on("overview", slots, signal);
     live.on("anew", () => {
       this.read().catch(complain);
@@ -118,7 +119,9 @@ function nothing(gone) {
 
 function make(pilot) {
   const buttons = ["drain", "stop"].map((verb) => h("button.quiet", { type: "button", "data-verb": verb }, verb === "stop" ? "Stop" : "Drain"));
-  return h("tr", h("td.c-name", h("a", { href: to(`pilots/${pilot.id}`) })), h("td.c-site"), h("td.c-state"),
+  // Number 0 is the machine of the hub, of which there is no more to tell.
+  const name = pilot.id ? h("a", { href: to(`pilots/${pilot.id}`) }) : h("span");
+  return h("tr", h("td.c-name", name), h("td.c-site"), h("td.c-state"),
     h("td.c-use", h("div.measure", h("div.bar.now", h("i")), h("span.value"))), h("td.n.c-running"),
     h("td.wide.c-seen"), h("td.c-reason"), h("td.c-acts", buttons));
 }
@@ -129,14 +132,14 @@ function update(row, pilot) {
   words(cell("site"), pilot.site || "–");
   rebadge(cell("state"), pilot.state);
   row.querySelector("i").style.setProperty("--part", pilot.cpus ? (pilot.used / pilot.cpus).toFixed(3) : "0");
-  words(row.querySelector(".value"), `${number(pilot.used)} of ${number(pilot.cpus)}`);
+  words(row.querySelector(".value"), pilot.cpus ? `${number(pilot.used)} of ${number(pilot.cpus)}` : number(pilot.used));
   words(cell("running"), number(pilot.running));
   cell("seen").replaceChildren(ago(pilot.seen));
   words(cell("reason"), pilot.asked ? `asked to ${pilot.asked}` : pilot.reason);
   const gone = GONE.has(pilot.state);
   for (const button of row.querySelectorAll("button")) {
     const { verb } = button.dataset;
-    button.hidden = gone;
+    button.hidden = gone || !pilot.id;
     button.disabled = pilot.asked === verb || (verb === "drain" && pilot.state === "draining");
     button.onclick = () => act(pilot, verb);
   }
