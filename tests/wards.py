@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from pilotage import payload
 from pilotage.payload.sandbox import rule
 
@@ -187,7 +189,7 @@ def _processes(uid: int) -> Iterator[int]:
                 yield int(folder.name)
 
 
-def shift(monkeypatch, made: Ward) -> None:  # type: ignore[no-untyped-def]
+def shift(monkeypatch: pytest.MonkeyPatch, made: Ward) -> None:
     """Have `Starter.open` run the starter as the pilot's user."""
     monkeypatch.setattr(sys, "executable", str(made.interpreter()))
     monkeypatch.setattr("pilotage.payload.run._PROGRAM", made.starter())

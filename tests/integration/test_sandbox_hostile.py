@@ -6,98 +6,25 @@ judged from outside: by what it could print, change, signal or keep running.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import anyio
 import pytest
 
-from pilotage.payload import Ending, Launch, Started, Starter, Why
-from pilotage.payload.model import Sandbox
+from pilotage.payload import Launch, Started, Why
 from pilotage.payload.sandbox import KINDS, THREATS, protects, words
 from tests import hostile, system, wards
+from tests.scene import PROGRAMS, Scene, opened
 from tests.wards import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("root", "setpriv", "useradd")]
 
-PROGRAMS = {
-    "bubblewrap": ("bwrap", "prlimit"),
-    "podman": ("podman", "catatonit", "newuidmap"),
-    "user": ("sudo", "visudo"),
-}
 #: Apptainer is in no Debian release; where it is installed it needs an image that is not here.
 TRIED = [kind for kind in KINDS if kind != "apptainer"]
 PROCESSES = 40
 DISK = 16 << 20
 SCRATCH = 48 << 20
-SOURCE = Path(hostile.__file__).read_text()
-
-
-class Scene:
-    """A pilot, its starter, and payloads in one kind of sandbox."""
-
-    def __init__(self, ward: wards.Ward, kind: str, pilot: int, starter: Starter) -> None:
-        self.ward = ward
-        self.kind = kind
-        self.pilot = pilot
-        self.starter = starter
-        self.endings: dict[str, Ending] = {}
-        self._number = 0
-
-    def launch(self, *argv: str, owner: str = "one", **more: Any) -> Launch:
-        self._number += 1
-        key = f"{self._number}.1"
-        place = str(self.ward.work / "jobs" / key)
-        user = {"one": self.ward.one, "two": self.ward.two}[owner]
-        box = Sandbox(kind=self.kind, user=user if self.kind == "user" else "")
-        fields = {"env": {}, "cwd": place, "dir": place, "sandbox": box, "grace": 0.5}
-        return Launch(key=key, argv=argv, **(fields | more))
-
-    async def attempt(self, threat: str, facts: dict[str, Any], **more: Any) -> Launch:
-        argv = [wards.PYTHON, "hostile.py", threat, json.dumps(facts)]
-        one = self.launch(*argv, files={"hostile.py": SOURCE}, **more)
-        await self.starter.start([one])
-        return one
-
-    async def end_of(self, *launches: Launch) -> Ending:
-        with anyio.fail_after(PATIENCE):
-            while any(one.key not in self.endings for one in launches):
-                for report in await anext(self.starter):
-                    if isinstance(report, Ending):
-                        self.endings[report.key] = report
-        return self.endings[launches[0].key]
-
-    async def said(self, one: Launch, word: str = "") -> list[dict[str, Any]]:
-        """Wait until a payload has said a word, or has ended; return all it said."""
-        if word:
-            await self.until(lambda: word in self.output(one))
-        else:
-            await self.end_of(one)
-            assert '"begun"' in self.output(one), self.output(one, "stderr")
-        return [json.loads(line) for line in self.output(one).splitlines()]
-
-    def output(self, one: Launch, stream: str = "stdout") -> str:
-        path = Path(one.dir, stream)
-        return path.read_text() if path.exists() else ""
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        with anyio.fail_after(PATIENCE):
-            while not condition():  # noqa: ASYNC110 - no event comes from another process
-                await anyio.sleep(0.02)
-
-    def facts(self, **more: Any) -> dict[str, Any]:
-        return {
-            "pilot": self.pilot,
-            "token_file": str(self.ward.token_file),
-            "digest": hashlib.sha256(self.ward.token.encode()).hexdigest(),
-            **more,
-        }
 
 
 @pytest.fixture(scope="module")
@@ -116,15 +43,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def scene(ward, kind, monkeypatch):
     wards.shift(monkeypatch, ward)
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Scene]:
-        shutil.rmtree(ward.work / "jobs", ignore_errors=True)
-        with ward.pilot() as pilot:
-            async with Starter.open(ward.work) as starter:
-                yield Scene(ward, kind, pilot, starter)
-
-    return opened
+    return lambda: opened(ward, kind)
 
 
 async def reads_the_token(scene: Scene, threat: str) -> bool:
@@ -184,7 +103,9 @@ async def starves_others_of_processes(scene: Scene, threat: str) -> bool:
     limits = {"processes": PROCESSES}
     one = await scene.attempt(threat, scene.facts(), limits=limits)
     forked = next(line["forked"] for line in await scene.said(one, "forked") if "forked" in line)
-    other = scene.launch("sh", "-c", "sleep 0.3; true & wait $! && echo fine", owner="two", limits=limits)
+    # A moment, since without a sandbox limits are set on a process that has begun.
+    forks_too = ["sh", "-c", "sleep 0.3; true & wait $! && echo fine"]
+    other = scene.launch(*forks_too, owner="two", limits=limits)
     await scene.starter.start([other])
     await scene.end_of(other)
     await scene.starter.stop(one.key, "enough", grace=0)

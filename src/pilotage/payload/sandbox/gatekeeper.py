@@ -124,12 +124,15 @@ def used(folder: int, uid: int) -> int:
 
 
 def processes(uid: int) -> list[int]:
-    """List the processes of a user."""
+    """List the processes of a user that are not dead yet."""
     found = []
-    for name in os.listdir("/proc"):
+    for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:
-                found.append(int(name))
+            if os.stat(f"/proc/{name}").st_uid != uid:
+                continue
+            with open(f"/proc/{name}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                    found.append(int(name))
     return found
 
 

@@ -1,0 +1,158 @@
+"""The gatekeeper: what it does for its caller, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotage.payload import Launch
+from pilotage.payload.sandbox.rule import GATEKEEPER
+from tests import system, wards
+from tests.scene import opened
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.needs("root", "setpriv", "useradd", "sudo", "visudo"),
+]
+
+
+@pytest.fixture(scope="module")
+def ward() -> Iterator[wards.Ward]:
+    system.needs("root", "setpriv", "useradd", "sudo", "visudo")
+    with wards.ward() as made:
+        yield made
+
+
+def call(argv: list[str], wish: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        input=wish,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        timeout=wards.PATIENCE,
+    )
+
+
+def ask(ward: wards.Ward, *words: str, wish: str = "") -> subprocess.CompletedProcess[str]:
+    return call(ward.command("sudo", "-n", "--", GATEKEEPER, *words), wish)
+
+
+def wish_for(folder: Path) -> str:
+    wish = {"dir": str(folder), "cwd": "/", "argv": ["id"], "env": {}, "limits": {}}
+    return json.dumps(wish) + "\n"
+
+
+BEYOND = ["run root", "run", "shell {one}", "run {one} x", "sweep {me}", "run {one};id", ""]
+
+
+@pytest.mark.parametrize("words", BEYOND)
+def test_sudo_lets_nothing_beyond_the_rule_through(ward, words):
+    refused = ask(ward, *words.format(one=ward.one, me=ward.name).split())
+    assert refused.returncode == 1
+    assert "password is required" in refused.stderr
+
+
+@pytest.mark.parametrize("words", ["run root", "run daemon", "run", "shell x", "run no-such-user"])
+def test_it_refuses_also_what_a_wide_rule_lets_through(ward, words):
+    refused = call(
+        ["env", f"SUDO_UID={ward.uid}", f"SUDO_GID={ward.uid}", GATEKEEPER, *words.split()]
+    )
+    assert refused.returncode == 126
+    assert "pilotage-gatekeeper:" in refused.stderr
+
+
+def test_it_is_not_for_root(ward):
+    assert "not by root" in call([GATEKEEPER, "run", ward.one]).stderr
+
+
+@pytest.mark.parametrize("name", ["/etc", "/root", "link"])
+def test_a_directory_that_is_not_the_callers_stays_untouched(ward, name):
+    folder = ward.work / name
+    if name == "link":
+        folder.symlink_to("/etc")
+    before = folder.stat()
+    refused = ask(ward, "run", ward.one, wish=wish_for(folder))
+    assert refused.returncode == 126
+    after = folder.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        before.st_uid,
+        before.st_gid,
+        before.st_mode,
+    )
+
+
+@pytest.mark.parametrize("wish", ["", "no JSON\n", "[]\n", "{}\n", '{"dir": 7}\n'])
+def test_nonsense_is_refused(ward, wish):
+    refused = ask(ward, "run", ward.one, wish=wish)
+    assert refused.returncode == 126
+    assert "Traceback" not in refused.stderr
+
+
+def test_what_is_left_of_a_user_can_be_killed(ward):
+    uid = pwd.getpwnam(ward.one).pw_uid
+    argv = ["setpriv", "--reuid", ward.one, "--clear-groups", "sleep", "60"]
+    with subprocess.Popen(argv) as sleeper:
+        while Path(f"/proc/{sleeper.pid}").stat().st_uid != uid:
+            time.sleep(0.01)
+        assert ask(ward, "sweep", ward.one).returncode == 0
+        assert sleeper.wait(timeout=10) == -signal.SIGKILL
+
+
+async def test_no_file_gives_the_pilots_rights_away(ward, monkeypatch):
+    wards.shift(monkeypatch, ward)
+    async with opened(ward, "user") as made:
+        one, end = await made.run(
+            "sh", "-c", "cp /bin/sh mine; chmod 6755 mine; ln -s /etc/shadow s"
+        )
+        assert end.ok
+    check_handed_over(one, ward)
+
+
+def check_handed_over(one: Launch, ward: wards.Ward) -> None:
+    mine = Path(one.dir, "mine").stat()
+    assert mine.st_uid == ward.uid
+    assert not mine.st_mode & (stat.S_ISUID | stat.S_ISGID)
+    assert Path("/etc/shadow").owner() == "root"
+
+
+@pytest.fixture
+def temporary(ward) -> Iterator[Path]:
+    folder = Path(f"/tmp/pilotage-{ward.name}")
+    folder.mkdir()
+    os.chown(folder, ward.uid, -1)
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_its_temporary_files_are_private_wherever_its_directory_is(
+    ward, temporary, monkeypatch
+):
+    wards.shift(monkeypatch, ward)
+    place = str(temporary / "job")
+    async with opened(ward, "user") as made:
+        script = "ls /tmp; pwd; echo x > /tmp/x; cp /tmp/x y"
+        one, end = await made.run("sh", "-c", script, dir=place, cwd=place)
+        assert end.ok, made.output(one, "stderr")
+    assert made.output(one).split() == [temporary.name, place]
+    assert made.output(one, "y") == "x\n"
+    assert not made.output(made.launch(dir="/tmp"), "x")
+
+
+def test_the_printed_rule_is_one_that_sudo_takes():
+    command = [sys.executable, "-m", "pilotage.payload.sandbox"]
+    printed = call([*command, "rule", "pilot", "one"])
+    assert "OK" in call(["visudo", "-cf", "-"], printed.stdout).stdout
+    assert call([*command, "gatekeeper"]).stdout.startswith("#!/usr/bin/python3 -I\n")
