@@ -15,7 +15,6 @@ import pytest
 
 from pilotage.hub import auth
 from pilotage.hub.project import Project
-
 from pilotage.job import machine
 from pilotage.job.model import Command, JobSpec, NewJob, Python, State
 from tests.scripted_hub import pilot, wait_for

@@ -293,3 +293,42 @@ def test_a_starter_that_dies_costs_its_payloads_and_nothing_else(hub, tmp_path):
         wait_for(lambda: "2.1" in hub.ends)
         assert hub.ends["2.1"]["exit"] == 0
         assert one.process.poll() is None
+
+
+def test_long_checks_do_not_cost_the_lease(tmp_path):
+    slow = {"name": "slow", "kind": "hub", "source": "#!/bin/sh\nsleep 4\n", "timeout": 20.0}
+    hub = Hub(checks=[slow], heartbeat=1.0, lease=5.0)
+    with pilot(hub.url, tmp_path) as one:
+        _ready(hub)
+        # While the check ran, the hub heard of the pilot at least every second heartbeat.
+        assert len(hub.ops("resume")) >= 2
+        hub.grant("1.1", "true")
+        wait_for(lambda: "1.1" in hub.ends)
+        one.terminate()
+        assert one.status() == 0
+    hub.close()
+
+
+def test_a_greeting_whose_answer_was_lost_is_repeated_with_the_same_key(hub, tmp_path):
+    hub.lose.add("hello")
+    with pilot(hub.url, tmp_path) as one:
+        _ready(hub)
+        first, second = hub.ops("hello")
+        assert first["key"] == second["key"]
+        one.terminate()
+        assert one.status() == 0
+
+
+def test_a_disk_on_which_nothing_can_be_written_does_not_end_the_pilot(hub, tmp_path):
+    hub.terms["lease"] = 60.0
+    with pilot(hub.url, tmp_path) as one:
+        _ready(hub)
+        hub.grant("1.1", "sleep", "0.5")
+        wait_for(lambda: any(sync["started"] for sync in hub.ops("sync")))
+        (one.folder / "spool").rmdir()
+        hub.shut = True
+        hub.cut()
+        wait_for(lambda: "cannot write ends down" in one.words)
+        hub.shut = False
+        wait_for(lambda: "1.1" in hub.ends)
+        assert hub.ends["1.1"]["exit"] == 0

@@ -25,7 +25,7 @@ def hub():
 
 @pytest.fixture
 def packed(tmp_path) -> Path:
-    target = tmp_path / "pilotage-pilot.pyz"
+    target: Path = tmp_path / "pilotage-pilot.pyz"
     pack.write(target)
     return target
 

@@ -107,8 +107,8 @@ class Duty:
         self.started.pop(held.key, None)
         facts = {name: value for name, value in report.items() if name not in {"op", "result"}}
         result = report.get("result") or ""
-        if len(result) > _RESULT:
-            message = f"what it returned is too long to be sent: {len(result)} bytes"
+        if (size := len(result.encode("utf-8", "replace"))) > _RESULT:
+            message = f"what it returned is too long to be sent: {size} bytes"
             facts, result = {**facts, "exit": 1, "message": message}, ""
         if facts["reason"] == "exited":
             facts["missing"] = [name for name, at in held.outputs.items() if _is_missing(held, at)]
@@ -129,7 +129,7 @@ class Duty:
             if key in self._flying or one.behind:
                 continue
             text = one.text()
-            size += len(text)
+            size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
             if texts and size > _MESSAGE:
                 break
             texts.append(text)

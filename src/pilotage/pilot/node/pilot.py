@@ -168,8 +168,11 @@ class Pilot:
                 continue
             if self.exit.stopping or self.crew.broken:
                 self.duty.end(over(launch["key"], "stopped", "the pilot is about to leave"), now)
-            else:
+                continue
+            try:
                 self.crew.start(launch)
+            except OSError as error:
+                self.duty.end(over(launch["key"], "lost", f"no starter starts: {error}"), now)
         for one in reply.get("stop") or []:
             if one["key"] in self.duty.held:
                 self.crew.stop(one["key"], one.get("message", ""), one.get("grace"))
@@ -265,7 +268,12 @@ class Pilot:
         """Put ends on disk that the hub is slow to acknowledge."""
         old = {key: one for key, one in self.duty.ended.items() if now - one.since > _KEEP_S}
         if old:
-            self._results.keep({key: one.text() for key, one in old.items()})
+            try:
+                self._results.keep({key: one.text() for key, one in old.items()})
+            except OSError as error:
+                # A full disk must not end the pilot: the starter keeps them, and so do we.
+                _log.warning("cannot write ends down: %s", error)
+                return
             self.crew.acknowledge(list(old))
 
     # -- speaking --------------------------------------------------------------------------------
