@@ -16,7 +16,7 @@ def judge(held: Held, end: End) -> retry.End:
     usage = end.usage
     return retry.End(
         ok=ok,
-        message=text.show(end.message)[:2000],
+        message=text.show(end.message)[:2000] if end.message else "",
         lost=end.reason == Why.LOST,
         stopped=end.reason == Why.STOPPED,
         missing=end.missing if ok else (),

@@ -22,7 +22,7 @@ def order(job: int, priority: int) -> int:
 class Bucket:
     """A queue of jobs that are all alike to the matchmaker."""
 
-    __slots__ = ("_queue", "cluster", "limit", "most", "owner", "starving", "stuck")
+    __slots__ = ("_queue", "cluster", "limit", "most", "owner", "since", "starving", "stuck")
 
     def __init__(self, owner: str, cluster: Cluster, limit: str) -> None:
         self.owner = owner
@@ -31,7 +31,9 @@ class Bucket:
         self.limit = limit
         self.most = int(limit.rpartition(":")[2]) if limit else math.inf
         self._queue: list[int] = []
-        #: Since when its first job has found no room; 0 if it has not looked.
+        #: Since when none of its jobs has started.
+        self.since = 0.0
+        #: Since when its first job has found too little room; 0 if it has not looked.
         self.stuck = 0.0
         #: Whether a place is reserved for it.
         self.starving = False

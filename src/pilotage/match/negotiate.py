@@ -75,6 +75,8 @@ class Matcher:
         if bucket is None:
             bucket = self.buckets[key] = Bucket(*key)
             self._sort_places()
+        if not bucket:
+            bucket.since = now
         if bucket.push(one.job, one.priority):
             self._enlist(bucket)
 
@@ -207,7 +209,8 @@ class Matcher:
             for place in view.parked.values():
                 if place.taking and not place.blocked and cluster.fits(place):
                     return place
-        self._note_stuck(bucket, now)
+        if views:
+            self._note_stuck(bucket, now)
         return None
 
     def _allowed(self, view: View, bucket: Bucket, place: Place, now: float, ahead: int) -> bool:
@@ -233,6 +236,7 @@ class Matcher:
         if place.reserved:
             reserve.use(cluster, place.reserved, now)
         job, priority = bucket.pop()
+        bucket.since = now
         place.take(cluster)
         self._count(bucket, 1)
         charged = cluster.cpus * cluster.last_wall
@@ -320,10 +324,10 @@ class Matcher:
                     bucket.starving = True
 
     def preempt(self, now: float) -> list[tuple[Place, Lease]]:
-        """Choose what to stop for jobs of higher priority that have found no room for too long."""
+        """Choose what to stop for jobs of higher priority that have waited for too long."""
         chosen: list[tuple[Place, Lease]] = []
-        for bucket in self._stuck:
-            if not bucket or not bucket.stuck or now - bucket.stuck <= self.patience:
+        for bucket in self.buckets.values():
+            if not bucket or now - bucket.since <= self.patience:
                 continue
             for place in self._homes(bucket):
                 losers = reserve.victims(bucket, place, bucket.first[1], now)

@@ -368,7 +368,10 @@ class LocalSite:
 
     def _show(self, db: Db, state: str, now: float) -> None:
         """Let people see this machine among the pilots."""
-        facts = {**self._here.attributes, "work": str(self._state)}
+        facts = {
+            **self._here.attributes, "work": str(self._state),
+            "gpus": [{} for _ in range(self._here.gpus)],
+        }  # fmt: skip
         db.run(
             "pilot_local", name=self._here.node, site=self._here.site, state=state,
             facts=text.dump(facts), now=now,
