@@ -317,8 +317,6 @@ def test_whatever_happens_nothing_is_lost_doubled_or_overbooked(steps):
     stuck = queued - started
     homeless = [bucket for bucket in bench.matcher.buckets.values() if bucket]
     assert sum(map(len, homeless)) == len(stuck)
-    assert all(
-        bench.matcher.hopeless(bucket.cluster)
-        or (bucket.owner == "ann" and bucket.cluster.cpus > 5)
-        for bucket in homeless
-    )
+    for bucket in homeless:
+        beyond_quota = bucket.owner == "ann" and bucket.cluster.cpus > 5
+        assert beyond_quota or bench.matcher.hopeless(bucket.cluster)

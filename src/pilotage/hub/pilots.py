@@ -157,6 +157,9 @@ class Desk:
             self._roster.drain(pilot, "the pilot takes no more")
         ending: list[Held] = []
         ends = [self._ended(pilot, end, ending) for end in message.ended]
+        if message.started:
+            pids = {key: pid for key, pid in message.started if pilot.holds(key)}
+            self._queue.change(lambda _ledger, db, _now: moves.note_pids(db, pids))
         wait = min(message.wait, _PATIENCE * self._heartbeat)
         park = wait > 0 and not (message.ended or message.started)
         answer = functools.partial(self._answer, pilot, message, line, ending)
@@ -167,9 +170,8 @@ class Desk:
     def log(self, pilot: Pilot, message: wire.Log) -> None:
         """Write down what a payload wrote, where commands look for it."""
         pilot.heard(self._lease)
-        job, _, attempt = message.key.partition(".")
-        held = pilot.held.get(int(job)) if job.isdecimal() else None
-        if held is not None and str(held.attempt) == attempt:
+        if pilot.holds(message.key):
+            held = pilot.held[int(message.key.partition(".")[0])]
             self._write(held, message.stream, message.at, message.data)
 
     def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.Ended:

@@ -84,6 +84,12 @@ class Pilot:
         self.seen = time.time()
         self.deadline = time.monotonic() + lease
 
+    def holds(self, key: str) -> bool:
+        """Say whether it holds an attempt."""
+        job, _, attempt = key.partition(".")
+        held = self.held.get(int(job)) if job.isdecimal() else None
+        return held is not None and str(held.attempt) == attempt
+
     def unpark(self) -> None:
         """Forget that its question waits."""
         if self.timer is not None:

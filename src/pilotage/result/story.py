@@ -49,7 +49,9 @@ def tell(db: Db, number: int) -> Story:
     moments = [*_event(db, job)]
     attempts = {one.number: one for one in records.attempts(db, number)}
     for time, attempt, state, reason in db.rows("journal_of", job=number):
-        moments.append(_line(time, state, reason, attempts.get(attempt), job))
+        one = attempts.get(attempt)
+        where = _where(db, one) if one and state == State.RUNNING else ""
+        moments.append(_line(time, state, where or reason, one, job))
     return Story(
         job,
         tuple(moments),
@@ -67,6 +69,13 @@ def _event(db: Db, job: Job) -> list[Moment]:
     if event.cause is not None:
         details.append(f"caused by job {event.cause}")
     return [Moment(event.time, f"event {job.event}: {event.kind}", tuple(details))]
+
+
+def _where(db: Db, attempt: Attempt) -> str:
+    """Say which pilot an attempt ran on; nothing if it ran here."""
+    mark, _, number = attempt.starter.partition(":")
+    row = db.row("pilot_get", id=int(number)) if mark == "pilot" else None
+    return f"by pilot {row[0]}, {row[1]} at {row[2]}" if row else ""
 
 
 def _line(time: float, state: str, reason: str, attempt: Attempt | None, job: Job) -> Moment:
@@ -100,7 +109,8 @@ def usage(attempt: Attempt, *, how: bool = True) -> list[str]:
     if attempt.wall is not None:
         used.append(f"{units.for_people(attempt.wall)} of wall time")
     if attempt.cpu is not None:
-        used.append(f"{units.for_people(attempt.cpu)} of processor time")
+        share = f" ({attempt.cpu / attempt.wall:.0%} of a core)" if attempt.wall else ""
+        used.append(f"{units.for_people(attempt.cpu)} of processor time{share}")
     if attempt.max_rss is not None:
         used.append(f"{units.bytes_for_people(attempt.max_rss)} of memory")
     found = [", ".join(used)] if used else []
