@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job import machine
-from pilotage.job.model import Command, JobSpec, NewJob, Python, State
+from pilotage.job.model import Binding, Call, Command, JobSpec, NewJob, Python, State
 from tests.scripted_hub import pilot, wait_for
 
 _HUB = """
@@ -86,6 +87,34 @@ def real(tmp_path) -> Iterator[Real]:
     yield hub
     hub.kill()
     hub.project.close()
+
+
+@pytest.mark.needs("bwrap")
+def test_functions_run_in_the_sandbox_that_a_hub_takes_by_itself(tmp_path):
+    settings = 'heartbeat = "1s"\nlease = "20s"\nenv = { FROM_HUB = "yes" }\n'
+    real = Real(tmp_path / "project", settings)
+    real.start()
+    try:
+        with _pilot(real, tmp_path / "p") as one:
+            calls = Binding(data={"calls": [[[1], {}], [[2], {"y": 5}]]})
+            spec = JobSpec(Call(source="def f(x, y=1):\n    return x + y\n", function="f"), "call")
+            call = real.project.submit(NewJob(spec, calls))
+            source = "import os\ndef f():\n    return [*os.listdir('..'), os.environ['FROM_HUB']]\n"
+            look = real.project.submit(NewJob(JobSpec(Python(source=source, function="f"), "look")))
+            real.wait(call, look)
+            assert [real.project.job(job).reason for job in (call, look)] == ["", ""]
+            found = json.loads(real.project.db.value("result_get", job=call))
+            assert found["returns"] == [{"ok": 2}, {"ok": 7}]
+            # Of the folder of jobs it sees its own alone.
+            assert json.loads(real.project.db.value("result_get", job=look)) == [
+                f"{look}.1",
+                "yes",
+            ]
+            one.terminate()
+            assert one.status() == 0
+    finally:
+        real.kill()
+        real.project.close()
 
 
 @contextmanager

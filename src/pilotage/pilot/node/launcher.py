@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import orphans
+from . import boxed, orphans, parts
 
 _BULK = 1 << 18
 _LEAVE_SECONDS = 15.0
@@ -32,6 +32,8 @@ class Launcher:
 
     def __init__(self, work: str, env: Mapping[str, str], slots: int, umask: int) -> None:
         self._lock = os.path.join(work, f"starter-{uuid.uuid4().hex[:8]}.lock")
+        self._env = env
+        self._programs = {os.path.join(work, name) for name in parts.FILES}
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
         #: Whether the starter has died.
@@ -55,7 +57,7 @@ class Launcher:
 
     def start(self, launch: Mapping[str, Any]) -> None:
         """Order a payload to be started."""
-        self._say({**launch, "op": "start"})
+        self._say({**boxed.complete(launch, self._env, self._programs), "op": "start"})
 
     def stop(self, key: str, message: str, grace: float | None) -> None:
         """Ask a payload to end, and have it killed after the grace time."""

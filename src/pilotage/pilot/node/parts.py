@@ -44,7 +44,8 @@ def sandboxes(work: str) -> list[str]:
     command = [sys.executable, "-I", "-S", "-c", _ASK, work]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ASK_SECONDS, check=True)
-        return [str(name) for name in json.loads(answer.stdout)]
+        # `none` always works and protects nothing, so it is no offer.
+        return [str(name) for name in json.loads(answer.stdout) if name != "none"]
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
 
