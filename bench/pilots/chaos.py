@@ -17,7 +17,7 @@ from bench.swarm.swarm import Line, Shape, Swarm, run, swarm
 
 #: Seconds without a word after which the hub gives a pilot up, and that payloads take.
 _LEASE_S = 10
-_PAYLOAD_S = (0.05, 0.5)
+_PAYLOAD_S = (0.2, 2.0)
 _GLANCE_S = 0.2
 
 
@@ -95,8 +95,7 @@ class _Storm:
             await asyncio.sleep(pause * self._dice.uniform(0.5, 1.5))
             # Those that have work, so that there is something to lose.
             busy = [line for line in self._swarm.lines if any(one.held for one in line.pilots)]
-            if busy:
-                self._kill(self._dice.choice(busy))
+            self._kill(self._dice.choice(busy or self._swarm.lines))
             self._replace()
 
     def _kill(self, line: Line) -> None:

@@ -86,7 +86,7 @@ class Pilot:
         begun = self._begin(answer)
         if answer.n != self._asked:
             return begun  # a parked sync that a later one took the place of
-        self._asked, self._told = 0, ([], [])
+        self._asked, self._parked, self._told = 0, False, ([], [])
         if self.phase is Phase.NEW:
             self.id, self.phase = answer.pilot, Phase.GREETED
         elif self.phase in {Phase.GREETED, Phase.CUT}:

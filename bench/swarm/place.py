@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import apsw
 import msgspec
 
 from bench.command import Command
 from pilotage.hub import auth
 from pilotage.hub.project import Project
-from pilotage.job import records
 from pilotage.job.model import Command as Program
-from pilotage.job.model import JobSpec
+from pilotage.job.model import JobSpec, NewJob
 
 _DAY_S = 86400.0
-_BATCH = 10_000
+_BATCH = 100_000
 _SETTINGS = """
 [hub]
 port = {port}
@@ -62,22 +62,39 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     def fill(self, jobs: int) -> None:
         """Queue so many jobs that do nothing; no hub runs yet."""
-        row = [None, "", 0, "{}", None]
         with Project(self.root) as project:
-            for first in range(0, jobs, _BATCH):
-                with project.db.transaction() as db:
-                    row[2] = records.intern(db, _SPEC)
-                    last = db.value("job_last")
-                    rows = msgspec.json.encode([row] * min(_BATCH, jobs - first)).decode()
-                    now = project.clock.now()
-                    db.run("job_add", rows=rows, now=now, event=0)
-                    db.run("journal_new_jobs", after=last)
+            first = project.submit(NewJob(_SPEC, owner="bench"))
+        db = apsw.Connection(str(self.root / ".pilotage" / "store.db"))
+        for done in range(1, jobs, _BATCH):
+            with db:
+                _copy(db, "job", "id", f"id = {first}", min(_BATCH, jobs - done))
+        with db:
+            names = ", ".join(_columns(db, "journal", {"seq", "job"}))
+            db.execute(
+                f"INSERT INTO journal (job, {names}) SELECT other.id, {names} "  # noqa: S608 - ours
+                f"FROM journal JOIN (SELECT id FROM job WHERE id > {first}) AS other "
+                f"WHERE journal.job = {first}"
+            )
+        db.close()
 
     @contextmanager
     def hub(self) -> Iterator[Command]:
         """Run its hub."""
         with Command(self.root, ["hub"]) as one:
             yield one
+
+
+def _copy(db: apsw.Connection, table: str, key: str, which: str, times: int) -> None:
+    """Add the same row again and again, whatever its columns are."""
+    names = ", ".join(_columns(db, table, {key}))
+    db.execute(
+        f"WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many WHERE i < {times}) "  # noqa: S608 - ours
+        f"INSERT INTO {table} ({names}) SELECT {names} FROM {table} JOIN many WHERE {which}"
+    )
+
+
+def _columns(db: apsw.Connection, table: str, but: set[str]) -> list[str]:
+    return [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] not in but]
 
 
 def _free_port() -> int:

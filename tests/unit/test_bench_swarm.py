@@ -45,6 +45,11 @@ def test_a_parked_pilot_says_nothing_until_there_is_news(working):
     assert working.say(2.0) is None
 
 
+def test_an_answer_without_work_is_followed_by_the_next_question(working):
+    working.take(Answer(n=3, p=3))
+    assert said(working)["op"] == "sync"
+
+
 def test_jobs_are_told_as_started_and_ended_in_one_message(working):
     assert working.take(Answer(n=3, p=3, jobs=grant("7.1", "8.1"))) == ["7.1", "8.1"]
     working.end("7.1")
