@@ -13,7 +13,14 @@ from pilotage import units
 from pilotage.cli.answer import Answer, line
 from pilotage.cli.common import HERE, Common
 
-app = App(name="pilot", help="Be a pilot, or pack one.", group_commands="Commands")
+app = App(name="pilot", help="See pilots, be one, or pack one.", group_commands="Commands")
+for _name, _help in (
+    ("ls", "List pilots."),
+    ("show", "Show all that is known of a pilot."),
+    ("drain", "Let pilots finish what they run, and leave."),
+    ("stop", "Have pilots end what they run, and leave."),
+):
+    app.command(f"pilotage.cli.fleet:{_name}", help=_help)
 
 
 @app.command(help_flags=())

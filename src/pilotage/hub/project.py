@@ -212,6 +212,15 @@ class Project:
         with self._change() as db:
             books.enable(db, names, on=on)
 
+    # -- pilots ----------------------------------------------------------------------------------
+
+    def ask_pilots(self, numbers: Sequence[int], asked: str) -> None:
+        """Ask pilots to `drain` or to `stop`."""
+        from pilotage.hub import fleet  # most commands need no pilots
+
+        with self._change() as db:
+            fleet.ask(db, numbers, asked)
+
     # -- who runs it -----------------------------------------------------------------------------
 
     def running(self) -> bool:

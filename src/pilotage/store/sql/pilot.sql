@@ -40,3 +40,11 @@ INSERT INTO pilot (id, name, site, pool, state, reason, digest, facts, enrolled,
 VALUES (0, :name, :site, '', :state, '', '', :facts, :now, :now)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, facts = excluded.facts,
     seen = excluded.seen, running = 0, used = 0, ended = NULL;
+
+-- name: pilot_list
+-- Pilots by state and site, the newest first; :states is [state, ...].
+SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked
+FROM pilot
+WHERE (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+  AND (:site = '' OR site = :site)
+ORDER BY id DESC LIMIT :most;

@@ -1,0 +1,154 @@
+"""`pilotage pilot ls|show|drain|stop`: see the pilots of a project, and have them go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors, units
+from pilotage.cli import shape, sheet
+from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
+from pilotage.cli.common import HERE, Common
+from pilotage.pilot.model import State
+
+if TYPE_CHECKING:
+    from pilotage.hub.fleet import Pilot
+
+_HEADS = columns("ID> NAME SITE STATE CPUS> USED> JOBS> SEEN> REASON")
+_MOST = 100
+_STYLES: dict[str, Style] = {
+    State.AVAILABLE: "green", State.DRAINING: "yellow", State.LOST: "red", State.FAILED: "red",
+    State.DOWN: "dim",
+}  # fmt: skip
+_Numbers = Annotated[tuple[int, ...], Parameter(help="Numbers of pilots.")]
+_Site = Annotated[str, Parameter(help="All pilots of this site, too.")]
+
+
+def ls(
+    *,
+    state: Annotated[
+        tuple[State, ...], Parameter(help="Only pilots in this state; repeatable.")
+    ] = (),
+    site: Annotated[str, Parameter(help="Only pilots of this site.")] = "",
+    ended: Annotated[
+        bool, Parameter(name=("--all", "-a"), help="Also pilots that have ended.")
+    ] = False,
+    most: Annotated[int, Parameter(help="Only so many, the newest; 0 means all.")] = _MOST,
+    at: Common = HERE,
+) -> Answer:
+    """List pilots, the newest last."""
+    from pilotage.hub import fleet
+
+    with at.open() as project:
+        now = project.clock.now()
+        found = fleet.pilots(
+            project.db, states=state, site=site, ended=ended, most=most + 1 if most else 2**62
+        )
+    more = bool(most) and len(found) > most
+    found = found[-most:] if more else found
+    notes = [] if found else ["no pilots; `pilotage pilot run` starts one"]
+    notes += [f"these are the newest {most}; `--most 0` shows all"] if more else []
+    return Answer(
+        {"pilots": [_data(one) for one in found], "more": more},
+        (Table(_HEADS, tuple(_row(one, now) for one in found)),) if found else (),
+        tuple(one.id for one in found),
+        tuple(notes),
+    )
+
+
+def show(number: Annotated[int, Parameter(help="Its number.")], /, *, at: Common = HERE) -> Answer:
+    """Show all that is known of a pilot: its node, what it runs, why it is as it is."""
+    from pilotage.hub import fleet
+
+    with at.open() as project:
+        one = fleet.pilot(project.db, number)
+        jobs = fleet.jobs(project.db, number)
+        now = project.clock.now()
+    data = _data(one) | {
+        "facts": msgspec.to_builtins(one.facts),
+        "jobs": [{"id": job, "name": name} for job, name in jobs],
+    }
+    return Answer({"pilot": data}, tuple(_sheet(one, jobs, now)), (one.id,))
+
+
+def drain(numbers: _Numbers = (), /, *, site: _Site = "", at: Common = HERE) -> Answer:
+    """Let pilots finish what they run, and give them no more; then they leave."""
+    return _ask(numbers, site, at, "drain")
+
+
+def stop(numbers: _Numbers = (), /, *, site: _Site = "", at: Common = HERE) -> Answer:
+    """Have pilots end what they run and leave; their jobs are queued again."""
+    return _ask(numbers, site, at, "stop")
+
+
+def _ask(numbers: tuple[int, ...], site: str, at: Common, asked: str) -> Answer:
+    from pilotage.hub import fleet
+
+    with at.open() as project:
+        chosen = dict.fromkeys(numbers)
+        if site:
+            of_site = fleet.pilots(project.db, site=site)
+            chosen |= dict.fromkeys(one.id for one in of_site if one.id)
+        if not chosen:
+            message = f"no pilot of {site} is there" if site else "which pilots?"
+            raise errors.UsageError(message, hint=f"`pilotage pilot {asked} 17`, or `--site`")
+        project.ask_pilots(list(chosen), asked)
+        idle = not project.running()
+    notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
+    said = f"asked {shape.count(len(chosen), 'pilot')} to {asked}"
+    return Answer({"asked": asked, "pilots": list(chosen)}, (said,), tuple(chosen), notes)
+
+
+def _data(one: Pilot) -> dict[str, Any]:
+    facts = one.facts
+    return {
+        "id": one.id, "name": one.name, "site": one.site, "pool": one.pool, "state": one.state,
+        "reason": one.reason, "host": facts.host if facts else "", "cpus": _cpus(one),
+        "used": one.used, "running": one.running, "enrolled": shape.stamp(one.enrolled),
+        "seen": shape.stamp(one.seen), "ended": shape.stamp(one.ended), "asked": one.asked,
+    }  # fmt: skip
+
+
+def _cpus(one: Pilot) -> int:
+    return one.facts.cpus if one.facts else 0
+
+
+def _row(one: Pilot, now: float) -> tuple[Cell, ...]:
+    seen = units.for_people(max(0.0, now - one.seen))
+    reason = f"asked to {one.asked}" if one.asked else one.reason
+    return (
+        one.id, one.name, one.site, _state(one), _cpus(one), one.used, one.running, seen, reason
+    )  # fmt: skip
+
+
+def _state(one: Pilot) -> Styled:
+    return Styled(one.state, _STYLES.get(one.state, ""))
+
+
+def _sheet(one: Pilot, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
+    facts = one.facts
+    told = {
+        "reason": one.reason,
+        "asked": one.asked,
+        "site": f"{one.site}, pool {one.pool}" if one.pool else one.site,
+        "enrolled": shape.clock(one.enrolled),
+        "seen": f"{units.for_people(max(0.0, now - one.seen))} ago",
+        "ended": shape.clock(one.ended) if one.ended else "",
+    }
+    if facts is not None:
+        told |= {
+            "node": f"{facts.host}: {facts.os} {facts.release} on {facts.arch}",
+            "has": f"{shape.count(facts.cpus, 'core')}, {one.used} in use, "
+            f"{units.bytes_for_people(facts.memory)} of memory, "
+            f"{units.bytes_for_people(facts.disk)} of disk",
+            "gpus": ", ".join(gpu.name for gpu in facts.gpus),
+            "sandboxes": ", ".join(facts.sandboxes),
+            "batch": facts.batch,
+            "works in": facts.work,
+            "also": ", ".join(f"{name}={value}" for name, value in facts.attributes.items()),
+        }
+    told["jobs"] = ", ".join(f"{job} {name}" for job, name in jobs)
+    head = line(Styled(f"pilot {one.id}", "bold"), f"  {one.name}  ", _state(one))
+    return [head, *(sheet.pair(name, value) for name, value in told.items() if value)]

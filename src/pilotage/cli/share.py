@@ -1,0 +1,36 @@
+"""`pilotage share`: who has used how much, and what they are due."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotage import units
+from pilotage.cli.answer import Answer, Table, columns
+from pilotage.cli.common import HERE, Common
+
+_HEADS = columns("OWNER RUNNING> QUEUED> USED> SHARE> IN-ALL> WEIGHT> QUOTA>")
+
+
+def share(*, at: Common = HERE) -> Answer:
+    """Show who has used how much, and what they are due; who has the least share comes first."""
+    from pilotage.hub import fleet
+
+    with at.open() as project:
+        settings = project.settings.share
+        found = fleet.shares(project.db, settings, project.clock.now())
+    everything = sum(one.usage for one in found if not one.owner.endswith("/"))
+    rows = tuple(
+        (
+            one.owner, one.running, one.queued, units.for_people(one.usage),
+            f"{one.usage / everything:.0%}" if everything else "", units.for_people(one.total),
+            f"{one.weight:g}", one.quota or "any",
+        )
+        for one in sorted(found, key=lambda one: one.usage / one.weight)
+    )  # fmt: skip
+    half = f"core time, of which {settings.half_life} ago counts half"
+    return Answer(
+        {"half_life": units.seconds(settings.half_life), "shares": msgspec.to_builtins(found)},
+        (Table(_HEADS, rows),) if rows else (),
+        tuple(one.owner for one in found),
+        (half if rows else "nobody has used anything yet",),
+    )
