@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pilotage import errors
-from pilotage.job import moves
 from pilotage.job.model import JobSpec
 from pilotage.job.retry import End
 from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
+from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
 from pilotage.pilot.stencil import Cuts
 from pilotage.store import Db
@@ -51,7 +51,7 @@ class Pilot:
 
     __slots__ = (
         "bye", "cut", "deadline", "digest", "facts", "held", "line", "number", "place", "pool",
-        "reason", "seen", "shown", "site", "state", "timer",
+        "reason", "seen", "shown", "site", "state", "timer", "until",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,8 @@ class Pilot:
         #: After this time, by the monotonic clock, it counts as lost.
         self.deadline = math.inf
         self.seen = 0.0
+        #: When its node is taken away.
+        self.until = offer.end(facts, time.time())
         #: Whether it is to leave at once.
         self.bye = False
         #: What the store shows of it: when seen, jobs, cores.
@@ -114,12 +116,11 @@ class Roster:
         for row in db.rows("pilot_alive"):
             pilot = self._restore(row)
             self.pilots[pilot.number] = pilot
-            self._join(ledger, db, pilot, now)
+            self._join(ledger, db, pilot)
+        gone = End(ok=False, message="its pilot is gone", lost=True)
         for mark in [one for one in ledger.orphans if one.startswith("pilot:")]:
             # Its pilot has ended, and nobody else can have it.
-            for _, lease in ledger.orphans.pop(mark):
-                _log.warning("job %d was held by a pilot that is gone", lease.job)
-                _lose_job(ledger, db, lease.job, lease.attempt, lease.spec, now)
+            ledger.lose(db, int(mark.partition(":")[2]), gone, now)
 
     def _restore(self, row: tuple[Any, ...]) -> Pilot:
         number, _, site, pool, state, reason, digest, facts = row[:8]
@@ -128,12 +129,13 @@ class Roster:
         )
         pilot.reason = reason
         pilot.deadline = time.monotonic() + self._lease
-        pilot.seen = row[9]
+        enrolled, pilot.seen = row[8:10]
+        pilot.until = offer.end(pilot.facts, enrolled)
         return pilot
 
-    def _join(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+    def _join(self, ledger: Ledger, db: Db, pilot: Pilot) -> None:
         """Tell the matchmaker of a pilot, and remember what it holds already."""
-        pilot.place = place(pilot, now)
+        pilot.place = offer.place(pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until)
         ledger.join(pilot.place)
         for lease in pilot.place.leases.values():
             spec = ledger.specs.get(db, lease.spec)
@@ -192,7 +194,7 @@ class Roster:
             )
             pilot.place, pilot.held = None, {}
         elif pilot.place is None:
-            self._join(ledger, db, pilot, now)
+            self._join(ledger, db, pilot)
         if pilot.place is not None:
             pilot.place.taking = state is State.AVAILABLE and pilot.line is not None
 
@@ -220,26 +222,3 @@ class Roster:
                 pilot.place.taking = False
 
         self._queue.change(change)
-
-
-def place(pilot: Pilot, now: float) -> Place:
-    """Describe a pilot to the matchmaker; site and pool are those of its token."""
-    facts = pilot.facts
-    attributes = {
-        **facts.attributes,
-        "host": facts.host, "os": facts.os, "arch": facts.arch, "release": facts.release,
-        "python_version": facts.python_version, "sandboxes": list(facts.sandboxes),
-        "gpu_names": [one.name for one in facts.gpus], "batch": facts.batch,
-        "cpus": facts.cpus, "memory": facts.memory, "disk": facts.disk, "gpus": len(facts.gpus),
-        "site": pilot.site, "pool": pilot.pool,
-    }  # fmt: skip
-    until = math.inf if facts.lifetime is None else now + facts.lifetime
-    return Place(
-        pilot.number, pilot.site, attributes, cpus=facts.cpus, memory=facts.memory,
-        gpus=len(facts.gpus), disk=facts.disk, until=until,
-    )  # fmt: skip
-
-
-def _lose_job(ledger: Ledger, db: Db, job: int, attempt: int, spec: int, now: float) -> None:
-    end = End(ok=False, message="its pilot is gone", lost=True)
-    moves.finish(db, job, attempt, ledger.specs.get(db, spec), end, now=now, dice=ledger.dice)

@@ -144,11 +144,17 @@ class Ledger:
         """Take a place away; what it held counts as ended like this."""
         self.unpark(number)
         place = self.matcher.places.get(number)
-        if place is None:
-            return
-        held = [bulk.Ended(one.job, one.attempt, one.spec, end) for one in place.leases.values()]
-        self.finish(db, [(place, held)], now)
-        self.matcher.leave(number)
+        if place is not None:
+            held = list(place.leases.values())
+            self.matcher.leave(number)
+        else:
+            # It was taken away in a turn that could not be written, or never came back.
+            held = [lease for _, lease in self.orphans.pop(f"pilot:{number}", ())]
+        for lease in held:
+            self.holder.pop(lease.job, None)
+        self._record(
+            db, [bulk.Ended(one.job, one.attempt, one.spec, end, held=True) for one in held], now
+        )
         self._stops.pop(number, None)
 
     def stop(self, place: Place, lease: Lease, words: str, now: float) -> None:
@@ -176,11 +182,14 @@ class Ledger:
                     spec = db.value("job_spec", id=one.job)
                     if spec is not None:
                         heard.append(bulk.Ended(one.job, one.attempt, spec, one.end))
-        if heard:
+        self._record(db, heard, now)
+
+    def _record(self, db: Db, ended: list[bulk.Ended], now: float) -> None:
+        if ended:
             bulk.finish(
-                db, heard, lambda number: self.specs.get(db, number), now=now, dice=self.dice
+                db, ended, lambda number: self.specs.get(db, number), now=now, dice=self.dice
             )
-            self._ended += [(one.job, one.attempt) for one in heard]
+            self._ended += [(one.job, one.attempt) for one in ended]
             crash.point("result.before_commit")
 
     def _free(self, place: Place, one: bulk.Ended, now: float) -> None:

@@ -6,9 +6,7 @@ import asyncio
 import collections
 import functools
 import logging
-import platform
 import signal
-import sys
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
@@ -24,13 +22,13 @@ from pilotage.job import model, moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.match import fit
 from pilotage.match.model import Offer
-from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Granted, Ledger, Stop
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Launch, Started
 from pilotage.payload.run import Starter
 from pilotage.site import adopt, launch, unchanged, verdict
+from pilotage.site.here import LOCAL, here
 from pilotage.site.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
@@ -44,26 +42,10 @@ _BLINK_S = 0.02
 _MANY = 16
 #: How long payloads have to end by themselves when the runner stops.
 _GRACE_S = 10.0
-#: The number of this machine among the pilots.
-LOCAL = 0
 #: So many starters in a row may die before they are ready.
 _TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
 _NEWEST = 0.2
-
-
-def here(offer: Offer) -> Place:
-    """Describe this machine to the matchmaker."""
-    machine = platform.uname()
-    attributes = {
-        "site": offer.site, "host": machine.node, "os": machine.system.lower(),
-        "arch": machine.machine, "python_version": platform.python_version(),
-        "cpus": offer.cpus, "memory": offer.memory, "gpus": offer.gpus, "pool": "",
-    }  # fmt: skip
-    return Place(
-        LOCAL, offer.site, attributes, cpus=offer.cpus, memory=offer.memory, gpus=offer.gpus,
-        disk=sys.maxsize,
-    )  # fmt: skip
 
 
 class Listener:

@@ -1,0 +1,26 @@
+"""This machine as the matchmaker sees it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from pilotage.match.model import Offer
+from pilotage.match.place import Place
+
+#: The number of this machine among the pilots.
+LOCAL = 0
+
+
+def here(offer: Offer) -> Place:
+    """Describe this machine to the matchmaker."""
+    machine = platform.uname()
+    attributes = {
+        "site": offer.site, "host": machine.node, "os": machine.system.lower(),
+        "arch": machine.machine, "python_version": platform.python_version(),
+        "cpus": offer.cpus, "memory": offer.memory, "gpus": offer.gpus, "pool": "",
+    }  # fmt: skip
+    return Place(
+        LOCAL, offer.site, attributes, cpus=offer.cpus, memory=offer.memory, gpus=offer.gpus,
+        disk=sys.maxsize,
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Turns of the matchmaker over a real store: claims, ends, waiting places, and turns that fail."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pilotage.job import moves, records
+from pilotage.job.bulk import Ended
+from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
+from pilotage.job.retry import End
+from pilotage.match.negotiate import Matcher
+from pilotage.match.place import Place
+from pilotage.match.share import Shares
+from pilotage.match.turn import Batch, Granted, Ledger, Request
+from pilotage.store import Db, connect
+
+OK = End(ok=True, message="", exit=0, wall=1.0, cpu=1.0)
+BAD = End(ok=False, message="exit code 1", exit=1, wall=1.0)
+
+
+class Failed(Exception):
+    pass
+
+
+class Desk:
+    """A ledger, its store and a clock."""
+
+    def __init__(self, db: Db) -> None:
+        self.db = db
+        self.now = 100.0
+        self.ledger = self.fresh()
+        self.heard: list[tuple[str, list[int], list[str]]] = []
+
+    def fresh(self) -> Ledger:
+        return Ledger(Matcher(Shares(3600.0)), "/jobs", random.Random(0))
+
+    def add(self, count: int = 1, **facts: Any) -> list[int]:
+        spec = JobSpec(Command(("x",)), "x", **facts)
+        with self.db.transaction():
+            made = [records.add(self.db, NewJob(spec), self.now) for _ in range(count)]
+        return [job for job in made if job is not None]
+
+    def place(self, number: int = 1, cpus: int = 2) -> Place:
+        one = Place(number, "a", {"host": f"h{number}"}, cpus=cpus, memory=2**40)
+        one.taking = True
+        self.turn(changes=[lambda ledger, _db, _now: ledger.join(one)])
+        return one
+
+    def ask(self, place: Place, *ends: Ended, park: bool = False, name: str = "") -> Request:
+        def hear(granted: Granted) -> None:
+            jobs = [claim.job for claim in granted.claims]
+            self.heard.append((name, jobs, [stop.words for stop in granted.stops]))
+
+        return Request(place.number, hear, list(ends), park=park)
+
+    def turn(self, *requests: Request, changes: Any = (), fail: bool = False) -> None:
+        batch = Batch(list(changes), list(requests))
+        try:
+            with self.db.transaction():
+                outcome = self.ledger.turn(self.db, batch, self.now)
+                if fail:
+                    raise Failed
+        except Failed:
+            return
+        self.ledger.settled(outcome)
+        for request, granted in outcome.answers:
+            request.answer(granted)
+
+    def ended(self, place: Place, job: int, end: End = OK) -> Ended:
+        lease = place.leases[job]
+        return Ended(job, lease.attempt, lease.spec, end)
+
+    def states(self, *jobs: int) -> list[State]:
+        return [records.get(self.db, job).state for job in jobs]
+
+
+@pytest.fixture
+def desk(tmp_path) -> Iterator[Desk]:
+    db = connect(tmp_path / "store.db")
+    yield Desk(db)
+    db.close()
+
+
+def test_what_ends_makes_room_in_the_same_turn(desk):
+    place = desk.place(cpus=1)
+    first, second = desk.add(2)
+    desk.turn(desk.ask(place))
+    desk.turn(desk.ask(place, desk.ended(place, first)))
+    assert [jobs for _, jobs, _ in desk.heard] == [[first], [second]]
+    assert desk.states(first, second) == [State.DONE, State.RUNNING]
+
+
+def test_a_place_that_waits_hears_of_a_new_job(desk):
+    place = desk.place()
+    desk.turn(desk.ask(place, park=True))
+    assert desk.heard == []
+    jobs = desk.add(1)
+    desk.turn()
+    assert desk.heard == [("", jobs, [])]
+
+
+def test_a_new_question_has_the_one_that_waits_answered_with_nothing(desk):
+    place = desk.place()
+    desk.turn(desk.ask(place, park=True, name="old"))
+    desk.turn(desk.ask(place, park=True, name="new"))
+    assert desk.heard == [("old", [], [])]
+    jobs = desk.add(1)
+    desk.turn()
+    assert desk.heard[1:] == [("new", jobs, [])]
+
+
+def test_a_turn_that_could_not_be_written_is_done_again_and_loses_nothing(desk):
+    place, other = desk.place(1, cpus=1), desk.place(2, cpus=1)
+    (first,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    desk.turn(desk.ask(other, park=True, name="waits"))
+    second, third = desk.add(2)
+    again = desk.ask(place, desk.ended(place, first), name="reports")
+    for _ in range(3):
+        desk.turn(again, fail=True)
+    assert desk.states(first, second, third) == [State.RUNNING, State.QUEUED, State.QUEUED]
+    desk.turn(again)
+    assert desk.states(first, second, third) == [State.DONE, State.RUNNING, State.RUNNING]
+    heard = {name: jobs for name, jobs, _ in desk.heard[1:]}
+    assert sorted(heard) == ["reports", "waits"]
+    assert sorted(heard["reports"] + heard["waits"]) == [second, third]
+
+
+def test_a_failed_turn_does_not_forget_what_a_restart_must_know(desk):
+    place = desk.place(cpus=2)
+    jobs = desk.add(4)
+    desk.turn(desk.ask(place))
+    desk.turn(desk.ask(place, *(desk.ended(place, job) for job in jobs[:2])), fail=True)
+    desk.ledger = desk.fresh()
+    again = desk.place(cpus=2)
+    assert set(again.leases) == set(jobs[:2])
+    assert again.free_cpus == 0
+
+
+def test_only_who_holds_a_job_is_heard(desk):
+    place, thief = desk.place(1, cpus=1), desk.place(2, cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    stolen = desk.ended(place, job)
+    desk.turn(desk.ask(thief, stolen))
+    assert desk.states(job) == [State.RUNNING]
+    old = Ended(job, 7, stolen.spec, OK)
+    desk.turn(desk.ask(place, old))
+    assert desk.states(job) == [State.RUNNING]
+
+
+def test_who_comes_back_late_changes_nothing_once_another_has_begun(desk):
+    place = desk.place(1, cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    late = desk.ended(place, job)
+    lost = End(ok=False, message="silent", lost=True)
+    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    other = desk.place(2, cpus=1)
+    desk.turn(desk.ask(other))
+    assert records.get(desk.db, job).attempt == 2
+    back = desk.place(1, cpus=1)
+    desk.turn(desk.ask(back, late))
+    one = records.get(desk.db, job)
+    assert (one.state, one.attempt) == (State.RUNNING, 2)
+    desk.turn(desk.ask(other, desk.ended(other, job)))
+    assert [attempt.state for attempt in records.attempts(desk.db, job)] == ["lost", "done"]
+
+
+def test_a_late_result_counts_while_nobody_has_begun_anew(desk):
+    place = desk.place(1, cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    late = desk.ended(place, job)
+    lost = End(ok=False, message="silent", lost=True)
+    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    assert desk.states(job) == [State.QUEUED]
+    back = desk.place(1, cpus=1)
+    back.taking = False
+    desk.turn(desk.ask(back, late))
+    one = records.get(desk.db, job)
+    assert (one.state, one.attempt) == (State.DONE, 1)
+    back.taking = True
+    desk.turn(desk.ask(back))
+    assert desk.heard[-1][1] == []
+
+
+def test_a_failure_is_tried_again_as_the_job_says(desk):
+    place = desk.place(cpus=1)
+    (job,) = desk.add(1, retry=Retry(2, delay=5.0))
+    desk.turn(desk.ask(place))
+    desk.turn(desk.ask(place, desk.ended(place, job, BAD)))
+    assert desk.states(job) == [State.QUEUED]
+    assert desk.heard[-1][1] == []
+    desk.now += 10
+    desk.turn(desk.ask(place))
+    assert desk.heard[-1][1] == [job]
+
+
+def test_what_a_person_calls_off_is_stopped_once_where_it_runs(desk):
+    place = desk.place(cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    desk.turn(desk.ask(place, park=True))
+    with desk.db.transaction():
+        moves.cancel(desk.db, records.get(desk.db, job), now=desk.now)
+    desk.turn()
+    assert desk.heard[-1] == ("", [], ["cancelled by a person"])
+    desk.turn(desk.ask(place, park=True))
+    assert len(desk.heard) == 2
+    stopped = End(ok=False, message="stopped", stopped=True, wall=1.0)
+    desk.turn(desk.ask(place, desk.ended(place, job, stopped)))
+    assert desk.states(job) == [State.CANCELLED]
+
+
+def test_a_job_that_was_cancelled_while_queued_is_never_claimed(desk):
+    place = desk.place(cpus=2)
+    first, second = desk.add(2)
+    desk.turn()
+    with desk.db.transaction():
+        moves.cancel(desk.db, records.get(desk.db, first), now=desk.now)
+    desk.turn(desk.ask(place))
+    assert desk.heard[-1][1] == [second]
+    assert place.free_cpus == 1
+
+
+def test_definitions_that_fit_nowhere_are_known(desk):
+    desk.place(cpus=2)
+    desk.add(1)
+    desk.add(1, resources=Resources(cpus=64))
+    desk.turn()
+    assert len(desk.ledger.never()) == 1
+    desk.place(2, cpus=64)
+    assert desk.ledger.never() == set()
+
+
+def test_a_place_that_is_lost_in_a_turn_that_fails_is_lost_in_the_next(desk):
+    place = desk.place(cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    lost = End(ok=False, message="silent", lost=True)
+    lose = [lambda ledger, db, now: ledger.lose(db, 1, lost, now)]
+    desk.turn(changes=lose, fail=True)
+    assert desk.states(job) == [State.RUNNING]
+    desk.turn(changes=lose)
+    assert desk.states(job) == [State.QUEUED]
+    assert desk.ledger.holder == {}
