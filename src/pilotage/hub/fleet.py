@@ -9,7 +9,6 @@ import msgspec
 
 from pilotage import errors, text, units
 from pilotage.hub.config import Owner, Share
-from pilotage.match.turn import NOBODY
 from pilotage.pilot.model import Facts, State
 from pilotage.store import Db
 
@@ -104,7 +103,7 @@ def shares(db: Db, share: Share, now: float) -> list[Due]:
         count(owner, 0, value * 2.0 ** (min(0.0, since - now) / half_life))
         count(owner, 1, total)
     for owner, state, jobs_ in db.rows("api_owners"):
-        count(owner or NOBODY, 2 if state == "running" else 3, jobs_)
+        count(owner, 2 if state == "running" else 3, jobs_)
     found = []
     for owner, (usage, total, running, queued) in sorted(sums.items()):
         mine = share.group.get(owner[:-1]) if owner.endswith("/") else share.user.get(owner)
