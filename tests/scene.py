@@ -42,7 +42,7 @@ class Scene:
         key = f"{self._number}.1"
         place = str(self.ward.work / "jobs" / key)
         user = {"one": self.ward.one, "two": self.ward.two}[owner] if self.kind == "user" else ""
-        box = Sandbox(kind=self.kind, user=user, **more.pop("box", {}))
+        box = Sandbox(**({"kind": self.kind, "user": user} | more.pop("box", {})))
         fields: dict[str, Any] = {
             "env": {},
             "cwd": place,

@@ -111,6 +111,22 @@ def test_what_is_left_of_a_user_can_be_killed(ward):
         assert sleeper.wait(timeout=10) == -signal.SIGKILL
 
 
+async def test_payloads_that_name_no_user_get_one_each(ward, monkeypatch):
+    wards.shift(monkeypatch, ward)
+    async with opened(ward, "user") as made:
+        launches = [made.launch("sh", "-c", "id -un; sleep 60", box={"user": ""}) for _ in range(2)]
+        await made.starter.start(launches)
+        await made.until(lambda: all(made.output(one) for one in launches))
+        assert {made.output(one).strip() for one in launches} == {ward.one, ward.two}
+        third, end = await made.run("id", "-un", box={"user": ""})
+        assert end.exit == 1
+        assert "no user left" in made.output(third, "stderr")
+        await made.starter.stop(launches[0].key, "enough", grace=0)
+        await made.end_of(launches[0])
+        third, end = await made.run("id", "-un", box={"user": ""})
+        assert made.output(third) == made.output(launches[0])
+
+
 async def test_no_file_gives_the_pilots_rights_away(ward, monkeypatch):
     wards.shift(monkeypatch, ward)
     async with opened(ward, "user") as made:

@@ -126,7 +126,14 @@ async def test_what_it_used_is_measured_and_bounded(scene):
 async def test_no_text_is_ever_a_command(scene):
     code = "print(json.dumps([sys.argv[1:], os.environ['A'], os.listdir('.')]))"
     async with scene() as made:
-        argv = [wards.PYTHON, "-c", f"import json, os, sys\n{code}", NASTY, "$(id)"]
+        argv = [
+            wards.PYTHON,
+            "-c",
+            f"import json, os, sys\n{code}",
+            NASTY,
+            "{keeper}/env",
+            "{user}",
+        ]
         key = "9;touch pwned $(id) 'x'.1"
         place = str(made.ward.work / "jobs" / key)
         name = "a'b\"; $(touch pwned)\n.txt"
@@ -136,7 +143,7 @@ async def test_no_text_is_ever_a_command(scene):
         end = await made.end_of(one)
         assert end.ok, made.output(one, "stderr")
     told, variable, files = json.loads(made.output(one))
-    assert told == [NASTY, "$(id)"]
+    assert told == [NASTY, "{keeper}/env", "{user}"]
     assert variable == "$(id); 'x' \"y\""
     assert set(files) == {name, "stdout", "stderr"}
 

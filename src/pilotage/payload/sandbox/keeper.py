@@ -17,12 +17,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import folder, reach
+from . import folder, pool, reach
 from .box import Wrapped
 from .program import running
 
 #: Stands for the keeper's own folder in what it is asked to run.
 HOME = "{keeper}"
+#: Stands for a user that no other payload has.
+USER = "{user}"
 
 _HANDED = 3
 _PR_SET_PDEATHSIG = 1
@@ -56,10 +58,9 @@ class Keeper:
 
     def begin(self) -> None:
         """Start what makes the sandbox."""
-        argv = [
-            word.replace(HOME, self._home, 1) if word.startswith(HOME) else word
-            for word in self._request["argv"]
-        ]
+        argv = [self._filled(word) for word in self._request["argv"]]
+        # What is not ours to word may hold anything.
+        argv += self._request.get("rest", ())
         actions: list[tuple[Any, ...]] = []
         if told := self._request.get("told"):
             theirs, self._line = os.pipe()
@@ -71,6 +72,11 @@ class Keeper:
         if told:
             os.close(theirs)
             self._tell(told)
+
+    def _filled(self, word: str) -> str:
+        if self._request["kind"] == "user" and word == USER:
+            return pool.take()
+        return word.replace(HOME, self._home, 1) if word.startswith(HOME) else word
 
     def hear(self, number: int) -> None:
         """Note a signal."""

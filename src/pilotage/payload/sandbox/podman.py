@@ -38,13 +38,14 @@ def wrap(box: Box, marks: dict[str, str]) -> Wrapped:
     argv = [*_podman(), "run", "--rm", "--name", name, *_walls(box), *_bounds(box)]
     argv += [word for one in shown + mine for word in ("--mount", _mount(one))]
     argv += ["--workdir", box.cwd, "--entrypoint", "", "--env-file", f"{HOME}/env"]
-    argv += _root(box.image) + box.argv
+    argv += [] if box.image else ["--rootfs", f"{HOME}/root"]
     if not box.image:
         # Podman would make it, and nobody would remove it.
         links = {**links, "/etc/mtab": "/proc/mounts"}
     request = {
         "kind": "podman",
         "argv": argv,
+        "rest": [*_image(box.image), *box.argv],
         "files": {"env": _env_file({**box.env, **marks})},
         "folders": [] if box.image else [*_POINTS, *_points(shown + mine, os.path.isdir)],
         "empty": [] if box.image else [*_FILES, *_points(shown + mine, os.path.isfile)],
@@ -83,14 +84,12 @@ def _bounds(box: Box) -> list[str]:
     return made
 
 
-def _root(image: str) -> list[str]:
-    if not image:
-        return ["--rootfs", f"{HOME}/root"]
-    if image.startswith("/"):
-        return ["--rootfs", image]
+def _image(image: str) -> list[str]:
     if image.startswith("-"):
         raise NotPossibleError(f"{image!r} cannot be the name of an image")
-    return [image]
+    if image.startswith("/"):
+        return ["--rootfs", image]
+    return [image] if image else []
 
 
 def _mount(one: view.Shown) -> str:

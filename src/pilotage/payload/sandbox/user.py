@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 
+from . import view
 from .box import Box, NotPossibleError, Wrapped
-from .keeper import kept
+from .keeper import USER, kept
 from .rule import GATEKEEPER, is_name
 
 _PASSED = ("HOME", "LANG", "PATH", "USER")
@@ -14,7 +15,7 @@ _PASSED = ("HOME", "LANG", "PATH", "USER")
 
 def wrap(box: Box, marks: dict[str, str]) -> Wrapped:
     """Start a keeper that calls the gatekeeper and holds the line to it."""
-    if not is_name(box.user):
+    if box.user and not is_name(box.user):
         raise NotPossibleError(f"{box.user!r} cannot be the name of a user to run it as")
     if not box.place:
         raise NotPossibleError("a worker that stays cannot run as another user")
@@ -26,11 +27,12 @@ def wrap(box: Box, marks: dict[str, str]) -> Wrapped:
         "limits": box.limits,
         "scratch": box.scratch,
         "network": box.network,
-        "shown": box.readable + box.writable,
+        "shown": [one.path for one in view.asked(box) if one.path != box.place],
     }
     request = {
         "kind": "user",
-        "argv": ["sudo", "-n", "--", GATEKEEPER, "run", box.user],
+        # If nobody is named, the keeper takes one of the rule whom no other payload has.
+        "argv": ["sudo", "-n", "--", GATEKEEPER, "run", box.user or USER],
         "told": json.dumps(wish),
     }
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}

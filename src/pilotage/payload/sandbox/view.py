@@ -42,7 +42,8 @@ def system() -> tuple[list[Shown], dict[str, str]]:
 
 def asked(box: Box) -> list[Shown]:
     """Tell what is shown because the order says so, those that contain others first."""
-    shown = {path: Shown(path, writable=False) for path in (*_python(box), *box.readable)}
+    ours = (*_python(box), *_programs(box))
+    shown = {path: Shown(path, writable=False) for path in (*ours, *box.readable)}
     shown.update((path, Shown(path, writable=True)) for path in box.writable)
     if box.place:
         shown[box.place] = Shown(box.place, writable=True)
@@ -60,6 +61,13 @@ def check_cwd(box: Box, seen: list[Shown], links: dict[str, str]) -> None:
             f"its working directory {box.cwd!r} is not shown in its sandbox; "
             "name it in `readable` or `writable`, or begin in its own directory"
         )
+
+
+def _programs(box: Box) -> list[str]:
+    """List those of the programs beside this package that the payload is given to."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = (os.path.join(home, name) for name in ("call.py", "warm.py"))
+    return [path for path in paths if path in box.argv]
 
 
 def _python(box: Box) -> list[str]:
