@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 
+from msgspec import UNSET, UnsetType
+
 from pilotage import errors
 from pilotage.hub import facts
 from pilotage.hub.api import ask, tell
@@ -50,8 +52,8 @@ def log(db: Db, call: Call) -> tell.Written:
     return tell.Written(attempt.number, shown, start + used, end=ended and not piece)
 
 
-def _attempt(attempts: list[Attempt], wanted: int | None) -> Attempt | None:
-    if wanted is None:
+def _attempt(attempts: list[Attempt], wanted: int | UnsetType) -> Attempt | None:
+    if wanted is UNSET:
         return attempts[-1] if attempts else None
     for one in attempts:
         if one.number == wanted:

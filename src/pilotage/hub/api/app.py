@@ -61,7 +61,7 @@ class Face:
     def _application(self, events: ASGIApp | None) -> Starlette:
         page = Page()
         document = text.dump(openapi.document(self.routes)).encode()
-        places = [self._place(route) for route in self.routes]
+        places = [self._place(path) for path in dict.fromkeys(one.path for one in self.routes)]
         places += [
             Path("/openapi.json", functools.partial(_static, document), methods=["GET"]),
             Path("/metrics", self._metrics, methods=["GET"]),
@@ -82,12 +82,19 @@ class Face:
         made.router.redirect_slashes = False
         return made
 
-    def _place(self, route: Route) -> Path:
-        answer = self._stream if route.media == "text/event-stream" else self._answer
-        act = functools.partial(answer, route)
-        return Path(routes.PREFIX + route.path, act, methods=[route.method])
+    def _place(self, path: str) -> Path:
+        """Make one place of all that can be done there, so that it knows its methods."""
+        here = {route.method: route for route in self.routes if route.path == path}
+        act = functools.partial(self._dispatch, here)
+        return Path(routes.PREFIX + path, act, methods=list(here))
 
     # -- one request -----------------------------------------------------------------------------
+
+    async def _dispatch(self, here: dict[str, Route], request: Request) -> Response:
+        route = here["GET" if request.method == "HEAD" else request.method]
+        if route.media == "text/event-stream":
+            return await self._stream(route, request)
+        return await self._answer(route, request)
 
     async def _answer(self, route: Route, request: Request) -> Response:
         call = await self._call(route, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.hub.auth import Scope
 from pilotage.job.model import Binding, JobSpec
@@ -27,7 +27,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Text = Annotated[str, Meta(max_length=_LONG)]
 JobStates = Annotated[str, Meta(pattern=_some(JobState), description="One state, or several.")]
 PilotStates = Annotated[str, Meta(pattern=_some(PilotState), description="One state, or several.")]
-Owner = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?$")]
+Owner = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?)?$")]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
 
 
@@ -46,7 +46,7 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class JobsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs are meant."""
 
-    state: JobStates | None = None
+    state: JobStates | UnsetType = UNSET
     #: Glob of the name.
     name: Text = ""
     owner: Text = ""
@@ -54,7 +54,7 @@ class JobsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Part of the name, the tag or the reason, or the number.
     search: Text = ""
     #: Only those with lower numbers.
-    before: Number | None = None
+    before: Number | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
@@ -81,7 +81,7 @@ class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stream: Literal["stdout", "stderr"] = "stdout"
     #: Nothing means the last one.
-    attempt: Number | None = None
+    attempt: Number | UnsetType = UNSET
     #: In bytes; below 0 it counts from the end.
     offset: Annotated[int, Meta(ge=-_FAR, le=_FAR)] = 0
 
@@ -91,29 +91,29 @@ class EndsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tag: Text = ""
     #: Only ends after this line of the journal; nothing means from now on.
-    after: Count | None = None
+    after: Count | UnsetType = UNSET
     wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
 
 
 class PilotsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which pilots are meant."""
 
-    state: PilotStates | None = None
-    before: Number | None = None
+    state: PilotStates | UnsetType = UNSET
+    before: Number | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=5000)] = 1000
 
 
 class SamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Since when; nothing means the last hour."""
 
-    since: Seconds | None = None
+    since: Seconds | UnsetType = UNSET
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token to make."""
 
     scope: Scope
-    owner: Owner | Literal[""] = ""
+    owner: Owner = ""
     #: In seconds.
     lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0
     label: Text = ""

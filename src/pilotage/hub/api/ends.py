@@ -6,6 +6,8 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from pilotage import text
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
@@ -35,9 +37,10 @@ async def wait(live: Live, call: Call) -> tell.Ends:
     """Answer as soon as there is an end, or when the time is up."""
     wanted: ask.EndsAsk = call.query
     deadline = time.monotonic() + wanted.wait
-    line = wanted.after
-    if line is None:
+    if wanted.after is UNSET:
         line = int(await live.readers.ask(lambda db: db.value("journal_last")))
+    else:
+        line = wanted.after
     with live.watching():
         while True:
             seen = live.seen

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from pilotage import errors, text
 from pilotage.hub import submission
@@ -37,7 +38,7 @@ def _pilot(holder: str) -> int | None:
 def index(db: Db, call: Call) -> tell.Jobs:
     """List jobs, the newest first; a long search is cut into pieces that cost little each."""
     wanted: ask.JobsAsk = call.query
-    before = wanted.before or int(db.value("job_last")) + 1
+    before = int(db.value("job_last")) + 1 if wanted.before is UNSET else wanted.before
     query, values = _question(wanted)
     found: list[tell.JobRow] = []
     window, began = _FIRST_WINDOW, time.monotonic()
@@ -52,7 +53,7 @@ def index(db: Db, call: Call) -> tell.Jobs:
 
 
 def _question(wanted: ask.JobsAsk) -> tuple[str, dict[str, Any]]:
-    states = wanted.state.split(",") if wanted.state else []
+    states = [] if wanted.state is UNSET else wanted.state.split(",")
     plain = re.sub(r"([\\%_])", r"\\\1", wanted.search)
     values: dict[str, Any] = {
         "name": wanted.name, "owner": wanted.owner, "tag": wanted.tag,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from pilotage import errors, text, units
 from pilotage.hub.api import ask, tell
@@ -43,8 +44,9 @@ def _node(body: str) -> Facts | None:
 def index(db: Db, call: Call) -> tell.Pilots:
     """List pilots, the newest first."""
     wanted: ask.PilotsAsk = call.query
-    states = text.dump(wanted.state.split(",") if wanted.state else [])
-    before = wanted.before or int(db.value("api_pilot_last")) + 1
+    states = text.dump([] if wanted.state is UNSET else wanted.state.split(","))
+    newest = int(db.value("api_pilot_last")) + 1
+    before = newest if wanted.before is UNSET else wanted.before
     rows = db.rows("api_pilots", before=before, states=states, most=wanted.limit)
     return tell.Pilots(
         [row(one) for one in rows], rows[-1][0] if len(rows) == wanted.limit else None
@@ -89,7 +91,7 @@ drain, stop = verb("drain"), verb("stop")
 def samples(db: Db, call: Call) -> tell.Samples:
     """Tell how full sites were."""
     wanted: ask.SamplesAsk = call.query
-    since = call.now - _HOUR_S if wanted.since is None else wanted.since
+    since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     rows = db.rows("api_samples", since=since, most=_MOST_SAMPLES)
     return tell.Samples([tell.Sample(*one) for one in rows])
 
