@@ -55,8 +55,7 @@ class Bench:
         return [one.job for one in picked]
 
     def end(self, place: Place, *jobs: int, wall: float = 1.0) -> None:
-        for job in jobs or list(place.leases):
-            self.matcher.free(place, job, wall, self.now)
+        self.matcher.free(place, [(job, wall) for job in jobs or list(place.leases)], self.now)
 
     def serve(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}

@@ -85,6 +85,17 @@ class Cluster:
             and self.gpus <= place.free_gpus and self.disk <= place.free_disk
         )  # fmt: skip
 
+    def room(self, place: Place) -> int:
+        """Say how many jobs fit into what is free there now."""
+        return min(
+            free // need
+            for free, need in (
+                (place.free_cpus, self.cpus), (place.free_memory, self.memory),
+                (place.free_gpus, self.gpus), (place.free_disk, self.disk),
+            )
+            if need
+        )  # fmt: skip
+
     def learn(self, wall: float) -> None:
         """Remember how long its jobs take."""
         self.last_wall += _NEWEST * (wall - self.last_wall)

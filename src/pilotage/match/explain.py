@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from pilotage import units
-from pilotage.job.model import Attempt, Job, State
-from pilotage.match import fit
-from pilotage.match.model import Offer
+from pilotage.job.model import Job, State
+from pilotage.match import queued
+from pilotage.match.facts import Explanation, Facts, Reason
 
 _FEW = 5
 _RETRY = (State.FAILED, State.CANCELLED, State.REJECTED)
@@ -19,53 +17,6 @@ _ENDED = {
 }
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job and of what surrounds it."""
-
-    #: The present, in seconds since 1970.
-    now: float
-    #: The job.
-    job: Job
-    #: Whether a process runs the project.
-    running: bool
-    #: Why the store cannot be written; empty when it can.
-    trouble: str = ""
-    #: Jobs that it waits for, with their states; an empty state means that the job is forgotten.
-    before: tuple[tuple[int, str], ...] = ()
-    #: Queued jobs that come first.
-    ahead: int = 0
-    #: Running jobs with the same limit key.
-    holders: tuple[int, ...] = ()
-    #: What the place to run has, in all and free now.
-    offer: Offer | None = None
-    #: Its last attempt.
-    attempt: Attempt | None = None
-    #: What a person asked for while it ran: '', 'cancel' or 'hold'.
-    asked: str = ""
-    #: The last line that it wrote to standard error.
-    last_words: str = ""
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """One thing that stands in the way, or that is so."""
-
-    #: In a few words.
-    text: str
-    #: The values behind it.
-    detail: str = ""
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """An answer to the question why."""
-
-    #: The state of things in one sentence.
-    headline: str
-    #: What stands in the way, the most important first.
-    reasons: tuple[Reason, ...] = ()
-    #: What a person can do.
-    suggestion: str = ""
-
-
 def explain(facts: Facts) -> Explanation:
     """Say why a job is where it is, and what would change that."""
     job = facts.job
@@ -75,7 +26,7 @@ def explain(facts: Facts) -> Explanation:
         case State.HELD:
             found = _held(job)
         case State.QUEUED | State.READY:
-            found = _queued(facts)
+            found = queued.explain(facts)
         case State.RUNNING:
             found = _running(facts)
         case State.STAGING_IN | State.SUBMITTED | State.STAGING_OUT:
@@ -125,42 +76,6 @@ def _held(job: Job) -> Explanation:
     )
 
 
-def _queued(facts: Facts) -> Explanation:
-    job = facts.job
-    reasons = [Reason(job.reason)] if job.reason else []
-    suggestion = ""
-    if facts.offer is not None:
-        verdict = fit.fit(job.spec.resources, facts.offer)
-        if not verdict.ever:
-            return Explanation(
-                f"job {job.id} is queued, and can never start here",
-                tuple(Reason("it does not fit", why) for why in verdict.reasons),
-                f"`pilotage cancel {job.id}`, then submit it with less; "
-                "or give the site more in `pilotage.toml`",
-            )
-        reasons += [Reason("it does not fit now", why) for why in verdict.reasons]
-    if job.not_before > facts.now:
-        wait = units.for_people(job.not_before - facts.now)
-        reasons.append(Reason("it may not start yet", f"it may in {wait}"))
-    reasons += _limit(facts)
-    if facts.ahead:
-        reasons.append(Reason(f"{_jobs(facts.ahead)} ahead of it in the queue"))
-        suggestion = "jobs with a higher `--priority` start first"
-    headline = f"job {job.id} is queued"
-    if not reasons and facts.running:
-        headline += ", and nothing stands in its way: it starts at once"
-    return Explanation(headline, tuple(reasons), suggestion)
-
-
-def _limit(facts: Facts) -> list[Reason]:
-    key, _, most = facts.job.limit_key.rpartition(":")
-    if not key or len(facts.holders) < int(most):
-        return []
-    held = ", ".join(f"job {one}" for one in facts.holders[:_FEW])
-    more = f" and {len(facts.holders) - _FEW} more" if len(facts.holders) > _FEW else ""
-    return [Reason(f"at most {most} with the key `{key}` may run at once", f"{held}{more} run now")]
-
-
 def _running(facts: Facts) -> Explanation:
     job, attempt = facts.job, facts.attempt
     if not facts.running:
@@ -180,9 +95,8 @@ def _running(facts: Facts) -> Explanation:
     if facts.asked:
         words = "cancelled" if facts.asked == "cancel" else "held"
         reasons.append(Reason(f"it is being ended, and will be {words}"))
-    where = facts.offer.site if facts.offer else "local"
     return Explanation(
-        f"job {job.id} has been running at {where} for {units.for_people(took)}",
+        f"job {job.id} has been running at {facts.where} for {units.for_people(took)}",
         tuple(reasons),
         f"`pilotage logs -f {job.id}` shows what it writes",
     )

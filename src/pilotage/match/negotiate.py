@@ -7,7 +7,7 @@ so that it costs nothing, however many jobs it has.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -127,8 +127,7 @@ class Matcher:
         if not view.places:
             self.views = {key: one for key, one in self.views.items() if one is not view}
         self._unreserve(place)
-        for job in list(place.leases):
-            self.free(place, job)
+        self.free(place, [(job, None) for job in place.leases], 0.0)
         return place
 
     def park(self, place: Place) -> None:
@@ -182,7 +181,8 @@ class Matcher:
                 break
             bucket = view.first(owner, allowed)
             if bucket is not None:
-                picked.append(self._take(place, bucket, now))
+                many = self._many(view, bucket, place, ahead)
+                picked += self._take(place, bucket, now, min(many, most - len(picked)))
             elif view.pass_over(owner):
                 passed.append(owner)
         for owner in passed:
@@ -231,27 +231,34 @@ class Matcher:
         room = self.shares.room(bucket.owner, self.cores)
         return room is None or cluster.cpus <= room
 
-    def _take(self, place: Place, bucket: Bucket, now: float) -> Picked:
+    def _many(self, view: View, bucket: Bucket, place: Place, ahead: int) -> int:
+        """Say how many jobs of a bucket start at once: one, unless it has no rival and no bound."""
+        if not view.alone(bucket) or bucket.limit or place.reserved or self.shares.bounded:
+            return 1
+        cluster = bucket.cluster
+        room = place.free_cpus + ahead if cluster.plain else cluster.room(place)
+        return max(1, min(room, len(bucket)))
+
+    def _take(self, place: Place, bucket: Bucket, now: float, count: int = 1) -> list[Picked]:
         cluster = bucket.cluster
         if place.reserved:
             reserve.use(cluster, place.reserved, now)
-        job, priority = bucket.pop()
         bucket.since = now
-        place.take(cluster)
-        self._count(bucket, 1)
+        place.take(cluster, count)
+        self._count(bucket, count)
         charged = cluster.cpus * cluster.last_wall
-        self.shares.charge(bucket.owner, charged, now)
-        return Picked(job, priority, bucket, charged)
+        self.shares.charge(bucket.owner, count * charged, now)
+        return [Picked(*bucket.pop(), bucket, charged) for _ in range(count)]
 
-    def _count(self, bucket: Bucket, sign: int) -> None:
-        cpus = sign * bucket.cluster.cpus
+    def _count(self, bucket: Bucket, change: int) -> None:
+        cpus = change * bucket.cluster.cpus
         self.cores[bucket.owner] = self.cores.get(bucket.owner, 0) + cpus
         group, slash, _ = bucket.owner.partition("/")
         if slash:
             self.cores[f"{group}/"] = self.cores.get(f"{group}/", 0) + cpus
         if bucket.limit:
-            self.limited[bucket.limit] = self.limited.get(bucket.limit, 0) + sign
-            if sign < 0:
+            self.limited[bucket.limit] = self.limited.get(bucket.limit, 0) + change
+            if change < 0:
                 for waiting in self._blocked.pop(bucket.limit, ()):
                     if waiting:
                         self._enlist(waiting)
@@ -266,7 +273,7 @@ class Matcher:
 
     def undo(self, place: Place, picked: Picked, now: float) -> None:
         """Give back what was picked and could not be had."""
-        place.give_back(picked.bucket.cluster)
+        place.take(picked.bucket.cluster, -1)
         self._count(picked.bucket, -1)
         self.shares.charge(picked.bucket.owner, -picked.charged, now)
 
@@ -280,18 +287,23 @@ class Matcher:
         place.leases[lease.job] = lease
         place.kinds[lease.job] = bucket
 
-    def free(self, place: Place, job: int, wall: float | None = None, now: float = 0.0) -> None:
-        """Note that a place holds a job no more, and what it used if that is known."""
-        lease = place.leases.pop(job, None)
-        if lease is None:
-            return
-        bucket = place.kinds.pop(job)
-        cluster = bucket.cluster
-        place.give_back(cluster)
-        self._count(bucket, -1)
-        if wall is not None:
-            cluster.learn(wall)
-            self._charge(bucket.owner, cluster.cpus * wall - lease.charged, now)
+    def free(self, place: Place, ended: Iterable[tuple[int, float | None]], now: float) -> None:
+        """Note that a place holds jobs no more, and how long each took if that is known."""
+        counts: dict[Bucket, int] = {}
+        due: dict[str, float] = {}
+        for job, wall in ended:
+            lease = place.leases.pop(job)
+            bucket = place.kinds.pop(job)
+            counts[bucket] = counts.get(bucket, 0) + 1
+            if wall is not None:
+                bucket.cluster.learn(wall)
+                more = bucket.cluster.cpus * wall - lease.charged
+                due[bucket.owner] = due.get(bucket.owner, 0.0) + more
+        for bucket, count in counts.items():
+            place.take(bucket.cluster, -count)
+            self._count(bucket, -count)
+        for owner, more in due.items():
+            self._charge(owner, more, now)
 
     def _charge(self, owner: str, core_seconds: float, now: float) -> None:
         self.shares.charge(owner, core_seconds, now)
@@ -356,7 +368,7 @@ class Matcher:
             self._unreserve(place)
         elif bucket.cluster.fits(place) and self.limited.get(bucket.limit, 0) < bucket.most:
             self._unreserve(place)
-            picked.append(self._take(place, bucket, now))
+            picked += self._take(place, bucket, now)
 
     def _unreserve(self, place: Place) -> None:
         if place.reserved:

@@ -81,16 +81,9 @@ class Place:
         self.free_cpus, self.free_memory = self.cpus, self.memory
         self.free_gpus, self.free_disk = self.gpus, self.disk
 
-    def take(self, cluster: Cluster) -> None:
-        """Carve out what a job needs."""
-        self.free_cpus -= cluster.cpus
-        self.free_memory -= cluster.memory
-        self.free_gpus -= cluster.gpus
-        self.free_disk -= cluster.disk
-
-    def give_back(self, cluster: Cluster) -> None:
-        """Get back what a job needed."""
-        self.free_cpus += cluster.cpus
-        self.free_memory += cluster.memory
-        self.free_gpus += cluster.gpus
-        self.free_disk += cluster.disk
+    def take(self, cluster: Cluster, count: int = 1) -> None:
+        """Carve out what jobs need; a negative count gives it back."""
+        self.free_cpus -= count * cluster.cpus
+        self.free_memory -= count * cluster.memory
+        self.free_gpus -= count * cluster.gpus
+        self.free_disk -= count * cluster.disk

@@ -60,7 +60,8 @@ class Shares:
                 raise errors.ConfigError(f"the weight of `{owner}` is {one.weight}", hint=hint)
         self.half_life = half_life
         self._slices = dict(slices or {})
-        self._bounded = any(one.quota is not None for one in self._slices.values())
+        #: Whether anyone has a quota.
+        self.bounded = any(one.quota is not None for one in self._slices.values())
         self._epoch = epoch
         self._sums: dict[str, float] = {}
         self._groups: dict[str, float] = {}
@@ -117,7 +118,7 @@ class Shares:
         `running` has cores in use by owner; the sum of a group is looked for as `group/`, and made
         if it is not there.
         """
-        if not self._bounded:
+        if not self.bounded:
             return None
         group, slash, _ = owner.partition("/")
         own = self.slice(owner).quota

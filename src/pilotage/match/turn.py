@@ -171,17 +171,20 @@ class Ledger:
         """Record what ended; who does not hold a job any more is only heard if nobody else does."""
         heard = []
         for place, reported in ends:
+            mine: dict[int, bulk.Ended] = {}
             for one in reported:
                 lease = place.leases.get(one.job) if place else None
-                if place is not None and lease is not None and lease.attempt == one.attempt:
-                    self._free(place, one, now)
+                if lease is not None and lease.attempt == one.attempt:
                     one.held = True
-                    heard.append(one)
+                    mine[one.job] = one
                 elif one.job not in self.holder and one.end.ok:
                     # It comes late, and counts only if nobody has begun anew.
                     spec = db.value("job_spec", id=one.job)
                     if spec is not None:
                         heard.append(bulk.Ended(one.job, one.attempt, spec, one.end))
+            if mine and place is not None:
+                self._free(place, list(mine.values()), now)
+                heard += mine.values()
         self._record(db, heard, now)
 
     def _record(self, db: Db, ended: list[bulk.Ended], now: float) -> None:
@@ -192,15 +195,16 @@ class Ledger:
             self._ended += [(one.job, one.attempt) for one in ended]
             crash.point("result.before_commit")
 
-    def _free(self, place: Place, one: bulk.Ended, now: float) -> None:
-        end = one.end
-        # Jobs of one definition do the same, jobs of one cluster only need the same.
-        kind = (place.kinds[one.job].cluster.number, one.spec)
-        self.matcher.free(place, one.job, end.wall, now)
-        self.holder.pop(one.job, None)
-        if end.wall is not None and not (end.stopped or end.lost or end.call_off):
-            self.guard.saw(place.node, kind, end.ok, end.wall, now)
-            place.blocked = self.guard.verdict(place.node, now)
+    def _free(self, place: Place, ended: list[bulk.Ended], now: float) -> None:
+        for one in ended:
+            self.holder.pop(one.job, None)
+            end = one.end
+            if end.wall is not None and not (end.stopped or end.lost or end.call_off):
+                # Jobs of one definition do the same, jobs of one cluster only need the same.
+                kind = (place.kinds[one.job].cluster.number, one.spec)
+                self.guard.saw(place.node, kind, end.ok, end.wall, now)
+        self.matcher.free(place, [(one.job, one.end.wall) for one in ended], now)
+        place.blocked = self.guard.verdict(place.node, now)
 
     # -- what is new -----------------------------------------------------------------------------
 

@@ -97,6 +97,10 @@ class View:
         del self._keys[owner]
         return bool(self._lines.get(owner))
 
+    def alone(self, bucket: Bucket) -> bool:
+        """Say whether no other bucket waits for places of this class."""
+        return len(self._listed) == 1 and bucket in self._listed
+
     def first(self, owner: str, allowed: Callable[[Bucket], bool]) -> Bucket | None:
         """Find the most urgent bucket of an owner that is allowed to run now."""
         line = self._lines.get(owner, [])

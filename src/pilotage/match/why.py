@@ -50,10 +50,16 @@ class Clause(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """Say all in one line."""
-        count = "every offer fails" if self.failing == self.offers else (
-            f"{self.failing} of {self.offers} offers fail"
-        )  # fmt: skip
-        return f"`{self.text}`: {count}; {self.have}"
+        return f"`{self.text}`: {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """Say how many fail it, and what these have."""
+        if self.failing < self.offers:
+            count = f"{self.failing} of {self.offers} offers fail"
+        else:
+            count = "every offer fails" if self.offers > 1 else "the only offer fails"
+        return f"{count}; {self.have}"
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -136,6 +142,8 @@ def _clauses(asked: Sequence[Asked], offers: Sequence[_Offer]) -> tuple[Clause, 
 
 def _have(one: Asked, failing: Sequence[_Offer], offers: Sequence[_Offer]) -> str:
     """Say what the offers that fail a clause have instead."""
+    many = sum(offer.count for offer in failing) > 1
+    they = "they have" if many else "it has"
     for name in sorted(one.expr.names):
         if not any(offer.seen(one).get(name) is not None for offer in offers):
             known = {known for offer in offers for known in offer.seen(one)}
@@ -144,7 +152,7 @@ def _have(one: Asked, failing: Sequence[_Offer], offers: Sequence[_Offer]) -> st
         most = max(failing, key=lambda offer: offer.count)
         seen = most.seen(one)
         facts = (f"{name} = {figure(seen.get(name), {name})}" for name in sorted(one.expr.names))
-        return f"most have {', '.join(facts)}"
+        return f"{'most have' if many else they} {', '.join(facts)}"
     values = [one.have(offer.seen(one)) for offer in failing]
     numbers: list[Any] = [value for value in values if is_number(value)]
     silent = sum(offer.count for offer, value in zip(failing, values, strict=True) if value is None)
@@ -153,12 +161,12 @@ def _have(one: Asked, failing: Sequence[_Offer], offers: Sequence[_Offer]) -> st
         best, bound = (
             (max(numbers), "at most") if one.sign[0] == ">" else (min(numbers), "at least")
         )
-        return f"they have {bound} {one.show(best)}{note}"
+        return f"{they} {bound} {one.show(best)}{note}"
     shown = list(dict.fromkeys(one.show(value)[:_LONGEST] for value in values if value is not None))
     if not shown:
-        return f"they do not say what `{one.side.text}` is"
+        return f"{'they do' if many else 'it does'} not say what `{one.side.text}` is"
     more = f" and {len(shown) - _FEW} more" if len(shown) > _FEW else ""
-    return f"they have {', '.join(shown[:_FEW])}{more}{note}"
+    return f"{they} {', '.join(shown[:_FEW])}{more}{note}"
 
 
 def _changes(offers: Sequence[_Offer]) -> tuple[Change, ...]:
