@@ -81,6 +81,8 @@ class Core:
         self._number = 0
         self._incoming = wire.Incoming()
         self._open: dict[int, tuple[str, Any]] = {}
+        #: How many requests of the open ones submit jobs.
+        self._submits = 0
         self._out: list[bytes] = []
         self._heard = 0.0
         self._not_before = 0.0
@@ -113,9 +115,14 @@ class Core:
     @property
     def unsafe(self) -> bool:
         """Tell whether something is not on the hub's disk yet."""
-        sent = any(op in ("submit", "cancel") for op, _ in self._open.values())
+        asked = any(op == "cancel" for op, _ in self._open.values())
         waits = any(kind.count for kind in self._kinds.values())
-        return bool(sent or waits or self._unsent or self._asks)
+        return bool(asked or waits or self._submits or self._unsent or self._asks)
+
+    @property
+    def eager(self) -> bool:
+        """Tell whether something that is added now would be sent now."""
+        return self.ready and (self._submits < _SUBMITS or bool(self._asks))
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -134,6 +141,7 @@ class Core:
             elif op not in ("login", "ends"):
                 self._asks.appendleft(what)
         self._open.clear()
+        self._submits = 0
         self._out = []
         self.ready = False
 
@@ -170,6 +178,7 @@ class Core:
     def _send(self, op: str, fields: dict[str, Any], what: Any) -> None:  # noqa: ANN401 - by op
         self._number += 1
         self._open[self._number] = (op, what)
+        self._submits += op == "submit"
         message = msgspec.json.encode({"op": op, "n": self._number, **fields})
         self._out.append(wire.frame(message))
 
@@ -177,18 +186,14 @@ class Core:
         while self._asks:
             op, fields, ticket = self._asks.popleft()
             self._send(op, fields, (op, fields, ticket))
-        open_ = [op for op, _ in self._open.values()]
-        for _ in range(_SUBMITS - open_.count("submit")):
-            parcels = self._gather(now)
-            if not parcels:
-                break
-            jobs = [self._job(parcel) for parcel in parcels]
-            self._send("submit", {"jobs": jobs}, parcels)
-            for parcel in parcels:
-                parcel.sent = now
-        waits = self._jobs or any(op == "submit" for op, _ in self._open.values())
-        if waits and "ends" not in open_:
+        while self._submits < _SUBMITS and (parcels := self._gather(now)):
+            self._submit(parcels)
+        listening = any(op == "ends" for op, _ in self._open.values())
+        if (self._jobs or self._submits) and not listening:
             self._send("ends", {"tag": self.tag, "after": self._after, "wait": WAIT_S}, None)
+
+    def _submit(self, parcels: list[Parcel]) -> None:
+        self._send("submit", {"jobs": [self._job(parcel) for parcel in parcels]}, parcels)
 
     def _job(self, parcel: Parcel) -> dict[str, Any]:
         return {
@@ -237,6 +242,7 @@ class Core:
 
     def _reply(self, reply: _Reply, now: float) -> Iterable[Delivery]:
         op, what = self._open.pop(reply.n or 0, ("", None))
+        self._submits -= op == "submit"
         if reply.n is None:
             # It did not even understand whom to answer, and would not the next time.
             op = "login"
@@ -280,7 +286,7 @@ class Core:
             return
         middle = len(parcels) // 2
         for half in (parcels[:middle], parcels[middle:]):
-            self._send("submit", {"jobs": [self._job(parcel) for parcel in half]}, half)
+            self._submit(half)
 
     def _confirm(self, parcels: list[Parcel], ids: list[int]) -> Iterator[Delivery]:
         """Note the numbers of jobs that are on the hub's disk."""
@@ -291,7 +297,7 @@ class Core:
                 self.ask("cancel", {"jobs": [job]}, Ticket())
             if (early := self._early.pop(job, None)) is not None:
                 yield from self._end(early)
-        if not any(op == "submit" for op, _ in self._open.values()):
+        if not self._submits:
             # What is left belongs to nobody: each number that we wait for is known.
             self._early.clear()
 
@@ -343,6 +349,7 @@ class Core:
         self._jobs.clear()
         self._unsent.clear()
         self._open.clear()
+        self._submits = 0
         for parcel in parcels:
             yield from self._fail(parcel, error)
         for kind in self._kinds.values():

@@ -87,7 +87,6 @@ class Parcel:
         self.count = sum(len(part.calls) for part in parts)
         #: Its number, once it is known.
         self.job: int | None = None
-        self.sent = 0.0
 
 
 class Delivery(msgspec.Struct, gc=False):

@@ -12,7 +12,7 @@ from pilotage.client.model import Part, Return
 SLOTS = 64
 #: A job should take about so many seconds at most, and no fewer than the shortest.
 LONGEST_S = 0.05
-SHORTEST_S = 0.0005
+SHORTEST_S = 0.001
 #: After so many seconds a worker gives back the calls that it has not made.
 WITHIN_S = 0.25
 #: Calls that are sent one by one to learn how long they take, and for how long others wait.
@@ -20,7 +20,8 @@ PROBES = 8
 PROBE_S = 0.05
 #: Bytes of calls, and of what they return, in one job.
 _BULK = 1 << 20
-_QUICKEST_S = 2e-7
+#: What a call costs on its way, however quick it is.
+_WAY_S = 1e-6
 _NEWEST = 0.3
 
 
@@ -71,12 +72,12 @@ class Kind:
             if self.away < PROBES or now >= self.since + PROBE_S:
                 return 1
             return 0
-        each = max(self._wall, _QUICKEST_S)
+        each = self._wall + _WAY_S
         most = min(LONGEST_S / each, _BULK / self._bytes)
         if most >= 2 and self.away >= 4 * slots + 16:
             return 0
         some = max(SHORTEST_S / each, self.count / (4 * slots))
-        return max(1, math.ceil(min(most, some, self.count / min(slots, 8))))
+        return max(1, math.ceil(min(most, some)))
 
     def due(self) -> float | None:
         """Say when calls that wait to learn from others go anyway."""

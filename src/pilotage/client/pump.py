@@ -55,7 +55,9 @@ class Pump:
         with self._lock:
             self._check()
             self._core.add(spec, part, fixed)
-        self._wake()
+            eager = self._core.eager
+        if eager:
+            self._wake()
 
     def add_job(self, spec: bytes, ticket: Ticket) -> None:
         """Have a job run."""
