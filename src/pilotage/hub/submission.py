@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
-from pilotage import errors
+from pilotage import errors, text
 from pilotage.job import records
 from pilotage.job.model import Binding, JobSpec, NewJob
-from pilotage.match import expr
+from pilotage.match import wish
 from pilotage.store import Db
 
 _FAR = 2**53
+_EMPTY = Binding()
+_NOTHING = text.dump(_EMPTY)
 
 
 class Item(Protocol):
@@ -56,9 +58,7 @@ def check(item: Item) -> None:
         _within("limit.most", spec.limit.most, 1, _FAR)
     if not spec.name or len(spec.name) > 200 or not spec.name.isprintable():
         raise errors.UsageError("a job needs a name", hint="1 to 200 printable characters")
-    for text in (spec.requirements, spec.rank):
-        if text:
-            expr.parse(text)
+    wish.check(spec)
 
 
 def _within(name: str, value: float | None, least: float, most: float) -> None:
@@ -68,23 +68,53 @@ def _within(name: str, value: float | None, least: float, most: float) -> None:
         )
 
 
-def add(db: Db, items: Iterable[Item], owner: str, now: float) -> list[int]:
+def add(db: Db, items: Sequence[Item], owner: str, now: float) -> list[int]:
     """Queue checked jobs in a transaction of the caller's; return their numbers in order."""
-    return [_add(db, item, owner, now) for item in items]
+    numbers: dict[int, int] = {}
+    plain = [index for index, item in enumerate(items) if not item.after]
+    if plain:
+        made = _add_many(db, [items[index] for index in plain], owner, now)
+        numbers.update(zip(plain, made, strict=True))
+    for index, item in enumerate(items):
+        if item.after:
+            new = NewJob(
+                item.spec, item.binding, key=item.key, limit_key=limit_key(item.spec),
+                after=item.after, tag=item.tag, owner=owner,
+            )  # fmt: skip
+            job = records.add(db, new, now)
+            numbers[index] = _known(db, item.key, owner) if job is None else job
+    return [numbers[index] for index in range(len(items))]
 
 
-def _add(db: Db, item: Item, owner: str, now: float) -> int:
-    new = NewJob(
-        item.spec, item.binding, key=item.key, limit_key=limit_key(item.spec), after=item.after,
-        tag=item.tag, owner=owner,
-    )  # fmt: skip
-    job = records.add(db, new, now)
-    if job is not None:
-        return job
-    known = db.row("api_job_by_key", key=item.key)
+def _add_many(db: Db, items: list[Item], owner: str, now: float) -> list[int]:
+    """Queue jobs that wait for no other, by one statement."""
+    specs: dict[str, int] = {}
+    rows = []
+    for item in items:
+        # Jobs of one request mostly have the same definition.
+        body = text.dump(item.spec)
+        spec = specs.get(body)
+        if spec is None:
+            spec = specs[body] = records.intern(db, item.spec)
+        binding = _NOTHING if item.binding == _EMPTY else text.dump(item.binding)
+        rows.append((item.key or None, spec, binding, limit_key(item.spec), item.tag))
+    last = int(db.value("job_last"))
+    made = db.rows("submit_jobs", rows=text.dump(rows), now=now, owner=owner)
+    db.run("journal_new_jobs", after=last)
+    keyed = {key: int(job) for job, key in made if key is not None}
+    others = iter(sorted(int(job) for job, key in made if key is None))
+    return [
+        (keyed.get(item.key) or _known(db, item.key, owner)) if item.key else next(others)
+        for item in items
+    ]
+
+
+def _known(db: Db, key: str, owner: str) -> int:
+    """Find the job that has a key already: the one that was meant, if it is the same owner's."""
+    known = db.row("api_job_by_key", key=key)
     if known is None or known[1] != owner:
         raise errors.Conflict(
-            f"a job with the key {item.key!r} exists already", hint="choose another key"
+            f"a job with the key {key!r} exists already", hint="choose another key"
         )
     return int(known[0])
 

@@ -137,3 +137,14 @@ ORDER BY seq;
 -- name: job_spec
 -- The number of a job's definition.
 SELECT spec FROM job WHERE id = :id;
+
+-- name: submit_jobs
+-- Make queued jobs; one whose key exists already is passed over.
+-- :rows is [[key, spec, binding, limit_key, tag], ...].
+INSERT INTO job (key, name, rule, spec, binding, state, reason, priority, not_before, limit_key,
+                 attempt, failures, created, depth, tag, owner)
+SELECT value->>0, spec.name, '', spec.id, value->>2, 'queued', '', spec.priority, 0, value->>3,
+       0, 0, :now, 0, value->>4, :owner
+FROM json_each(:rows) CROSS JOIN spec ON spec.id = value->>1
+WHERE value->>0 IS NULL OR value->>0 NOT IN (SELECT key FROM spent)
+ON CONFLICT (key) DO NOTHING RETURNING id, key;
