@@ -16,6 +16,7 @@ _OPTIONS = Group("Options", sort_key=5)
 _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_EVERYDAY, "init", "init:init", "Make a project in a folder."),
     (_EVERYDAY, "up", "up:up", "Run the project here: watch, match and run until Ctrl-C."),
+    (_EVERYDAY, "hub", "hub:hub", "Run the project for pilots elsewhere, nothing here."),
     (_EVERYDAY, "submit", "submit:submit", "Queue a command, a script or a job file."),
     (_EVERYDAY, "status", "status:status", "Show what runs, what is done and what went wrong."),
     (_EVERYDAY, "logs", "logs:logs", "Print what jobs wrote, and follow it."),
@@ -33,6 +34,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_NOUNS, "pilot", "pilot:app", "List, show and drain pilots, be one, or pack one."),
     (_NOUNS, "share", "share:share", "Show who has used how much, and what they are due."),
     (_NOUNS, "relay", "relay:relay", "Carry bytes for pilots that have no way out."),
+    (_NOUNS, "token", "token:app", "Make, list and revoke tokens."),
     (_NOUNS, "config", "config:app", "Show and check the settings."),
     (_ABOUT, "doctor", "doctor:doctor", "Look at all that Pilotage needs of this machine."),
     (_ABOUT, "help", "about:topic", "Explain exit statuses, selectors or an error such as E302."),
