@@ -155,10 +155,8 @@ def _gatekeeper(made: Ward) -> Iterator[None]:
     if not shutil.which("sudo"):
         yield
         return
-    new = program.with_name(f".{program.name}-{os.getpid()}")
-    new.write_text(rule.gatekeeper())
-    new.chmod(0o755)
-    new.rename(program)
+    before = program.read_text() if program.exists() else ""
+    _install(program, rule.gatekeeper())
     ours.write_text(rule.sudoers(made.name, [made.one, made.two]))
     ours.chmod(0o440)
     try:
@@ -166,8 +164,17 @@ def _gatekeeper(made: Ward) -> Iterator[None]:
         yield
     finally:
         ours.unlink()
-        if not list(_RULES.glob("pilotage-test-*")):
+        if before:
+            _install(program, before)
+        elif not list(_RULES.glob("pilotage-test-*")):
             program.unlink(missing_ok=True)
+
+
+def _install(program: Path, text: str) -> None:
+    new = program.with_name(f".{program.name}-{os.getpid()}")
+    new.write_text(text)
+    new.chmod(0o755)
+    new.rename(program)
 
 
 def _kill_all(uid: int) -> None:

@@ -13,8 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage.payload import Launch, Started, Starter, Why, evidence
+from pilotage.job import model
+from pilotage.payload import Ending, Launch, Started, Starter, Why, evidence
+from pilotage.payload.model import Sandbox
 from pilotage.payload.starter import process
+from pilotage.site import launch
 from tests import system, wards
 from tests.scene import PROGRAMS, Scene, opened
 
@@ -253,3 +256,32 @@ async def test_root_can_not_fork_without_end_either(ward):
         one = await made.attempt("forks", {}, limits={"processes": 30}, dir=place, cwd=place)
         said = await made.said(one, "forked")
         assert 0 < said[-1]["forked"] < 30
+
+
+@pytest.mark.needs("bwrap", "prlimit")
+async def test_a_worker_that_stays_can_be_in_a_sandbox(tmp_path):
+    source = f"import os\ndef look():\n    return [os.getpid(), os.path.exists({str(tmp_path)!r})]"
+    spec = model.JobSpec(model.Call("look", source=source), "look")
+    order = model.Binding(data={"calls": [[[], {}]]})
+    place, box = launch.Place(str(tmp_path)), Sandbox(kind="bubblewrap")
+    found = []
+    async with Starter.open(tmp_path, slots=1) as starter:
+        for job in (1, 2):
+            folder = str(tmp_path / f"{job}.1")
+            made = launch.prepare(
+                place, spec, order, job=job, attempt=1, folder=folder, sandbox=box
+            )
+            assert made.launch.warm
+            await starter.start([made.launch])
+            found.append((await ended(starter)).result)
+    answers = [json.loads(bytes(one))["returns"] for one in found]
+    assert answers[0] == answers[1]  # the same process has answered
+    assert answers[0][0]["ok"][1] is False
+
+
+async def ended(starter: Starter) -> Ending:
+    with anyio.fail_after(wards.PATIENCE):
+        while True:
+            for report in await anext(starter):
+                if isinstance(report, Ending):
+                    return report

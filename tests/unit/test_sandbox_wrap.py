@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,3 +206,15 @@ def test_a_gauge_counts_files_that_have_no_name_any_more(tmp_path):
         gauge = disk.Gauge(os.fsencode(tmp_path), os.getpid(), 1 << 30)
         # One look ends after a moment, wherever it is.
         assert max(gauge.look() for _ in range(20)) >= 1 << 20
+
+
+def test_the_table_of_the_page_says_what_each_kind_says_of_itself():
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    [head] = [row for row in rows if row and row[0].startswith("a hostile payload")]
+    kinds = [cell.strip("`") for cell in head[1:]]
+    assert set(kinds) == set(sandbox.KINDS)
+    table = {row[0]: row[1:] for row in rows if row}
+    for threat, words in sandbox.THREATS.items():
+        shut = [sandbox.protects(kind)[threat] for kind in kinds]
+        assert table[words] == ["shut" if one else "comes through" for one in shut]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from concurrent.futures import as_completed
 
+from pilotage.client.aio import AsyncClient, AsyncFuture
 from pilotage.client.executor import Executor
 from pilotage.client.future import Future
 from pilotage.client.model import Ended
@@ -19,6 +20,8 @@ from pilotage.client.options import Options
 from pilotage.client.sync import Client, connect
 
 __all__ = [
+    "AsyncClient",
+    "AsyncFuture",
     "Client",
     "Ended",
     "Executor",

@@ -5,6 +5,7 @@ Whatever happens to the connection, each call that is added is answered exactly 
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import msgspec
 
 from pilotage import errors, text
-from pilotage.client import wire
-from pilotage.client.model import Delivery, Ended, Parcel, Part, Return, Returns, Ticket
+from pilotage.client import replies, wire
+from pilotage.client.model import Delivery, Ended, Parcel, Part, Return, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, Kind
+from pilotage.client.replies import End, Reply
+from pilotage.client.where import Address
 
 PROTOCOL = 1
 #: How long the hub may wait for ends before it answers that there are none.
@@ -27,33 +30,6 @@ PAUSE_S = 0.5
 _SUBMITS = 2
 _JOBS = 500
 _BULK = 4 << 20
-
-
-class _Reply(msgspec.Struct):
-    """Any answer of the hub."""
-
-    n: int | None = None
-    error: dict[str, Any] | None = None
-    ids: list[int] = []
-    ends: list[_End] = []
-    after: int = 0
-    cpus: int = 0
-    states: dict[str, str] = {}
-    owner: str = ""
-
-
-class _End(msgspec.Struct):
-    """The end of a job, as the hub tells it."""
-
-    job: int
-    state: str
-    seq: int = 0
-    reason: str = ""
-    result: msgspec.Raw = msgspec.Raw(b"")
-
-
-_replies = msgspec.json.Decoder(_Reply)
-_results = msgspec.json.Decoder(Returns)
 
 
 class Core:
@@ -76,7 +52,7 @@ class Core:
         self._asks: deque[tuple[str, dict[str, Any], Ticket]] = deque()
         self._jobs: dict[int, Parcel] = {}
         #: Ends of jobs whose numbers we have not heard yet.
-        self._early: dict[int, _End] = {}
+        self._early: dict[int, End] = {}
         self._after = 0
         self._number = 0
         self._incoming = wire.Incoming()
@@ -170,7 +146,7 @@ class Core:
         self._heard = now
         found: list[Delivery] = []
         for message in self._incoming.feed(data):
-            found += self._reply(_read(_replies, message), now)
+            found += self._reply(replies.read(message), now)
         return found
 
     # -- requests --------------------------------------------------------------------------------
@@ -240,14 +216,14 @@ class Core:
 
     # -- replies ---------------------------------------------------------------------------------
 
-    def _reply(self, reply: _Reply, now: float) -> Iterable[Delivery]:
+    def _reply(self, reply: Reply, now: float) -> Iterable[Delivery]:
         op, what = self._open.pop(reply.n or 0, ("", None))
         self._submits -= op == "submit"
         if reply.n is None:
             # It did not even understand whom to answer, and would not the next time.
             op = "login"
         if reply.error is not None:
-            return self._refusal(op, what, _refused(reply.error), now)
+            return self._refusal(op, what, replies.refusal(reply.error), now)
         if op == "login":
             self.ready = True
             self.owner, self.slots = reply.owner, reply.cpus or self.slots
@@ -301,7 +277,7 @@ class Core:
             # What is left belongs to nobody: each number that we wait for is known.
             self._early.clear()
 
-    def _end(self, end: _End) -> Iterator[Delivery]:
+    def _end(self, end: End) -> Iterator[Delivery]:
         parcel = self._jobs.pop(end.job, None)
         if parcel is None:
             self._early[end.job] = end
@@ -310,21 +286,20 @@ class Core:
             yield self._ended(parcel, end)
             return
         parcel.kind.away -= 1
-        data = bytes(end.result)
-        found = _read_returns(data)
+        found = replies.returns(end)
         if end.state == "done" and found.returns:
-            parcel.kind.learn(found.wall, found.returns, len(data))
+            parcel.kind.learn(found.wall, len(found.returns), len(bytes(end.result)))
             yield from self._hand_out(parcel, found.returns)
         elif end.state == "failed" and parcel.count > 1:
             # One of them ended the worker: alone, each shows whether it was that one.
             parcel.kind.put_back(list(_singles(parcel)), alone=True)
         else:
-            yield from self._fail(parcel, _failure(end))
+            yield from self._fail(parcel, replies.failure(end))
 
-    def _ended(self, parcel: Parcel, end: _End) -> Delivery:
+    def _ended(self, parcel: Parcel, end: End) -> Delivery:
         ticket = parcel.parts[0].ticket
         if end.state != "done":
-            return Delivery(ticket, 0, end.job, [], _failure(end))
+            return Delivery(ticket, 0, end.job, [], replies.failure(end))
         data = bytes(end.result)
         ended = Ended(end.job, end.state, end.reason, text.load(data) if data else None)
         return Delivery(ticket, 0, end.job, [], answer=ended)
@@ -364,33 +339,12 @@ class Core:
             yield Delivery(part.ticket, part.at, parcel.job, [], error, len(part.calls))
 
 
+def core(address: Address) -> Core:
+    """Make the core of a new client; its label tells its jobs from those of all others."""
+    return Core(address.token, f"py-{secrets.token_hex(8)}", address.name)
+
+
 def _singles(parcel: Parcel) -> Iterator[Part]:
     for part in parcel.parts:
         for number, call in enumerate(part.calls):
             yield Part(part.ticket, part.at + number, [call])
-
-
-def _failure(end: _End) -> errors.JobFailed:
-    why = end.reason or ("its result was not kept" if end.state == "done" else "")
-    return errors.JobFailed(f"job {end.job} is {end.state}: {why}", job=end.job, state=end.state)
-
-
-def _refused(error: dict[str, Any]) -> errors.PilotageError:
-    kind = errors.by_code(str(error.get("code")))
-    return kind(str(error.get("message")), hint=str(error.get("hint", "")))
-
-
-def _read_returns(data: bytes) -> Returns:
-    # A result may come as text that holds the JSON.
-    whole = msgspec.json.decode(data, type=str).encode() if data[:1] == b'"' else data
-    return _read(_results, whole) if whole[:1] == b"{" else Returns()
-
-
-def _read(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:  # noqa: ANN401 - by decoder
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # Lone surrogates, which file names bring.
-        return msgspec.convert(text.load(data), decoder.type)

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 
-from pilotage.client.model import Part, Return
+from pilotage.client.model import Part
 
 #: Cores of which is spoken when the hub does not say.
 SLOTS = 64
@@ -55,9 +55,8 @@ class Kind:
             (self.alone if alone else self.waiting).appendleft(part)
             self.count += len(part.calls)
 
-    def learn(self, wall: float, returns: list[Return], size: int) -> None:
+    def learn(self, wall: float, count: int, size: int) -> None:
         """Take in how long calls took, and how long what they returned is."""
-        count = len(returns)
         each, long = wall / count, size / count
         if self._wall is None:
             self._wall, self._bytes = each, long

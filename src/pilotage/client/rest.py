@@ -15,7 +15,19 @@ _TIMEOUT_S = 30.0
 _KINDS = {401: errors.Denied, 403: errors.Denied, 404: errors.NotFound, 409: errors.Conflict}
 
 
-def get(address: Address, path: str, **query: object) -> Any:  # noqa: ANN401 - any JSON value
+def jobs(address: Address, query: dict[str, Any]) -> list[dict[str, Any]]:
+    """Read the newest jobs."""
+    found: list[dict[str, Any]] = _get(address, "/jobs", query)["jobs"]
+    return found
+
+
+def job(address: Address, number: int) -> dict[str, Any]:
+    """Read one job."""
+    found: dict[str, Any] = _get(address, f"/jobs/{number}", {})
+    return found
+
+
+def _get(address: Address, path: str, query: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
     """Read something; what the hub refuses is raised."""
     given = {name: value for name, value in query.items() if value is not None}
     target = f"{_ROOT}{path}" + (f"?{urlencode(given)}" if given else "")

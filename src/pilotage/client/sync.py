@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from pilotage import errors
 from pilotage.client import encode, rest, where, work
-from pilotage.client.core import Core
+from pilotage.client.core import core
 from pilotage.client.future import Batch, Future
 from pilotage.client.model import Ended, Part
 from pilotage.client.options import Options, change
@@ -34,7 +33,7 @@ class Client:
         self._address = address
         self._options = options or Options()
         self._definitions = work.Definitions(self._options)
-        self._pump = pump or Pump(address, _core(address))
+        self._pump = pump or Pump(address, core(address))
 
     def options(self, **changes: Any) -> Client:  # noqa: ANN401 - as `Options` has them
         """Return a client over the same connection whose jobs are run in another way."""
@@ -54,12 +53,8 @@ class Client:
         if callable(work_):
             spec = self._definitions.of_function(work_)
             self._pump.add(spec, Part(future, 0, [encode.call(args, kwargs)]))
-        elif args or kwargs:
-            raise errors.UsageError(
-                "only functions take arguments", hint="a command is one list of text"
-            )
         else:
-            self._pump.add_job(work.of_job(work_, self._options), future)
+            self._pump.add_job(work.of_job(work_, self._options, args, kwargs), future)
         return future
 
     def map(
@@ -86,13 +81,11 @@ class Client:
     ) -> list[dict[str, Any]]:  # fmt: skip
         """Read the newest jobs of the hub."""
         query = {"state": state, "name": name, "owner": owner, "limit": limit}
-        found: list[dict[str, Any]] = rest.get(self._address, "/jobs", **query)["jobs"]
-        return found
+        return rest.jobs(self._address, query)
 
     def job(self, number: int) -> dict[str, Any]:
         """Read a job: its definition, its attempts, its result."""
-        found: dict[str, Any] = rest.get(self._address, f"/jobs/{number}")
-        return found
+        return rest.job(self._address, number)
 
     def cancel(self, *what: int | Future[Any]) -> None:
         """Call jobs off, by number or by future."""
@@ -136,7 +129,3 @@ class Client:
 def connect(url: str | None = None, token: str | None = None, ca: str | None = None) -> Client:
     """Connect to a hub: the one named, or PILOTAGE_HUB, or that of the project here."""
     return Client(where.find(url, token, ca))
-
-
-def _core(address: Address) -> Core:
-    return Core(address.token, f"py-{secrets.token_hex(8)}", address.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,8 +38,13 @@ class Definitions:
         return found[1]
 
 
-def of_job(work: Sequence[str] | JobSpec, wanted: Options) -> bytes:
+def of_job(
+    work: Sequence[str] | JobSpec, wanted: Options, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bytes:
     """Write the definition of a job that is no call."""
+    if args or kwargs:
+        message = "only functions take arguments"
+        raise errors.UsageError(message, hint="a command is one list of text")
     if isinstance(work, JobSpec):
         return msgspec.json.encode(work)
     if isinstance(work, str):

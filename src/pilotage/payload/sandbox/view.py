@@ -55,8 +55,9 @@ def asked(box: Box) -> list[Shown]:
 
 def check_cwd(box: Box, seen: list[Shown], links: dict[str, str]) -> None:
     """Complain of a working directory that would not be there."""
-    roots = [one.path for one in seen] + list(links) + ["/tmp"]  # noqa: S108 - inside
-    if not any(f"{box.cwd}/".startswith(f"{root.rstrip('/')}/") for root in roots):
+    roots = [one.path for one in seen] + list(links)
+    private = box.cwd in ("/", "/tmp")  # noqa: S108 - inside
+    if not private and not any(f"{box.cwd}/".startswith(f"{root.rstrip('/')}/") for root in roots):
         raise NotPossibleError(
             f"its working directory {box.cwd!r} is not shown in its sandbox; "
             "name it in `readable` or `writable`, or begin in its own directory"
@@ -74,6 +75,9 @@ def _python(box: Box) -> list[str]:
     """List the folders of the Python that runs us, if the payload needs that one."""
     if box.argv[0] != sys.executable:
         return []
-    # Next to a link may be the file that makes a virtual environment.
     roots = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    # Without `site`, as we run, Python does not know that it is in a virtual environment.
+    around = os.path.dirname(os.path.dirname(sys.executable))
+    if os.path.exists(os.path.join(around, "pyvenv.cfg")):
+        roots.add(around)
     return sorted(root for root in roots if not f"{root}/".startswith(("/usr/", "/opt/")))
