@@ -187,6 +187,19 @@ async def test_stopping_lets_answers_end_but_waits_for_none_for_ever():
         await anyio.connect_tcp(HOST, port)
 
 
+async def test_answers_do_not_wait_for_the_other_side():
+    async with (
+        served() as port,
+        httpx2.AsyncClient(base_url=f"http://{HOST}:{port}") as client,
+    ):
+        took = []
+        for _ in range(20):
+            began = time.monotonic()
+            assert (await client.get("/hello")).text == "hello"
+            took.append(time.monotonic() - began)
+        assert sorted(took)[10] < 0.03
+
+
 async def test_an_idle_hub_stops_at_once():
     began = time.monotonic()
     async with served():

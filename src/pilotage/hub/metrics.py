@@ -4,61 +4,51 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from pilotage.hub.api.overview import Whole
-from pilotage.hub.api.tell import Overview
-from pilotage.job.model import State
-from pilotage.store import Db
+import msgspec
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: The label that a family of values differs by.
-_By = Mapping[str, float]
 
 
-def text(db: Db, whole: Whole, now: float) -> str:
-    """Measure everything."""
-    view = whole.overview(db, now, now)
-    tally = whole.tally
-    parts = [
-        _family("pilotage_jobs", "gauge", "Jobs by state.", "state", view.counts),
-        _one("pilotage_queue_depth", "gauge", "Jobs that wait for a place.", _queued(view)),
-        _one("pilotage_jobs_submitted_total", "counter", "Jobs that came.", tally.submitted),
-        _one("pilotage_jobs_started_total", "counter", "Attempts that began.", tally.started),
-        _family("pilotage_jobs_ended_total", "counter", "Jobs that ended.", "state", tally.ended),
-        _family("pilotage_jobs_per_second", "gauge", "Of the last minute.", "step", _rates(view)),
-        _family("pilotage_pilots", "gauge", "Pilots by state.", "state", view.pilots),
-        _one("pilotage_cpus", "gauge", "Cores that places have.", view.cpus),
-        _one("pilotage_cpus_used", "gauge", "Cores in use.", view.used),
-        _one("pilotage_alarms", "gauge", "What needs a person.", len(view.alarms)),
-        *_process(),
-    ]
-    return "".join(parts)
+class Family(msgspec.Struct, frozen=True):
+    """Values with one name and meaning."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    #: For people.
+    words: str
+    #: One number, or several by a label.
+    value: float | Mapping[str, float]
+    #: What the label is called; its values are words of ours that need no quoting.
+    label: str = ""
 
 
-def _queued(view: Overview) -> int:
-    return view.counts.get(State.QUEUED, 0)
+def write(families: Iterable[Family]) -> str:
+    """Write values for Prometheus."""
+    return "".join(_write(one) for one in families)
 
 
-def _rates(view: Overview) -> _By:
-    return {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}
+def _write(one: Family) -> str:
+    head = f"# HELP {one.name} {one.words}\n# TYPE {one.name} {one.kind}\n"
+    if isinstance(one.value, Mapping):
+        items = one.value.items()
+        marks = (f'{{{one.label}="{word}"}} {value:.15g}' for word, value in items)
+    else:
+        marks = iter([f" {one.value:.15g}"])
+    return head + "".join(f"{one.name}{mark}\n" for mark in marks)
 
 
-def _process() -> Iterable[str]:
+def process() -> list[Family]:
+    """Measure this process."""
     used = os.times()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
     handles = len(os.listdir("/proc/self/fd"))
-    yield _one("process_resident_memory_bytes", "gauge", "Memory.", pages * _PAGE)
-    yield _one("process_cpu_seconds_total", "counter", "Processor time.", used.user + used.system)
-    yield _one("process_open_fds", "gauge", "Open files and connections.", handles)
-
-
-def _one(name: str, kind: str, words: str, value: float) -> str:
-    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n{name} {value:.15g}\n"
-
-
-def _family(name: str, kind: str, words: str, label: str, values: _By) -> str:
-    # Labels are states and steps: words of ours that need no quoting.
-    lines = "".join(f'{name}{{{label}="{key}"}} {value:.15g}\n' for key, value in values.items())
-    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n{lines}"
+    seconds = used.user + used.system
+    return [
+        Family("process_resident_memory_bytes", "gauge", "Memory.", pages * _PAGE),
+        Family("process_cpu_seconds_total", "counter", "Processor time.", seconds),
+        Family("process_open_fds", "gauge", "Open files and connections.", handles),
+    ]

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from pilotage import errors, text
 from pilotage.event import http
 from pilotage.hub import metrics
-from pilotage.hub.api import openapi, problem, routes, tell
+from pilotage.hub.api import measure, openapi, problem, routes, tell
 from pilotage.hub.api.call import Call, Hands, Nothing, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
@@ -155,7 +155,7 @@ class Face:
     async def _metrics(self, request: Request) -> Response:
         self._grant(request, Scope.READ)
         now = self._hands.clock.now()
-        found = await self._readers.ask(lambda db: metrics.text(db, self._whole, now))
+        found = await self._readers.ask(lambda db: measure.text(db, self._whole, now))
         return Response(found, headers=problem.HEADERS, media_type=metrics.MEDIA)
 
     async def _health(self, _: Request) -> Response:

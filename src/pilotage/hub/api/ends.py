@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from pilotage import text
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
+from pilotage.hub.api.live import Live
 from pilotage.store import Db
-
-if TYPE_CHECKING:
-    from pilotage.hub.api.live import Live
 
 _MOST = 1000
 #: Lines of the journal that are looked at in one go.
