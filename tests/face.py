@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import httpx2
+from starlette.types import ASGIApp
 
 from pilotage.hub import api, auth, front
 from pilotage.hub.auth import Gate, Scope
@@ -79,7 +80,7 @@ def refuse() -> asyncio.Protocol:
 
 
 @asynccontextmanager
-async def running(root: Path) -> AsyncIterator[Hub]:
+async def running(root: Path, events: ASGIApp | None = None) -> AsyncIterator[Hub]:
     """Serve a project while the block runs."""
     project = Project(root)
     writer = Writer(connect(project.db.path))
@@ -92,6 +93,7 @@ async def running(root: Path) -> AsyncIterator[Hub]:
             hub.poke, lambda: hub.trouble,
         ),
         gate,
+        events,
     )  # fmt: skip
     hub.admin = writer.do(lambda db: auth.at_home(db, project.state, project.clock.now()))
     opened = front.listen("127.0.0.1", 0, roam=False)

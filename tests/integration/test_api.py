@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
+from pilotage.event import http
 from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job.model import State
@@ -290,3 +291,27 @@ async def test_readiness_says_what_is_wrong(hub):
         answer = await anyone.get("/readyz")
         assert answer.status_code == 503
         assert answer.json()["why"] == ["the matchmaker has stopped"]
+
+
+async def test_events_are_posted_here_too_with_a_token_of_their_own(tmp_path):
+    taken: list[tuple[str, bytes]] = []
+
+    async def accept(topic: str, body: bytes, _: str) -> int:
+        taken.append((topic, body))
+        return len(taken)
+
+    webhook = http.app(accept, "s3cret", 1000)
+    async with running(tmp_path, webhook) as hub, hub.client() as admin:
+        assert (await admin.post("/events/scan.done", content=b"x")).status_code == 401
+        headers = {"Authorization": "Bearer s3cret"}
+        answer = await admin.post("/events/scan.done", content=b"x", headers=headers)
+        assert (answer.status_code, answer.json()) == (202, {"event": 1, "topic": "scan.done"})
+        assert (await admin.get("/api/v1/jobs", headers=headers)).status_code == 401
+    assert taken == [("scan.done", b"x")]
+
+
+async def test_heads_are_answered_without_bodies_and_without_end_less_streams(hub):
+    async with hub.client() as admin:
+        for path in ("/api/v1/jobs", "/api/v1/stream", "/", "/openapi.json"):
+            answer = await admin.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")

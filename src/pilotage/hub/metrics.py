@@ -34,9 +34,9 @@ def _write(one: Family) -> str:
     head = f"# HELP {one.name} {one.words}\n# TYPE {one.name} {one.kind}\n"
     if isinstance(one.value, Mapping):
         items = one.value.items()
-        marks = (f'{{{one.label}="{word}"}} {value:.15g}' for word, value in items)
+        marks = [f'{{{one.label}="{word}"}} {value:.15g}' for word, value in items]
     else:
-        marks = iter([f" {one.value:.15g}"])
+        marks = [f" {one.value:.15g}"]
     return head + "".join(f"{one.name}{mark}\n" for mark in marks)
 
 

@@ -100,7 +100,8 @@ class Face:
         call = await self._call(route, request)
         found = await self._act(route, call)
         if route.kind == "write":
-            self._gate.forget()
+            if route.scope is Scope.ADMIN:
+                self._gate.forget()
             self._hands.poke()
             self.live.poke()
         return Response(text.dump(found), route.status, problem.HEADERS, "application/json")
@@ -146,9 +147,12 @@ class Face:
         call = await self._call(route, request)
         mark = request.headers.get("last-event-id", "")
         since = int(mark) if _LINE.fullmatch(mark) else None
-        events = self.live.listen(call, since)
         headers = problem.HEADERS | {"X-Accel-Buffering": "no"}
-        return StreamingResponse(events, headers=headers, media_type=route.media)
+        if request.method == "HEAD":
+            return Response(headers=headers, media_type=route.media)
+        return StreamingResponse(
+            self.live.listen(call, since), headers=headers, media_type=route.media
+        )
 
     # -- what is not in the table ----------------------------------------------------------------
 

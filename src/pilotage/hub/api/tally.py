@@ -42,6 +42,8 @@ class Tally:
         last = int(db.value("journal_last"))
         newest = int(db.value("job_last"))
         first = self._line < 0
+        if last < self._line:
+            return  # this connection sees an earlier moment than another that was here before
         if first:
             self._look_back(db, last, newest, now)
         elif last > self._line:
