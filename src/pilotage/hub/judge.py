@@ -24,7 +24,7 @@ def judge(held: Held, end: End) -> retry.End:
         signal=end.signal,
         result="" if end.result is None else text.dump(end.result),
         cpu=usage.cpu_user + usage.cpu_system if usage else None,
-        wall=usage.wall if usage else None,
+        wall=max(0.0, usage.wall) if usage else None,
         max_rss=usage.max_rss if usage else None,
         read_bytes=usage.read_bytes if usage else None,
         written_bytes=usage.written_bytes if usage else None,

@@ -30,6 +30,10 @@ from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")
 _KEY = re.compile(r"[0-9a-f]{64}")
+#: The largest node that we believe in: cores, memory, disk, GPUs.
+_MOST = (100_000, 1 << 50, 1 << 60, 1000)
+#: So much of what a payload writes is kept.
+_MOST_LOG = 1 << 30
 #: The longest that a pilot's question may wait for work, in heartbeats.
 _PATIENCE = 1.0
 __all__ = ["Desk", "Pilot"]
@@ -70,6 +74,7 @@ class Desk:
         _check_version(hello.protocol)
         if not _KEY.fullmatch(hello.key):
             raise errors.UsageError("the key of a pilot is 64 hexadecimal digits")
+        _check_facts(hello.facts)
         found: list[tuple[int, auth.Grant]] = []
 
         def add(_ledger: Ledger, db: Db, now: float) -> None:
@@ -190,14 +195,17 @@ class Desk:
         return bulk.Ended(held.job, held.attempt, held.number, judge.judge(held, end))
 
     def _write(self, held: Held, stream: str, at: int, data: str) -> None:
+        """Keep what a payload wrote; a full disk must not keep us from hearing how it ended."""
         folder = moves.attempt_dir(self._folder, held.job, held.attempt)
-        os.makedirs(folder, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(f"{folder}/{stream}", flags, 0o600)
         try:
-            os.pwrite(file, base64.b64decode(data), os.fstat(file).st_size if at < 0 else at)
-        finally:
-            os.close(file)
+            os.makedirs(folder, exist_ok=True)
+            with open(os.open(f"{folder}/{stream}", flags, 0o600), "wb", buffering=0) as file:
+                begin = file.seek(0, os.SEEK_END) if at < 0 else at
+                if begin < _MOST_LOG:
+                    os.pwrite(file.fileno(), base64.b64decode(data), begin)
+        except (OSError, ValueError) as error:
+            _log.warning("the output of job %d is lost: %s", held.job, error)
 
     def _answer(
         self, pilot: Pilot, message: wire.Sync, line: Line, ending: list[Held], granted: Granted
@@ -246,7 +254,7 @@ class Desk:
             pilot.held[claim.job] = held
             try:
                 body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
-            except (errors.PilotageError, OSError, Refused) as error:
+            except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
                 called_off = str(error) if isinstance(error, Refused) else ""
                 end = retry.End(ok=False, message=f"cannot start: {error}", call_off=called_off)
                 refused.append(bulk.Ended(claim.job, claim.attempt, claim.spec, end))
@@ -280,6 +288,15 @@ class Desk:
 
 def _stop(key: str, message: str) -> dict[str, Any]:
     return {"key": key, "message": message, "grace": None}
+
+
+def _check_facts(facts: model.Facts) -> None:
+    """Refuse a node that cannot be: what a pilot says of itself is not to be trusted blindly."""
+    sizes = (facts.cpus, facts.memory, facts.disk, len(facts.gpus))
+    if facts.cpus < 1 or not all(0 <= one <= most for one, most in zip(sizes, _MOST, strict=True)):
+        raise errors.UsageError("no node is like this", hint="mend what the pilot finds out")
+    if not facts.work.startswith("/"):
+        raise errors.UsageError("the folder of a pilot is an absolute path")
 
 
 def _check_version(protocol: int) -> None:

@@ -49,17 +49,21 @@ class Service:
             queue, self._roster, stencils, settings.pilots, project.clock,
             str(project.state / "jobs"), self._checks, listener,
         )  # fmt: skip
+        #: Nobody may come in before those who were here are known.
+        self._loaded = anyio.Event()
         self._watchman = Watchman(queue, self._roster, settings.match, lease)
 
     async def watch(self) -> None:
         """Look after pilots and the queue."""
         await self._roster.load()
+        self._loaded.set()
         await self._watchman.run()
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""
         from pilotage.hub import api  # most tests and short runs need no page
 
+        await self._loaded.wait()
         project, settings = self._project, self._project.settings.hub
         secret = await anyio.to_thread.run_sync(self._admin_token)
         context = await anyio.to_thread.run_sync(tls.context, settings, project.state)

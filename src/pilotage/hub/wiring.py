@@ -115,9 +115,8 @@ class Hub(Listener):
         async with anyio.create_task_group() as tasks:
             for task in self._tasks():
                 tasks.start_soon(task)
-            if local:
-                linger = self._project.settings.site.on_exit == "linger"
-                tasks.start_soon(lambda: self._site.run(linger=linger))
+            linger = self._project.settings.site.on_exit == "linger"
+            tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             await anyio.to_thread.run_sync(self._keeper.serve, self._files)
             tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
             self._ring_all()

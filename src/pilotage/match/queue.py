@@ -134,7 +134,10 @@ class Queue:
         for request, granted in outcome.answers:
             if granted.claims:
                 crash.point("job.claimed")
-            request.answer(granted)
+            try:
+                request.answer(granted)
+            except Exception:  # noqa: BLE001 - one must not keep the others from hearing
+                _log.exception("place %d could not be answered", request.place)
         self._set_alarm(outcome.due)
         if self._again or self._batch.requests or self._batch.changes:
             self._fly()

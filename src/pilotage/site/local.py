@@ -66,6 +66,7 @@ class LocalSite:
         listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
+        self._taking = True
         self._writer = writer
         self._queue = queue
         self._place = place
@@ -86,9 +87,15 @@ class LocalSite:
         """Tell the queue what ended, and look at it again; from the event loop's thread only."""
         self._queue.nudge(LOCAL)
 
-    async def run(self, *, linger: bool = False) -> None:
-        """Run jobs until cancelled; `linger` says whether payloads then go on without us."""
+    async def run(self, *, linger: bool = False, taking: bool = True) -> None:
+        """Run jobs until cancelled; `linger` says whether payloads then go on without us.
+
+        Without `taking` only what an earlier process left running is looked after.
+        """
+        self._taking = taking
         await self._adopt()
+        if not (taking or self._tenants):
+            return
         failures = 0
         while True:
             try:
@@ -329,7 +336,8 @@ class LocalSite:
         def leave(ledger: Ledger, db: Db, now: float) -> None:
             ledger.finish(db, [(self._here, ended)], now)
             ledger.matcher.leave(LOCAL)
-            self._show(db, "down", now)
+            if self._taking:
+                self._show(db, "down", now)
 
         with anyio.move_on_after(_MOMENT_S) as scope:
             await self._queue.do(leave)
@@ -363,11 +371,12 @@ class LocalSite:
         """Let the matchmaker know that a starter waits for work."""
         self._here.holder = str(self._starter.lock)
         self._here.marks.add(self._here.holder)
-        self._here.taking = True
+        self._here.taking = self._taking
 
     def _join(self, ledger: Ledger, db: Db, now: float) -> None:
         """Tell the matchmaker of this machine, and of what runs here already."""
-        self._show(db, "available", now)
+        if self._taking:
+            self._show(db, "available", now)
         ledger.join(self._here, lambda mark: not mark.startswith("pilot:"))
 
     async def _watch_adopted(self) -> None:
