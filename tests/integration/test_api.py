@@ -151,7 +151,8 @@ async def test_logs_are_followed_to_their_end_character_by_whole_character(hub):
         assert (await read(offset=-2))["text"] == "e\n"
         (folder / "stderr").write_bytes(b"half \xc3")
         hub.end(job)
-        assert (await read(stream="stderr"))["text"] == "half \ufffd"
+        last = await read(stream="stderr")
+        assert (last["text"], last["end"]) == ("half \ufffd", True)
         last = await read(offset=len(whole))
         assert last == {"attempt": 1, "text": "", "next": len(whole), "end": True}
         assert (await admin.get(f"/api/v1/jobs/{job}/logs?attempt=2")).status_code == 404
@@ -226,6 +227,28 @@ async def test_pilots_are_listed_and_asked(hub):
         )
         assert (await admin.post(f"/api/v1/pilots/{number}/stop")).status_code == 409
         assert (await admin.get("/api/v1/pilots/99")).status_code == 404
+
+
+async def test_the_hubs_own_machine_is_pilot_nought(hub):
+    facts = '{"host": "here", "work": "/w", "cpus": 4, "memory": 100}'
+
+    def enrol(db: Db) -> None:
+        db.value(
+            "pilot_add", name="here", site="local", pool="", state="available", digest="",
+            facts=facts, now=1.0,
+        )  # fmt: skip
+        db._connection.execute("UPDATE pilot SET id = 0, used = 3")
+
+    hub.writer.do(enrol)
+    job = hub.submit()
+    hub.run(job, "/run/lock")
+    async with hub.client() as admin:
+        sheet = (await admin.get("/api/v1/pilots/0")).json()
+        assert [one["id"] for one in sheet["jobs"]] == [job]
+        assert (await admin.get(f"/api/v1/jobs/{job}")).json()["pilot"] is None
+        assert (await admin.get("/api/v1/pilots?limit=1")).json()["next"] is None
+        view = (await admin.get("/api/v1/overview")).json()
+        assert (view["cpus"], view["used"]) == (4, 3)
 
 
 async def test_the_overview_keeps_up_with_the_journal(hub):
@@ -310,7 +333,7 @@ async def test_events_are_posted_here_too_with_a_token_of_their_own(tmp_path):
     assert taken == [("scan.done", b"x")]
 
 
-async def test_heads_are_answered_without_bodies_and_without_end_less_streams(hub):
+async def test_heads_are_answered_without_bodies_and_without_streams_that_never_end(hub):
     async with hub.client() as admin:
         for path in ("/api/v1/jobs", "/api/v1/stream", "/", "/openapi.json"):
             answer = await admin.head(path)

@@ -11,11 +11,14 @@ import pytest
 from pilotage.store import connect, queries
 
 HOT = (
+    "api_ends", "api_history", "api_job_by_key", "api_jobs_changed", "api_jobs_live", "api_lines",
+    "api_moves", "api_pilot_jobs", "token_get",
     "event_message", "event_taken", "event_waiting", "file_below", "file_listing",
     "dependants", "dependency_of", "job_add", "job_add_one", "job_add_special", "job_asked",
     "job_end_facts", "job_first_live", "job_keys", "job_live", "job_move",
     "claim_jobs", "claim_again", "end_jobs", "end_facts", "end_attempts", "queue_load",
-    "queue_tail", "queue_leases", "ends_of_tag", "job_running", "journal_ends", "output_of", "output_purge",
+    "queue_tail", "queue_leases", "ends_of_tag", "job_running", "journal_ends", "output_of",
+    "output_purge",
     "pending_due", "pending_next",
 )  # fmt: skip
 #: A walk through an index that holds only what is not over.

@@ -37,6 +37,12 @@ class One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Number
 
 
+class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pilot by its number; 0 is the hub's own machine."""
+
+    id: Count
+
+
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A thing by its name."""
 

@@ -34,14 +34,15 @@ class Whole:
         """Say how things stand, with the history since a time."""
         self.count(db, now)
         last = db.rows("api_history", since=now - _STALE_S)
+        cpus, used = last[-1][2:] if last else self.cores(db)
         history = db.rows("api_history", since=since)
         return tell.Overview(
             now,
             dict(self.tally.counts),
             self.tally.rates(now),
             self.pilots(db),
-            last[-1][2] if last else 0,
-            last[-1][3] if last else 0,
+            cpus,
+            used,
             alarms(db),
             history,
         )
@@ -49,6 +50,10 @@ class Whole:
     def pilots(self, db: Db) -> dict[str, int]:
         """Count pilots by state."""
         return self.memo.get("pilots", lambda: dict(db.rows("api_pilot_counts")))
+
+    def cores(self, db: Db) -> tuple[int, int]:
+        """Count cores and those in use, where no sample tells."""
+        return self.memo.get("cores", lambda: pilots.cores(db))
 
     def owners(self, db: Db) -> list[tuple[Any, ...]]:
         """Count jobs that run or wait by owner."""

@@ -41,6 +41,13 @@ def _node(body: str) -> Facts | None:
         return None
 
 
+def cores(db: Db) -> tuple[int, int]:
+    """Add up the cores of all pilots, and those in use."""
+    rows = db.rows("api_pilot_facts")
+    nodes = (_node(body) for body, _ in rows)
+    return sum(node.cpus for node in nodes if node), sum(used for _, used in rows)
+
+
 def index(db: Db, call: Call) -> tell.Pilots:
     """List pilots, the newest first."""
     wanted: ask.PilotsAsk = call.query
@@ -48,9 +55,8 @@ def index(db: Db, call: Call) -> tell.Pilots:
     newest = int(db.value("api_pilot_last")) + 1
     before = newest if wanted.before is UNSET else wanted.before
     rows = db.rows("api_pilots", before=before, states=states, most=wanted.limit)
-    return tell.Pilots(
-        [row(one) for one in rows], rows[-1][0] if len(rows) == wanted.limit else None
-    )
+    more = len(rows) == wanted.limit and rows[-1][0] > 0
+    return tell.Pilots([row(one) for one in rows], rows[-1][0] if more else None)
 
 
 def show(db: Db, call: Call) -> tell.PilotSheet:

@@ -59,13 +59,17 @@ def table(whole: Whole) -> tuple[Route, ...]:
             query=ask.PilotsAsk,
         ),
         _get(
-            "/pilots/{id}", pilots.show, tell.PilotSheet, "Read all about a pilot.", named=ask.One
+            "/pilots/{id}", pilots.show, tell.PilotSheet, "Read all about a pilot.",
+            named=ask.Pilot,
         ),
         _post(
             "/pilots/{id}/drain", pilots.drain, tell.Became,
-            "Let a pilot finish what it has and take no more.", _ADMIN,
+            "Let a pilot finish what it has and take no more.", _ADMIN, named=ask.Pilot,
         ),
-        _post("/pilots/{id}/stop", pilots.stop, tell.Became, "Let a pilot leave now.", _ADMIN),
+        _post(
+            "/pilots/{id}/stop", pilots.stop, tell.Became, "Let a pilot leave now.", _ADMIN,
+            named=ask.Pilot,
+        ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",
             query=ask.SamplesAsk,

@@ -97,6 +97,11 @@ SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, runnin
 FROM pilot WHERE id > :after AND state IN ('down', 'failed', 'lost') AND ended >= :since
 LIMIT :most;
 
+-- name: api_pilot_facts
+-- What pilots that have not ended are and use.
+SELECT facts, used FROM pilot INDEXED BY pilot_live WHERE state IN ('available', 'draining')
+  AND state NOT IN ('down', 'failed', 'lost');
+
 -- name: api_pilot_last
 -- The number of the newest pilot.
 SELECT coalesce(max(id), 0) FROM pilot;
@@ -106,11 +111,12 @@ SELECT coalesce(max(id), 0) FROM pilot;
 SELECT state, count(*) FROM pilot GROUP BY state;
 
 -- name: api_pilot_jobs
--- Jobs that run with a holder.
+-- Jobs that run with a holder; whoever is no pilot is the hub's own machine, `pilot:0`.
 SELECT job.id, job.name, job.state FROM job INDEXED BY job_live
 JOIN attempt AS last ON last.job = job.id AND last.number = job.attempt
 WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
-  AND last.starter = :holder ORDER BY job.id LIMIT :most;
+  AND CASE WHEN last.starter GLOB 'pilot:*' THEN last.starter ELSE 'pilot:0' END = :holder
+ORDER BY job.id LIMIT :most;
 
 -- name: api_samples
 -- How full sites were since a time.
