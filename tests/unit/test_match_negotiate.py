@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.job.model import Command, JobSpec, Resources
-from pilotage.match.negotiate import Matcher, Picked, Queued
+from pilotage.match import patience
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Picked, Queued
 from pilotage.match.place import Lease, Place
 from pilotage.match.share import Shares, Slice
 
@@ -188,7 +190,7 @@ def test_a_large_job_gets_a_place_although_small_ones_never_end():
         bench.now += 5.0
         over = [job for job, lease in place.leases.items() if bench.now - lease.started >= 100.0]
         bench.end(place, *over, wall=100.0) if over else None
-        bench.matcher.keep_room(bench.now)
+        patience.keep_room(bench.matcher, bench.now)
         if large in bench.start(place):
             when = bench.now
             break
@@ -204,7 +206,7 @@ def test_short_jobs_backfill_beside_a_reservation_and_long_ones_do_not():
     (large,) = bench.queue(1, cpus=4, time=10.0, owner="bob")
     assert bench.start(place) == []
     bench.now += 5
-    bench.matcher.keep_room(bench.now)
+    patience.keep_room(bench.matcher, bench.now)
     assert place.reserved is not None
     bench.queue(1, cpus=1, time=500.0)
     short = bench.queue(1, cpus=1, time=20.0)
@@ -225,7 +227,7 @@ def test_preemption_stops_the_youngest_of_the_least_urgent():
     bench.queue(1, priority=9, cpus=1)
     assert bench.start(place) == []
     bench.now += 5
-    victims = [lease.job for _, lease in bench.matcher.preempt(bench.now)]
+    victims = [lease.job for _, lease in patience.preempt(bench.matcher, bench.now)]
     assert victims == young
     assert set(old) < set(place.leases)
 
@@ -295,8 +297,8 @@ def test_whatever_happens_nothing_is_lost_doubled_or_overbooked(steps):
         elif what == "end":
             bench.end(places[value])
         else:
-            bench.matcher.keep_room(bench.now)
-            bench.matcher.charge_running(bench.now)
+            patience.keep_room(bench.matcher, bench.now)
+            patience.charge_running(bench.matcher, bench.now)
         running = [(place, job) for place in places.values() for job in place.leases]
         assert bench.matcher.queued() == len(queued) - len(started)
         assert all(place.free_cpus >= 0 for place in places.values())
@@ -312,7 +314,7 @@ def test_whatever_happens_nothing_is_lost_doubled_or_overbooked(steps):
         for place in places.values():
             bench.end(place)
             started |= set(bench.start(place))
-        bench.matcher.keep_room(bench.now)
+        patience.keep_room(bench.matcher, bench.now)
     stuck = queued - started
     homeless = [bucket for bucket in bench.matcher.buckets.values() if bucket]
     assert sum(map(len, homeless)) == len(stuck)

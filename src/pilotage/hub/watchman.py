@@ -10,6 +10,7 @@ import anyio
 from pilotage import text
 from pilotage.hub.config import Match
 from pilotage.hub.roster import Pilot, Roster
+from pilotage.match import patience
 from pilotage.match.queue import Queue
 from pilotage.match.share import Row
 from pilotage.match.turn import Ledger
@@ -54,12 +55,12 @@ class Watchman:
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
         matcher = ledger.matcher
-        matcher.keep_room(now)
+        patience.keep_room(matcher, now)
         if self._preempt:
-            for place, lease in matcher.preempt(now):
+            for place, lease in patience.preempt(matcher, now):
                 ledger.stop(place, lease, "preempted by a job of higher priority", now)
         if self._round % _WRITE == 0:
-            matcher.charge_running(now)
+            patience.charge_running(matcher, now)
             self._write(ledger, db, now)
 
     # -- silent pilots ---------------------------------------------------------------------------

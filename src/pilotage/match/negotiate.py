@@ -10,34 +10,13 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from pilotage.match import reserve
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import Cluster, Clusters
+from pilotage.match.order import Picked, Queued
 from pilotage.match.place import Lease, Place
 from pilotage.match.share import Shares
 from pilotage.match.view import View
-
-
-class Picked(msgspec.Struct, frozen=True):
-    """A job that may start at a place."""
-
-    job: int
-    priority: int
-    bucket: Bucket
-    charged: float
-
-
-class Queued(msgspec.Struct, frozen=True):
-    """A job that enters the queue."""
-
-    job: int
-    priority: int
-    owner: str
-    cluster: Cluster
-    limit: str = ""
-    not_before: float = 0.0
 
 
 class Matcher:
@@ -54,12 +33,13 @@ class Matcher:
         #: Cores in use by owner and by group, and jobs that run by limit.
         self.cores: dict[str, int] = {}
         self.limited: dict[str, int] = {}
+        #: Buckets that were passed over because there was too little room.
+        self.stuck: set[Bucket] = set()
         self._view_of: dict[int, View] = {}
         self._significant: frozenset[str] = frozenset()
         self._delayed: list[tuple[float, int, Queued]] = []
-        #: Buckets that wait for a limit, and those that have found no room.
+        #: Buckets that wait for a limit.
         self._blocked: dict[str, set[Bucket]] = {}
-        self._stuck: set[Bucket] = set()
         #: Buckets with new first jobs, for places that wait.
         self._touched: dict[Bucket, None] = {}
 
@@ -89,7 +69,7 @@ class Matcher:
     def clear(self) -> None:
         """Forget all jobs, queued or held, and keep the places."""
         self.buckets, self.cores, self.limited = {}, {}, {}
-        self._delayed, self._blocked, self._stuck, self._touched = [], {}, set(), {}
+        self._delayed, self._blocked, self.stuck, self._touched = [], {}, set(), {}
         self.views = {}
         for place in self.places.values():
             place.empty()
@@ -312,43 +292,10 @@ class Matcher:
             for view in self.views.values():
                 view.rerank(owner, key)
 
-    # -- now and then ----------------------------------------------------------------------------
+    # -- large jobs ------------------------------------------------------------------------------
 
-    def charge_running(self, now: float) -> None:
-        """Charge owners for jobs that run for longer than they were charged for."""
-        for place in self.places.values():
-            for job, lease in place.leases.items():
-                bucket = place.kinds[job]
-                more = bucket.cluster.cpus * (now - lease.started) - lease.charged
-                if more > 0:
-                    lease.charged += more
-                    self.shares.charge(bucket.owner, more, now)
-
-    def keep_room(self, now: float) -> None:
-        """Keep a place for each large job that has found no room for too long."""
-        for bucket in list(self._stuck):
-            if not bucket or not bucket.stuck:
-                self._stuck.discard(bucket)
-            elif not bucket.starving and now - bucket.stuck > self.patience:
-                found = reserve.best(bucket, self._homes(bucket), now)
-                if found:
-                    found[0].reserved = found[1]
-                    bucket.starving = True
-
-    def preempt(self, now: float) -> list[tuple[Place, Lease]]:
-        """Choose what to stop for jobs of higher priority that have waited for too long."""
-        chosen: list[tuple[Place, Lease]] = []
-        for bucket in self.buckets.values():
-            if not bucket or now - bucket.since <= self.patience:
-                continue
-            for place in self._homes(bucket):
-                losers = reserve.victims(bucket, place, bucket.first[1], now)
-                if losers:
-                    chosen += [(place, lease) for lease in losers]
-                    break
-        return chosen
-
-    def _homes(self, bucket: Bucket) -> Iterator[Place]:
+    def homes(self, bucket: Bucket) -> Iterator[Place]:
+        """Go through the places that could run the jobs of a bucket."""
         for view in self.views.values():
             if view.accepts(bucket.cluster):
                 yield from view.places.values()
@@ -356,7 +303,7 @@ class Matcher:
     def _note_stuck(self, bucket: Bucket, now: float) -> None:
         if not bucket.stuck:
             bucket.stuck = now
-            self._stuck.add(bucket)
+            self.stuck.add(bucket)
 
     def _serve_reserved(self, place: Place, picked: list[Picked], now: float) -> None:
         """Start the large job that a place was kept for as soon as it fits."""

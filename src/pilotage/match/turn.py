@@ -13,7 +13,8 @@ from pilotage.job.model import JobSpec
 from pilotage.job.owner import me
 from pilotage.match.blackhole import Guard
 from pilotage.match.cluster import Cluster
-from pilotage.match.negotiate import Matcher, Picked, Queued
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Picked, Queued
 from pilotage.match.place import Lease, Place
 from pilotage.match.specs import Specs
 from pilotage.store import Db
