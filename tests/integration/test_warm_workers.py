@@ -78,6 +78,12 @@ def nan():
 def thing():
     return object()
 
+def odd():
+    return "\\udcff"
+
+def odder():
+    raise ValueError("\\udcff")
+
 def large(count):
     return "x" * count
 
@@ -187,10 +193,12 @@ async def test_an_exception_is_the_error_of_its_call_alone(tmp_path):
 
 async def test_what_is_not_json_is_the_error_of_its_call_with_a_hint(tmp_path):
     async with bench(tmp_path) as one:
-        for function in ("nan", "thing"):
+        for function in ("nan", "thing", "odd"):
             (found,) = await one.call(function, [])
             assert "not JSON" in found["error"]["message"]
             assert "write a file" in found["error"]["message"]
+        (odd,) = await one.call("odder", [])
+        assert odd["error"]["message"] == "\\udcff"
         small, large = await one.call("large", [10], [9 << 20])
         assert small == {"ok": "x" * 10}
         assert "too many" in large["error"]["message"]

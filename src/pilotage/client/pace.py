@@ -96,7 +96,9 @@ class Kind:
                 self.count -= len(part.calls) - part.gone
                 queue.popleft()
                 continue
-            taken = _fit(part.calls[part.gone : part.gone + left], room)
+            taken = _fit(part.calls[part.gone : part.gone + left], room, most == left)
+            if not taken:
+                return
             yield Part(part.ticket, part.at + part.gone, taken)
             part.gone += len(taken)
             self.count -= len(taken)
@@ -106,12 +108,12 @@ class Kind:
                 queue.popleft()
 
 
-def _fit(calls: list[bytes], room: int) -> list[bytes]:
-    """Take as many calls as there is room for; at least one."""
+def _fit(calls: list[bytes], room: int, first: bool) -> list[bytes]:  # noqa: FBT001 - private
+    """Take as many calls as there is room for; the first of all in any case."""
     if sum(map(len, calls)) <= room:
         return calls
     for at, call in enumerate(calls):
         room -= len(call)
         if room < 0:
-            return calls[: max(1, at)]
+            return calls[: max(int(first), at)]
     return calls

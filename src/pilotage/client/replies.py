@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage import errors
 from pilotage.client.model import Returns
 
 
@@ -54,11 +54,9 @@ def returns(end: End) -> Returns:
         return Returns()
     try:
         return _results.decode(data)
-    except msgspec.ValidationError:
-        return Returns()
     except msgspec.DecodeError:
-        # Lone surrogates, which file names bring.
-        return msgspec.convert(text.load(data), Returns)
+        # It is the result of something else than calls.
+        return Returns()
 
 
 def failure(end: End) -> errors.JobFailed:

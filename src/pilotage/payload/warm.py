@@ -36,7 +36,7 @@ LONGEST = 8000
 LOADING = "PILOTAGE_LOADING"
 
 _PR_SET_PDEATHSIG = 1
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def once(folder: str) -> None:
             texts.append(file.read())
     body = Function(json.loads(texts[0])).answer(json.loads(texts[1]))
     part = os.path.join(folder, "result.json.part")
-    with open(part, "w", encoding="ascii") as file:
+    with open(part, "wb") as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())
@@ -143,7 +143,7 @@ class Function:
         self.broken: dict[str, str] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def answer(self, order: dict[str, Any]) -> str:
+    def answer(self, order: dict[str, Any]) -> bytes:
         """Make calls, and write as JSON what each returned or raised."""
         if self.function is None:
             self.load()
@@ -153,7 +153,7 @@ class Function:
         else:
             returns = self.run(self.function, order["calls"], order.get("within"))
         wall = time.perf_counter() - begun
-        return '{"returns":' + write(returns) + f',"wall":{wall:.7f}}}'
+        return b'{"returns":' + write(returns) + b',"wall":%.7f}' % wall
 
     def load(self) -> None:
         """Load the file of the function; what goes wrong is the error of every call."""
@@ -248,15 +248,16 @@ def describe(error: BaseException) -> dict[str, str]:
         text = "".join(traceback.format_exception(kind, error, trace))
     except Exception as worse:  # noqa: BLE001 - anybody's `__str__`
         message = text = f"an exception that cannot be shown ({type(worse).__name__})"
-    return {"type": name, "message": message[:LONGEST], "traceback": text[-LONGEST:]}
+    facts = {"type": name, "message": message[:LONGEST], "traceback": text[-LONGEST:]}
+    return {key: one.encode(errors="backslashreplace").decode() for key, one in facts.items()}
 
 
-def write(returns: list[dict[str, Any]]) -> str:
+def write(returns: list[dict[str, Any]]) -> bytes:
     """Write what calls returned as JSON; a value that is none becomes the error of its call."""
     try:
-        text = _encode(returns)
+        text = _encode(returns).encode()
     except (TypeError, ValueError, RecursionError):
-        text = ""
+        text = b""
     if text and len(text) <= MOST:
         return text
     room = MOST
@@ -265,13 +266,13 @@ def write(returns: list[dict[str, Any]]) -> str:
         text = write_one(one, room)
         room -= len(text)
         texts.append(text)
-    return "[" + ",".join(texts) + "]"
+    return b"[" + b",".join(texts) + b"]"
 
 
-def write_one(one: dict[str, Any], room: int) -> str:
+def write_one(one: dict[str, Any], room: int) -> bytes:
     """Write what one call returned as JSON."""
     try:
-        text = _encode(one)
+        text = _encode(one).encode()
     except (TypeError, ValueError, RecursionError) as error:
         hint = "return numbers (not NaN), text, lists and dicts with text as keys; or write a file"
         return refuse("TypeError", f"the result is not JSON: {error}; {hint}")
@@ -280,9 +281,9 @@ def write_one(one: dict[str, Any], room: int) -> str:
     return text
 
 
-def refuse(kind: str, message: str) -> str:
+def refuse(kind: str, message: str) -> bytes:
     """Write the error of a call whose result cannot be passed on."""
-    return _encode({"error": {"type": kind, "message": message, "traceback": ""}})
+    return _encode({"error": {"type": kind, "message": message, "traceback": ""}}).encode()
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], bytes] | None:
@@ -306,9 +307,9 @@ def read(channel: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-def send(channel: socket.socket, head: dict[str, Any], body: str) -> None:
+def send(channel: socket.socket, head: dict[str, Any], body: bytes) -> None:
     """Send a message."""
-    data = json.dumps(head).encode() + b"\n" + body.encode()
+    data = json.dumps(head).encode() + b"\n" + body
     channel.sendall(len(data).to_bytes(4, "big") + data)
 
 

@@ -63,6 +63,8 @@ class Worker:
         #: Since when it is without work or, once it must end, until when it may live.
         self.since = time.monotonic()
         self.leaving = False
+        #: Whether it sent something else than an answer.
+        self.muted = False
         self._streams = streams
         self._copied = [0, 0]
         self._inward = bytearray()
@@ -97,7 +99,7 @@ class Worker:
         length = int.from_bytes(self._inward[:4], "big")
         if length + 4 > _LONGEST:
             raise ValueError("its worker sent too much")
-        if len(self._inward) < 4 + length or not length:
+        if len(self._inward) < 4 + length or not length or self.muted:
             return None
         head, _, body = bytes(self._inward[4 : 4 + length]).partition(b"\n")
         del self._inward[: 4 + length]

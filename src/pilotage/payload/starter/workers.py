@@ -119,6 +119,8 @@ class Workers:
             stopped = bool(payload.reason)
             payload.answer(*answer)
         except (ValueError, TypeError, KeyError, RecursionError):
+            # Who speaks like that is not listened to any more.
+            worker.muted = True
             worker.signal(signal.SIGKILL)
             return None
         worker.copy()
