@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -40,7 +41,9 @@ class Real:
 
     def __init__(self, root: Path, settings: str = "") -> None:
         root.mkdir()
-        (root / "pilotage.toml").write_text(f"[hub]\nport = 18433\n[pilots]\n{settings}")
+        # The same after a restart, and below those that the kernel gives to others.
+        port = random.randrange(20000, 30000)
+        (root / "pilotage.toml").write_text(f"[hub]\nport = {port}\n[pilots]\n{settings}")
         self.project = Project(root)
         self.root = root
         self.process: subprocess.Popen[bytes] | None = None

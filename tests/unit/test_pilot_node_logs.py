@@ -58,3 +58,14 @@ def test_what_is_no_plain_file_is_not_read(tmp_path):
         assert not tail.look()
         tail.finish()
         assert tail.rest() == b""
+
+
+def test_what_was_sent_and_perhaps_lost_does_not_go_with_the_end_as_well(tmp_path):
+    path = tmp_path / "stdout"
+    path.write_bytes(b"first")
+    tail = logs.Tail(str(path), 100)
+    assert _all(tail, 50) == b"first"
+    tail.rewind()
+    path.write_bytes(b"first, second")
+    tail.finish()
+    assert (_all(tail, 50), tail.rest()) == (b"first", b", second")

@@ -26,6 +26,8 @@ class Tail:
         #: Up to where it was sent, and up to where the hub is known to have it.
         self.sent = 0
         self.safe = 0
+        #: Up to where it was ever sent: the hub may have that, whether or not it is known to.
+        self._reached = 0
         #: Where that part begins which goes with the report of the end.
         self.last = 0
 
@@ -46,12 +48,13 @@ class Tail:
         if self._size > self._limit:
             left_out = self._size - self._limit
             self._note = f"\n[... {left_out} bytes are left out here ...]\n".encode()
-        self.last = max(self.sent, self._length() - INLINE)
+        self.last = max(self._reached, self._length() - INLINE)
 
     def take(self, count: int) -> bytes:
         """Read the next bytes to send."""
         data = self._read(self.sent, min(count, self._until() - self.sent))
         self.sent += len(data)
+        self._reached = max(self._reached, self.sent)
         return data
 
     def rest(self) -> bytes:
