@@ -71,9 +71,9 @@ def test_job_says_why_it_failed_and_what_happened(tab: Window, made: Made) -> No
     expect(page.locator(".why")).to_contain_text("no such mineral")
     expect(page.locator(".story")).to_contain_text("attempt 1 began")
     expect(page.locator(".story li").last).to_contain_text("failed")
-    expect(page.locator(".log .text")).to_have_text("said before\n")
-    page.get_by_role("button", name="stderr").click()
     expect(page.locator(".log .text")).to_have_text("no such mineral\n")
+    page.get_by_role("button", name="stdout").click()
+    expect(page.locator(".log .text")).to_have_text("said before\n")
     page.get_by_text("Specification").click()
     expect(page.locator("details.json pre:visible")).to_contain_text("no such mineral")
 

@@ -11,6 +11,7 @@ export function facts(pairs) {
 /** Data that opens; `null` if there is nothing in it. */
 export function json(label, value, open = false) {
   if (value === null || value === undefined) return null;
+  if (typeof value === "object" && !Object.keys(value).length) return null;
   return h("details.json", { open }, h("summary", label),
     h("pre", { tabindex: 0, "aria-label": label }, JSON.stringify(value, null, 2)));
 }

@@ -1,7 +1,7 @@
 // Jobs as rows of a table that change in place.
 
 import { h, words } from "./dom.js";
-import { pilotName } from "./pilot-names.js";
+import { where } from "./pilot-names.js";
 import { to } from "./router.js";
 import { rebadge } from "./state.js";
 import { ago, lasting } from "./tick.js";
@@ -32,7 +32,7 @@ export function update(row, job) {
   rebadge(cell("state"), job.state);
   lasting(cell("time"), job.started, job.ended, job.state === "running");
   if (!cell("made").firstChild) cell("made").append(ago(job.created));
-  words(cell("where"), pilotName(job.pilot));
+  words(cell("where"), where(job));
   words(cell("owner"), job.owner ?? "");
   words(cell("tag"), job.tag ?? "");
   const attempt = job.attempt > 1 ? `attempt ${job.attempt}` : "";

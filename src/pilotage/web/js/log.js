@@ -42,6 +42,8 @@ export class Log {
       return;
     }
     const last = Math.max(...numbers);
+    // Of a job that failed, what it complained about.
+    if (this.last === undefined && job.state === "failed") this.press("stderr");
     if (this.last !== last) {
       this.last = last;
       fill(this.which, numbers.map((number) => h("option", { value: number, selected: number === last }, `attempt ${number}`)));
@@ -50,9 +52,13 @@ export class Log {
     } else if (this.over) this.restart(this.attempt, true);
   }
 
-  choose(name) {
+  press(name) {
     this.stream = name;
     for (const tab of this.tabs) tab.setAttribute("aria-pressed", String(tab.textContent === name));
+  }
+
+  choose(name) {
+    this.press(name);
     this.restart(this.attempt);
   }
 

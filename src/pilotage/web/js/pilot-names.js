@@ -19,8 +19,9 @@ function learn(pilots) {
   for (const pilot of pilots) names.set(pilot.id, pilot.name);
 }
 
-/** The name of a pilot, or its number if that is all we know. */
-export function pilotName(number) {
-  if (number === null || number === undefined) return "";
-  return names.get(number) ?? `pilot ${number}`;
+/** Where a job runs or ran: the name of the pilot, or its number if that is all we know. */
+export function where(job) {
+  if (!job.attempt) return "";
+  if (job.pilot === null || job.pilot === undefined) return "local";
+  return names.get(job.pilot) ?? `pilot ${job.pilot}`;
 }

@@ -6,7 +6,7 @@ import { calm, fill, h } from "../dom.js";
 import { facts, json } from "../facts.js";
 import * as live from "../live.js";
 import { Log } from "../log.js";
-import { learnPilots, pilotName } from "../pilot-names.js";
+import { learnPilots, where } from "../pilot-names.js";
 import { to } from "../router.js";
 import { bytes, clock, duration } from "../say.js";
 import { badge, verbs } from "../state.js";
@@ -87,7 +87,7 @@ function known(job) {
   const time = h("span");
   lasting(time, job.started, job.ended, job.state === "running");
   const need = job.spec?.resources ?? {};
-  const place = job.pilot == null ? "" : h("a", { href: to(`pilots/${job.pilot}`) }, pilotName(job.pilot));
+  const place = job.pilot ? h("a", { href: to(`pilots/${job.pilot}`) }, where(job)) : where(job);
   return [
     ["Owner", job.owner], ["Rule", job.rule && h("a", { href: to("jobs", { name: job.name }) }, job.rule)],
     ["Tag", job.tag && h("a", { href: to("jobs", { tag: job.tag }) }, job.tag)], ["Priority", job.priority || ""],
@@ -97,13 +97,18 @@ function known(job) {
     ["File", job.binding?.path], ["Caused by", job.parent && h("a", { href: to(`jobs/${job.parent}`) }, `job ${job.parent}`)],
     ["Cores", need.cpus ?? 1], ["Memory", need.memory && bytes(need.memory)], ["GPUs", need.gpus || ""],
     ["Most time", need.time && duration(need.time)], ["Requirements", job.spec?.requirements && h("code", job.spec.requirements)],
-    ["Command", job.spec?.recipe?.argv && h("code", job.spec.recipe.argv.join(" "))],
+    ["Command", job.spec?.recipe?.argv && h("code", job.spec.recipe.argv.map(quoted).join(" "))],
   ];
 }
 
 function params(job) {
   const all = { ...job.spec?.params, ...job.binding?.match, ...job.binding?.sweep };
   return Object.keys(all).length ? all : null;
+}
+
+/** A word as a shell would want it. */
+function quoted(word) {
+  return /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** Words with `commands` in them. */

@@ -54,7 +54,7 @@ function show(root, pilot) {
 function running(jobs) {
   if (!jobs?.length) return null;
   const one = (job) => (typeof job === "object" ? job : { id: job, name: `job ${job}` });
-  return [h("h3", "Runs now"), h("ul.plain", jobs.map(one).map((job) => h("li", h("a", { href: to(`jobs/${job.id}`) }, job.name))))];
+  return [h("h3", "Runs now"), h("ul.plain", jobs.map(one).map((job) => h("li", h("a", { href: to(`jobs/${job.id}`) }, job.name), h("span.note", ` ${job.id}`))))];
 }
 
 function checks(found) {
