@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,6 +78,7 @@ def hub(tmp_path_factory) -> Iterator[Hub]:
 def test_every_answer_is_as_described(case: Any, hub: Hub) -> None:
     if case.meta.generation.mode is GenerationMode.POSITIVE:
         _aim(case)
+    _hurry(case)
     own = {"/api/v1/jobs", "/api/v1/tokens"}
     case.call_and_validate(
         base_url=hub.url,
@@ -94,8 +96,14 @@ def _aim(case: Any) -> None:
         named["id"] = int(named["id"]) % 6 + 1
     if "name" in named:
         named["name"] = "copy"
-    if "wait" in (case.query or {}):
-        case.query["wait"] = min(float(case.query["wait"]), 0.05)
+
+
+def _hurry(case: Any) -> None:
+    """Wait for next to nothing, where a case would wait for long and rightly so."""
+    wait = (case.query or {}).get("wait")
+    with contextlib.suppress(TypeError, ValueError):
+        if 0.05 < float(wait) <= 60:
+            case.query["wait"] = 0.05
 
 
 def test_what_is_served_is_what_was_tested(hub: Hub) -> None:
