@@ -87,7 +87,7 @@ function known(job) {
   const time = h("span");
   lasting(time, job.started, job.ended, job.state === "running");
   const need = job.spec?.resources ?? {};
-  const place = job.pilot ? h("a", { href: to(`pilots/${job.pilot}`) }, where(job)) : where(job);
+  const place = job.attempt ? h("a", { href: to(`pilots/${job.pilot ?? 0}`) }, where(job)) : "";
   return [
     ["Owner", job.owner], ["Rule", job.rule && h("a", { href: to("jobs", { name: job.name }) }, job.rule)],
     ["Tag", job.tag && h("a", { href: to("jobs", { tag: job.tag }) }, job.tag)], ["Priority", job.priority || ""],

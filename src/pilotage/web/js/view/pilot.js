@@ -28,7 +28,7 @@ export async function open(root, place, signal) {
 
 function show(root, pilot) {
   const node = pilot.facts ?? {};
-  const buttons = GONE.includes(pilot.state) ? null : ["drain", "stop"].map((verb) =>
+  const buttons = GONE.includes(pilot.state) || !pilot.id ? null : ["drain", "stop"].map((verb) =>
     h("button.plain", { type: "button", disabled: pilot.asked === verb, onclick: () => act(pilot, verb) }, verb === "stop" ? "Stop" : "Drain"));
   fill(root,
     h("p.crumbs", h("a", { href: to("pilots") }, "Pilots")),

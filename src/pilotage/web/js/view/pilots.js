@@ -119,9 +119,7 @@ function nothing(gone) {
 
 function make(pilot) {
   const buttons = ["drain", "stop"].map((verb) => h("button.quiet", { type: "button", "data-verb": verb }, verb === "stop" ? "Stop" : "Drain"));
-  // Number 0 is the machine of the hub, of which there is no more to tell.
-  const name = pilot.id ? h("a", { href: to(`pilots/${pilot.id}`) }) : h("span");
-  return h("tr", h("td.c-name", name), h("td.c-site"), h("td.c-state"),
+  return h("tr", h("td.c-name", h("a", { href: to(`pilots/${pilot.id}`) })), h("td.c-site"), h("td.c-state"),
     h("td.c-use", h("div.measure", h("div.bar.now", h("i")), h("span.value"))), h("td.n.c-running"),
     h("td.wide.c-seen"), h("td.c-reason"), h("td.c-acts", buttons));
 }
@@ -139,6 +137,7 @@ function update(row, pilot) {
   const gone = GONE.has(pilot.state);
   for (const button of row.querySelectorAll("button")) {
     const { verb } = button.dataset;
+    // Number 0 is the machine of the hub: it goes with the hub.
     button.hidden = gone || !pilot.id;
     button.disabled = pilot.asked === verb || (verb === "drain" && pilot.state === "draining");
     button.onclick = () => act(pilot, verb);
