@@ -128,6 +128,7 @@ def ward() -> Iterator[Ward]:
         with _small_disk(made), _gatekeeper(made):
             yield made
     finally:
+        shutil.rmtree(f"/tmp/pilotage-users-{made.uid}", ignore_errors=True)
         for name in names:
             _kill_all(pwd.getpwnam(name).pw_uid)
             subprocess.run(["userdel", name], check=True, stderr=subprocess.DEVNULL)
