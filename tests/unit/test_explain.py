@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from pilotage.job.model import Attempt, Binding, Command, Job, JobSpec, Resources, State
-from pilotage.match.explain import Explanation, Facts, explain
-from pilotage.match.model import Offer
+from pilotage.match.explain import explain
+from pilotage.match.facts import Explanation, Facts, Line
+from pilotage.match.place import Place
+from pilotage.match.prospect import Offered, Offers
 
 NOW = 1_000_000.0
-SPACE = Offer("local", 4, 4, 8 * 1024**3, 8 * 1024**3)
 
 
 def job(state: State, **facts: Any) -> Job:
@@ -27,7 +27,10 @@ def job(state: State, **facts: Any) -> Job:
 
 
 def why(one: Job, **facts: Any) -> Explanation:
-    plain: dict[str, Any] = {"now": NOW, "job": one, "running": True, "offer": SPACE}
+    place = Place(0, "local", {"site": "local"}, cpus=4, memory=8 * 1024**3)
+    place.free_cpus -= facts.pop("used", 0)
+    found = Offers([Offered(place)], NOW).prospect(one.spec, "anna")
+    plain: dict[str, Any] = {"now": NOW, "job": one, "running": True, "prospect": found}
     return explain(Facts(**plain | facts))
 
 
@@ -62,7 +65,7 @@ def test_a_held_job_says_why_and_how_it_goes_on():
 
 
 def test_nothing_runs_the_project_comes_first():
-    found = why(job(State.QUEUED), running=False, ahead=3)
+    found = why(job(State.QUEUED), running=False, ahead=Line(3))
     assert found.reasons[0].text == "nothing runs this project now"
     assert "pilotage up" in found.suggestion
     assert "3 jobs ahead" in texts(found)
@@ -76,14 +79,21 @@ def test_trouble_with_the_store_is_told():
 def test_what_never_fits_is_told_with_both_values():
     found = why(job(State.QUEUED, resources=Resources(cpus=96)))
     assert "never" in found.headline
-    assert "needs cpus = 96; local has 4 in all" in texts(found)
+    assert "`cpus >= 96` the only offer fails; it has 4" in texts(found)
+    assert "ask for cpus ≤ 4 (1 offer would do then)" in found.suggestion
     assert "pilotage cancel 7" in found.suggestion
 
 
+def test_what_can_never_start_is_not_mended_by_starting_the_project():
+    found = why(job(State.QUEUED, resources=Resources(cpus=96)), running=False)
+    assert found.reasons[0].text == "nothing runs this project now"
+    assert "ask for cpus ≤ 4" in found.suggestion
+
+
 def test_what_does_not_fit_now_is_told_with_both_values():
-    busy = msgspec.structs.replace(SPACE, free_cpus=1)
-    found = why(job(State.QUEUED, resources=Resources(cpus=2)), offer=busy)
-    assert "needs cpus = 2; local has 1 free now" in texts(found)
+    found = why(job(State.QUEUED, resources=Resources(cpus=2)), used=3)
+    assert "it fits nowhere now; 1 offer would do when it is free" in texts(found)
+    assert "it needs cpus = 2, and at most 1 is free" in texts(found)
 
 
 def test_a_back_off_says_how_long():

@@ -15,7 +15,7 @@ from pilotage.cli import shape
 from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
-from pilotage.hub import config, facts, wiring
+from pilotage.hub import config, wiring
 from pilotage.hub.project import Project
 
 INTERRUPTED = 130
@@ -86,8 +86,6 @@ def _invite(watch: Watch, address: str) -> None:
 
 def _announce(project: Project, watch: Watch, *, local: bool) -> None:
     offer = config.offer(project.settings)
-    if local:
-        facts.note_offer(project.db, offer)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
     here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
     watch.say(

@@ -10,9 +10,9 @@ from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
-from pilotage.hub import facts
+from pilotage.hub.facts import Witness
 from pilotage.match import explain as explaining
-from pilotage.match.explain import Explanation
+from pilotage.match.facts import Explanation
 
 _MOST = 20
 
@@ -23,11 +23,11 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     shown: list[Shown] = []
     with at.open() as project:
         running = project.running()
-        free = facts.free(project.db, project.settings, running=running)
         now = project.clock.now()
+        witness = Witness(project.db, project.settings, now=now, running=running)
         numbers = select.numbers(project, selector)
         for number in numbers[:_MOST] if at.mode == "table" else numbers:
-            known = facts.gather(project.db, number, now=now, running=running, free=free)
+            known = witness.facts(number)
             found = explaining.explain(known)
             data.append({"id": number, "state": known.job.state, **msgspec.to_builtins(found)})
             shown += [*([""] if shown else []), *_sheet(found, known.job.name, known.job.state)]

@@ -49,10 +49,11 @@ def ls(
         found = project.jobs(wanted)
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
-            from pilotage.hub import facts
+            from pilotage.hub import facts, offers
 
-            free = facts.free(project.db, project.settings, running=project.running())
-            reasons = facts.reasons(found, free, now)
+            running = project.running()
+            scene = offers.read(project.db, project.settings, now=now, running=running)
+            reasons = facts.reasons(found, scene, now)
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found
     return Answer(

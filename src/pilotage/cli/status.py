@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from pilotage.cli import select, shape, tally
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import facts
+from pilotage.hub import facts, offers
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
@@ -38,8 +38,8 @@ def status(
             counts = tally.by_name(project.db.rows("job_counts"))
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
-        free = facts.free(project.db, project.settings, running=running)
-        stuck = facts.hopeless(project.db, free)
+        scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
+        stuck = facts.hopeless(project.db, scene)
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -56,7 +56,7 @@ def status(
     shown = (*head, *_table(counts), *_troubles(trouble, totals, now))
     hints = _hints(totals, trouble, rules, running=running)
     notes = tuple(
-        f"{shape.count(count, 'job')} like {one} can never start here: {why}"
+        f"{shape.count(count, 'job')} like {one} can never start on what is offered now: {why}"
         for one, count, why in stuck
     )
     return Answer(data, shown, tuple(counts), (*notes, *hints))

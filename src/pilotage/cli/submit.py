@@ -8,14 +8,15 @@ import msgspec
 from cyclopts import Parameter
 
 from pilotage import errors
-from pilotage.cli import select, spec
+from pilotage.cli import select, shape, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
 from pilotage.hub import submission
 from pilotage.hub.project import Project
 from pilotage.job.model import NewJob
-from pilotage.match import fit
+from pilotage.job.owner import me
+from pilotage.match.prospect import Prospect
 
 
 def submit(
@@ -58,7 +59,7 @@ def submit(
             return _plan(project, new, draft.notes)
         number = project.submit(new)
         running = project.running()
-        notes = [*draft.notes, *_warnings(project, new, running=running)]
+        notes = [*draft.notes, *_warnings(project, new)]
     if not running:
         notes.append(f"nothing runs this project now; job {number} is kept: start `pilotage up`")
     if wait_ or propagate:
@@ -73,19 +74,31 @@ def submit(
     )
 
 
-def _warnings(project: Project, new: NewJob, *, running: bool) -> list[str]:
-    from pilotage.hub import facts
+def _prospect(project: Project, new: NewJob, *, room: bool) -> Prospect:
+    from pilotage.hub import offers
 
-    verdict = fit.fit(new.spec.resources, facts.free(project.db, project.settings, running=running))
-    return [] if verdict.ever else [f"it can never start here: {'; '.join(verdict.reasons)}"]
+    now, running = project.clock.now(), project.running()
+    scene = offers.read(project.db, project.settings, now=now, running=running, room=room)
+    return scene.offers.prospect(new.spec, new.owner or me())
+
+
+def _warnings(project: Project, new: NewJob) -> list[str]:
+    """Say what keeps a job from starting although there is room."""
+    from pilotage.match import queued
+
+    found = _prospect(project, new, room=False)
+    if found.never:
+        advice = queued.advice(found.why.changes)
+        words = f"it can never start on what is offered now: {queued.brief(found)}"
+        return [words, *([f"hint: {advice}"] if advice else [])]
+    return [] if found.ever else [f"it cannot start now: {queued.brief(found)}"]
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
     from pilotage.cli import sheet
-    from pilotage.hub import facts
+    from pilotage.match import queued
 
-    offer = facts.free(project.db, project.settings, running=project.running())
-    verdict = fit.fit(new.spec.resources, offer)
+    found = _prospect(project, new, room=True)
     shown: list[Shown] = [line(Styled("would queue", "bold"), f"  {new.spec.name}")]
     rows = {
         "runs": sheet.runs(new.spec.recipe),
@@ -97,10 +110,14 @@ def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
         "limit": new.limit_key.replace(":", ", ") + " at once" if new.limit_key else "",
     }
     shown += [sheet.pair(name, value) for name, value in rows.items() if value]
-    words = "it fits now" if verdict.now else "; ".join(verdict.reasons)
-    style: Style = "green" if verdict.now else "yellow" if verdict.ever else "red"
-    shown.append(line(Styled(f"{'match':<10}  ", "dim"), Styled(words, style)))
-    data = {"job": msgspec.to_builtins(new), "match": msgspec.to_builtins(verdict)}
+    words = f"it fits now on {found.now} of {shape.count(found.why.offers, 'offer')}"
+    advice = queued.advice(found.why.changes) if found.never else ""
+    style: Style = "green" if found.now else "red" if found.never else "yellow"
+    text = words if found.now else queued.brief(found)
+    shown.append(line(Styled(f"{'match':<10}  ", "dim"), Styled(text, style)))
+    if advice:
+        shown.append(sheet.pair("instead", advice))
+    data = {"job": msgspec.to_builtins(new), "match": msgspec.to_builtins(found)}
     return Answer(
-        data, tuple(shown), (), notes, status=0 if verdict.ever else errors.Denied.exit_status
+        data, tuple(shown), (), notes, status=errors.Denied.exit_status if found.never else 0
     )

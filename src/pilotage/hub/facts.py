@@ -3,44 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from pilotage import text, units
-from pilotage.event import records as events
-from pilotage.hub import config
+from pilotage.hub import config, offers
 from pilotage.hub.config import Settings
+from pilotage.hub.offers import Scene
 from pilotage.job import records
-from pilotage.job.model import Job, State
-from pilotage.match import fit
-from pilotage.match.explain import Facts
-from pilotage.match.model import Offer
+from pilotage.job.model import Attempt, Job, State
+from pilotage.job.owner import me
+from pilotage.match import queued
+from pilotage.match.facts import Facts, Kept, Line, Quota
+from pilotage.match.share import Row, Shares, group_of
 from pilotage.result import logs
 from pilotage.store import Db
 
-_OFFER = "offer"
 _LONGEST = 200
+#: Of so many queued jobs the owners are looked at; who comes later has waited for less.
+_OLDEST = 100_000
 
 
-def gather(db: Db, number: int, *, now: float, running: bool, free: Offer) -> Facts:
-    """Read what there is to know of a job."""
-    job = records.get(db, number)
-    attempts = records.attempts(db, number)
-    ahead = 0
-    if job.state is State.QUEUED:
-        ahead = int(db.value("job_ahead", priority=job.priority, id=number))
-    return Facts(
-        now=now,
-        job=job,
-        running=running,
-        before=tuple((on, state or "") for on, state in db.rows("dependency_of", job=number)),
-        ahead=ahead,
-        holders=tuple(one for (one,) in db.rows("job_holding_limit", key=job.limit_key))
-        if job.limit_key
-        else (),
-        offer=free,
-        attempt=attempts[-1] if attempts else None,
-        asked=db.value("job_asked_of", id=number) or "",
-        last_words=_last_words(attempts[-1].dir) if attempts else "",
-    )
+class Witness:
+    """Knows what surrounds jobs at one moment, so that many can be explained."""
+
+    def __init__(self, db: Db, settings: Settings, *, now: float, running: bool) -> None:
+        """Look around."""
+        self._db = db
+        self._shares = config.matcher(settings).shares
+        self._shares.load(Row(*row) for row in db.rows("usage_all"))
+        self._now = now
+        self._running = running
+        self.scene = offers.read(db, settings, now=now, running=running)
+
+    def facts(self, number: int) -> Facts:
+        """Read what there is to know of a job."""
+        db, job = self._db, records.get(self._db, number)
+        attempts = records.attempts(db, number)
+        last = attempts[-1] if attempts else None
+        return Facts(
+            now=self._now,
+            job=job,
+            running=self._running,
+            before=tuple((on, state or "") for on, state in db.rows("dependency_of", job=number)),
+            holders=tuple(one for (one,) in db.rows("job_holding_limit", key=job.limit_key))
+            if job.limit_key
+            else (),
+            where=_where(db, last),
+            attempt=last,
+            asked=db.value("job_asked_of", id=number) or "",
+            last_words=_last_words(last.dir) if last else "",
+            **self._queued(job),
+        )
+
+    def _queued(self, job: Job) -> dict[str, Any]:
+        """Read what only matters to a job in the queue."""
+        if job.state is not State.QUEUED:
+            return {}
+        owner, scene = job.owner or me(), self.scene
+        reserved = scene.reserved.get(job.id)
+        return {
+            "prospect": scene.offers.prospect(job.spec, owner),
+            "coming": scene.coming,
+            "kept": Kept(_pilot(reserved.pilot), reserved.at) if reserved else None,
+            "quota": _quota(self._shares, owner, scene.cores, job.spec.resources.cpus),
+            "ahead": self._line(job, owner),
+        }
+
+    def _line(self, job: Job, owner: str) -> Line:
+        owners = {one for (one,) in self._db.rows("offer_owners", most=_OLDEST)}
+        mine = self._shares.key(owner)
+        first = [one for one in owners if self._shares.key(one or me()) < mine]
+        row = self._db.row(
+            "offer_line", owner=job.owner, priority=job.priority, id=job.id, first=text.dump(first)
+        )
+        return Line(*row) if row else Line()
+
+
+def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> Quota | None:
+    """Find the quota of the owner or of its group that a job would exceed."""
+    for name in dict.fromkeys((owner, group_of(owner))):
+        most = shares.slice(name).quota
+        alike = (lambda one: one) if name == owner else group_of
+        used = sum(count for one, count in cores.items() if alike(one) == name)
+        if most is not None and used + needs > most:
+            return Quota(name, most, used)
+    return None
+
+
+def _where(db: Db, attempt: Attempt | None) -> str:
+    """Name the place of an attempt."""
+    number = offers.holder(attempt.starter) if attempt else 0
+    row = db.row("pilot_get", id=number) if number else None
+    return f"{row[2]} ({_pilot(number)})" if row else "local"
+
+
+def _pilot(number: int) -> str:
+    return f"pilot {number}" if number else "this machine"
 
 
 def _last_words(folder: str) -> str:
@@ -48,43 +106,31 @@ def _last_words(folder: str) -> str:
     return text.show(written.decode("utf-8", "replace").strip())[:_LONGEST]
 
 
-def reasons(found: Iterable[Job], free: Offer, now: float) -> dict[int, str]:
+def reasons(found: Iterable[Job], scene: Scene, now: float) -> dict[int, str]:
     """Say in short why queued jobs do not start, for a column of a table."""
     short: dict[int, str] = {}
     for job in found:
         if job.state is not State.QUEUED:
             continue
-        why = list(fit.fit(job.spec.resources, free).reasons)
+        why = [job.reason, _in_short(job, scene)]
         if job.not_before > now and not job.reason:
             why.append(f"may start in {units.for_people(job.not_before - now)}")
-        short[job.id] = "; ".join([*([job.reason] if job.reason else []), *why])
+        short[job.id] = "; ".join(filter(None, why))
     return short
 
 
-def hopeless(db: Db, offer: Offer) -> list[tuple[int, int, str]]:
+def _in_short(job: Job, scene: Scene) -> str:
+    if reserved := scene.reserved.get(job.id):
+        return f"{_pilot(reserved.pilot)} is kept for it"
+    return queued.brief(scene.offers.prospect(job.spec, job.owner or me()))
+
+
+def hopeless(db: Db, scene: Scene) -> list[tuple[int, int, str]]:
     """List queued jobs that can never start: the first of each kind, how many, and why."""
     found = []
-    for body, first, count in db.rows("job_queued_specs"):
-        verdict = fit.fit(records.read_spec(body).resources, offer)
-        if not verdict.ever:
-            found.append((first, count, "; ".join(verdict.reasons)))
+    for number, first, owner, count in db.rows("job_queued_specs"):
+        spec = records.read_spec(db.value("spec_body", id=number))
+        prospect = scene.offers.prospect(spec, owner or me())
+        if prospect.never:
+            found.append((first, count, queued.brief(prospect)))
     return found
-
-
-def note_offer(db: Db, offer: Offer) -> None:
-    """Keep what the running process offers, so that other commands can explain with it."""
-    with db.transaction():
-        events.advance(db, _OFFER, text.dump([offer.cpus, offer.memory, offer.gpus]))
-
-
-def free(db: Db, settings: Settings, *, running: bool) -> Offer:
-    """Say what the place to run has, in all and free now."""
-    offer = config.offer(settings)
-    noted = events.cursor(db, _OFFER)
-    if running and noted is not None:
-        cpus, memory, gpus = text.load(noted)
-        offer = Offer(offer.site, cpus, cpus, memory, memory, gpus, gpus)
-    for row in db.rows("job_running"):
-        spec = records.read_spec(db.value("spec_body", id=row[5]))
-        offer = fit.carve(spec.resources, offer)
-    return offer

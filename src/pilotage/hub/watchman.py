@@ -9,6 +9,7 @@ import anyio
 
 from pilotage import text
 from pilotage.hub.config import Match
+from pilotage.hub.offers import HOLE
 from pilotage.hub.roster import Pilot, Roster
 from pilotage.match import patience
 from pilotage.match.queue import Queue
@@ -28,7 +29,6 @@ SHARE = 0.3
 #: How many leases such a fault may last before what they held is given up.
 _PATIENCE = 3.0
 _MASS = "many pilots are silent"
-_HOLE = "node gets no work: "
 
 
 class Watchman:
@@ -111,6 +111,7 @@ class Watchman:
         if rows:
             db.run("usage_put", rows=text.dump(rows))
         self._show_nodes(ledger, db, now)
+        self._show_reserved(ledger, db)
         sites: dict[str, list[int]] = {}
         seen = []
         for place in ledger.matcher.places.values():
@@ -132,12 +133,23 @@ class Watchman:
 
     def _show_nodes(self, ledger: Ledger, db: Db, now: float) -> None:
         """Say which nodes get no work because payloads fail there."""
-        condemned = {f"{_HOLE}{node}" for node in ledger.guard.condemned()}
+        condemned = {f"{HOLE}{node}" for node in ledger.guard.condemned()}
         for name in condemned:
-            self._raise(db, name, ledger.guard.verdict(name.removeprefix(_HOLE), now), now)
-        for name in [one for one in self._alarms if one.startswith(_HOLE)]:
+            self._raise(db, name, ledger.guard.verdict(name.removeprefix(HOLE), now), now)
+        for name in [one for one in self._alarms if one.startswith(HOLE)]:
             if name not in condemned:
                 self._call_off(db, name)
+
+    def _show_reserved(self, ledger: Ledger, db: Db) -> None:
+        """Say which pilots are kept for which jobs."""
+        kept = [
+            (place.number, place.reserved.bucket.first[0], round(place.reserved.at))
+            for place in ledger.matcher.places.values()
+            if place.reserved and place.reserved.bucket
+        ]
+        if sorted(kept) != db.rows("reserved_all"):
+            db.run("reserved_clear")
+            db.run("reserved_put", rows=text.dump(kept))
 
     def _raise(self, db: Db, name: str, words: str, now: float) -> None:
         if name not in self._alarms:
@@ -154,3 +166,4 @@ class Watchman:
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:
     ledger.matcher.shares.load(Row(*row) for row in db.rows("usage_all"))
     db.run("alarm_clear")
+    db.run("reserved_clear")

@@ -48,7 +48,8 @@ def _without_runner(facts: Facts, found: Explanation) -> Explanation:
         suggestion = "make room or mend the permissions; work goes on by itself"
     if not facts.running:
         first.append(Reason("nothing runs this project now"))
-        suggestion = "start it: `pilotage up`"
+        if facts.prospect is None or not facts.prospect.never:
+            suggestion = "start it: `pilotage up`"
     return Explanation(found.headline, (*first, *found.reasons), suggestion)
 
 

@@ -1,29 +1,13 @@
-"""Does a job fit an offer? The answer carries its reasons."""
+"""Whether a job fits into what this machine has free, and what is left of that then."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotage import units
-from pilotage.match.model import Offer, Verdict
+from pilotage.match.model import Offer
 
 if TYPE_CHECKING:
     from pilotage.job.model import Resources
-
-
-def fit(needs: Resources, offer: Offer) -> Verdict:
-    """Compare what a job needs with what a place has, in all and free."""
-    never, later = [], []
-    for name, need, whole, free, show in (
-        ("cpus", needs.cpus, offer.cpus, offer.free_cpus, str),
-        ("memory", needs.memory or 0, offer.memory, offer.free_memory, units.bytes_for_people),
-        ("gpus", needs.gpus, offer.gpus, offer.free_gpus, str),
-    ):
-        if need > whole:
-            never.append(f"needs {name} = {show(need)}; {offer.site} has {show(whole)} in all")
-        elif need > free:
-            later.append(f"needs {name} = {show(need)}; {offer.site} has {show(free)} free now")
-    return Verdict(now=not never and not later, ever=not never, reasons=(*never, *later))
 
 
 def fits(needs: Resources, offer: Offer) -> bool:

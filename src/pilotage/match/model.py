@@ -19,14 +19,3 @@ class Offer(msgspec.Struct, frozen=True):
     #: GPUs, in all and free.
     gpus: int = 0
     free_gpus: int = 0
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """Whether a job can run there, and if not, why."""
-
-    #: It can start now.
-    now: bool
-    #: It could start if the place were empty.
-    ever: bool
-    #: Each clause that fails, in words with both values.
-    reasons: tuple[str, ...] = ()

@@ -7,9 +7,9 @@ import codecs
 from msgspec import UNSET, UnsetType
 
 from pilotage import errors
-from pilotage.hub import facts
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
+from pilotage.hub.facts import Witness
 from pilotage.job import records
 from pilotage.job.model import Attempt
 from pilotage.match import explain as explaining
@@ -20,9 +20,8 @@ from pilotage.store import Db
 def explain(db: Db, call: Call) -> tell.Why:
     """Say why a job is where it is."""
     job = records.get(db, call.path.id)
-    free = facts.free(db, call.hands.project.settings, running=True)
-    known = facts.gather(db, job.id, now=call.now, running=True, free=free)
-    found = explaining.explain(known)
+    witness = Witness(db, call.hands.project.settings, now=call.now, running=True)
+    found = explaining.explain(witness.facts(job.id))
     reasons = [tell.Reason(one.text, one.detail) for one in found.reasons]
     return tell.Why(job.id, str(job.state), found.headline, reasons, found.suggestion)
 

@@ -82,3 +82,10 @@ CREATE TABLE sample (
     running INTEGER NOT NULL,
     PRIMARY KEY (time, site)
 ) STRICT, WITHOUT ROWID;
+
+-- Pilots that are kept free for large jobs that have waited long, and when there will be room.
+CREATE TABLE reserved (
+    pilot INTEGER PRIMARY KEY,
+    job   INTEGER NOT NULL,
+    at    REAL    NOT NULL
+) STRICT;

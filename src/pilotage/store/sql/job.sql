@@ -170,14 +170,11 @@ WHERE state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND state <> 'hel
 -- The states of some jobs; :ids is [id, ...].
 SELECT id, state, reason FROM job WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
--- name: job_ahead
--- How many queued jobs stand before one.
-SELECT count(*) FROM job WHERE state = 'queued'
-  AND (priority > :priority OR (priority = :priority AND id < :id));
-
 -- name: job_holding_limit
 -- Running jobs with a limit key.
-SELECT id FROM job WHERE state = 'running' AND limit_key = :key ORDER BY id;
+SELECT id FROM job INDEXED BY job_live
+WHERE state = 'running' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND limit_key = :key ORDER BY id;
 
 -- name: job_children
 -- Jobs that a job caused.

@@ -31,6 +31,7 @@ WHERE journal.seq > :after AND (
 ) ORDER BY journal.seq LIMIT 5000;
 
 -- name: job_queued_specs
--- Definitions of queued jobs, with the first job of each and how many there are.
-SELECT spec.body, min(job.id), count(*) FROM job JOIN spec ON spec.id = job.spec
-WHERE job.state = 'queued' GROUP BY job.spec ORDER BY min(job.id);
+-- Definitions of queued jobs, with the first job of each, its owner, and how many there are.
+SELECT job.spec, min(job.id), job.owner, count(*) FROM job INDEXED BY job_live
+WHERE job.state = 'queued' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+GROUP BY job.spec ORDER BY min(job.id);

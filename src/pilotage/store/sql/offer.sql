@@ -1,0 +1,42 @@
+-- name: offer_pilots
+-- Pilots that have not ended, and those that were lost since a time.
+SELECT id, site, pool, state, reason, facts, enrolled, seen FROM pilot INDEXED BY pilot_live
+WHERE state NOT IN ('down', 'failed', 'lost')
+UNION ALL
+SELECT id, site, pool, state, reason, facts, enrolled, seen FROM pilot
+WHERE state = 'lost' AND ended >= :since;
+
+-- name: offer_used
+-- Who holds how many running jobs of which definition and owner.
+SELECT attempt.starter, job.spec, job.owner, count(*) FROM job INDEXED BY job_live
+JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+GROUP BY attempt.starter, job.spec, job.owner;
+
+-- name: offer_line
+-- How many queued jobs of an owner come before one, and how many there are of others;
+-- :first is [owner, ...].
+SELECT coalesce(sum(owner = :owner AND (priority > :priority OR (priority = :priority AND id < :id))), 0),
+       coalesce(sum(owner IN (SELECT value FROM json_each(:first))), 0)
+FROM job INDEXED BY job_live
+WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+
+-- name: offer_owners
+-- Owners of the oldest queued jobs.
+SELECT DISTINCT owner FROM (
+    SELECT owner FROM job INDEXED BY job_live
+    WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+    ORDER BY id LIMIT :most
+);
+
+-- name: reserved_all
+-- Pilots that are kept for jobs, and when there will be room.
+SELECT pilot, job, at FROM reserved ORDER BY pilot;
+
+-- name: reserved_clear
+-- Keep no pilot for any job.
+DELETE FROM reserved;
+
+-- name: reserved_put
+-- Keep pilots for jobs; :rows is [[pilot, job, at], ...].
+INSERT INTO reserved (pilot, job, at) SELECT value->>0, value->>1, value->>2 FROM json_each(:rows);
