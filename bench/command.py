@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from pilotage.hub.project import Project
+from pilotage.hub.service import ADDRESS
 
 _GLANCE_S = 0.01
 _PATIENCE_S = 120.0
@@ -63,10 +64,11 @@ class Command:
 
     def _start(self) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "pilotage", *self._words, "--project", str(self._root)]
-        process = subprocess.Popen(argv, stdout=self._log, stderr=self._log)
+        nothing = subprocess.DEVNULL
+        process = subprocess.Popen(argv, stdin=nothing, stdout=self._log, stderr=self._log)
         until = time.monotonic() + _PATIENCE_S
         with Project(self._root) as project:
-            while not project.ready():
+            while not (project.ready() and (project.state / ADDRESS).exists()):
                 if process.poll() is not None or time.monotonic() > until:
                     process.kill()
                     tail = self._root.with_suffix(".log").read_text().splitlines()[-20:]

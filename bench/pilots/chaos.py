@@ -15,8 +15,7 @@ from bench.swarm.pilot import Node, Phase
 from bench.swarm.place import Place
 from bench.swarm.swarm import Line, Shape, Swarm, run, swarm
 
-#: Seconds without a word after which the hub gives a pilot up, and that payloads take.
-_LEASE_S = 10
+#: Seconds that payloads take.
 _PAYLOAD_S = (0.2, 2.0)
 _GLANCE_S = 0.2
 
@@ -42,6 +41,8 @@ class Kills(msgspec.Struct, frozen=True, kw_only=True):
     alive: int = 50
     cores: int = 4
     jobs: int = 20_000
+    #: Seconds without a word after which the hub gives a pilot up.
+    lease: int = 10
     #: Seconds in which all of it happens, and after which we give up.
     within: float = 120.0
     patience: float = 300.0
@@ -49,9 +50,9 @@ class Kills(msgspec.Struct, frozen=True, kw_only=True):
 
 def chaos(scratch: Path, kills: Kills) -> Chaos:
     """Kill, wait until all jobs have ended, and judge."""
-    place = Place.make(scratch, lease=_LEASE_S)
+    place = Place.make(scratch, lease=kills.lease)
     place.fill(kills.jobs)
-    node = Node(kills.cores, place.enrol, wait=_LEASE_S / 10)
+    node = Node(kills.cores, place.enrol, wait=kills.lease / 10)
     shape = Shape(port=place.port, node=node, payload=_PAYLOAD_S)
     begun = time.monotonic()
     with place.hub() as hub, swarm(shape) as one:

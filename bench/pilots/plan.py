@@ -34,7 +34,7 @@ QUICK = Plan(
     repeats=1,
     joining=500,
     pilots=1000,
-    kills=Kills(pilots=30, hubs=2, alive=20, jobs=1000, within=10.0, patience=60.0),
+    kills=Kills(pilots=30, hubs=2, alive=20, jobs=600, within=8.0, patience=60.0, lease=3),
 )
 
 

@@ -52,7 +52,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         port = _free_port()
         word = "on" if tls else "off"
         (root / "pilotage.toml").write_text(
-            _SETTINGS.format(port=port, word=word, lease=lease, beat=lease // 10)
+            _SETTINGS.format(port=port, word=word, lease=lease, beat=lease / 10)
         )
         with Project(root) as project, project.db.transaction() as db:
             now = project.clock.now()

@@ -1,45 +1,43 @@
-"""Pilotage as a user has it: `pilotage up` with two cores, and results that are on disk."""
+"""Pilotage as a program has it: `pilotage up` with two cores, and results that are on disk."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-import time
 from pathlib import Path
 
 from bench.command import Command
 from bench.tasks.drivers.serve import TRUE, check, serve
+from pilotage.client import Client, connect
 from pilotage.hub.project import Project
-from pilotage.job import records
-from pilotage.job.model import Command as Program
-from pilotage.job.model import JobSpec, NewJob, State
-
-_GLANCE_S = 0.001
-_JOB = NewJob(JobSpec(Program((TRUE,)), name="nothing"))
 
 
 def main() -> None:
     """Drive it until the input ends."""
     root = Path(tempfile.mkdtemp(prefix="project-"))
-    with Project(root) as project, Command(root, ["up", "--cpus", "2"]):
-
-        def processes(count: int) -> None:
-            _processes(project, count)
-
-        serve({"processes": processes, "process": processes})
-
-
-def _processes(project: Project, count: int) -> None:
-    db = project.db
-    with db.transaction():
-        ids = [records.add(db, _JOB, project.clock.now()) or 0 for _ in range(count)]
-    project.poke()
-    found = records.Selection(first=ids[0], last=ids[-1], states=(State.DONE,)).values()
-    while len(db.rows("job_ids", **{key: found[key] for key in _KEYS})) < count:
-        time.sleep(_GLANCE_S)
-    check(len(ids), count)
+    Project(root).close()
+    os.chdir(root)
+    with Command(root, ["up", "--cpus", "2"]), connect() as client:
+        serve({
+            "processes": lambda count: _processes(client, count),
+            "functions": lambda count: _functions(client, count),
+            "process": lambda count: _processes(client, count),
+            "function": lambda _: check(client.submit(_nothing, 1).result(), 1),
+        })  # fmt: skip
 
 
-_KEYS = ("first", "last", "states", "name", "tag")
+def _processes(client: Client, count: int) -> None:
+    futures = [client.submit([TRUE]) for _ in range(count)]
+    check({one.result().state for one in futures}, {"done"})
+
+
+def _functions(client: Client, count: int) -> None:
+    check(list(client.map(_nothing, range(count))), list(range(count)))
+
+
+def _nothing(number: int) -> int:
+    """Be the function that does nothing."""
+    return number
 
 
 if __name__ == "__main__":
