@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pilotage import text
 from pilotage.hub.project import Project
-from pilotage.job import records
+from pilotage.job import moves, records
 from pilotage.job.model import Binding, Command, JobSpec, NewJob, State
 from pilotage.result import gallery, lineage, report, timeline
 
@@ -63,11 +63,12 @@ class Past:
     def _run(
         self, number: int, at: float, seconds: float, state: State, reason: str, stderr: str
     ) -> None:
-        folder = self.root / f"{number}.1"
-        folder.mkdir()
+        folder = Path(moves.attempt_dir(str(self.root), number, 1))
+        folder.mkdir(parents=True)
         (folder / "stderr").write_text(stderr, errors="surrogateescape")
         self.db.run("claim_jobs", ids=f"[{number}]", now=at).fetchall()
-        self.db.run("claim_attempts", rows=text.dump([[number, 1, str(folder), ""]]), now=at)
+        rows = text.dump([[number, 1, ""]])
+        self.db.run("claim_attempts", rows=rows, folder=str(self.root), now=at)
         usage = {"exit": 0, "signal": None, "cpu": seconds / 2, "wall": seconds, "max_rss": 2**20}
         more = {"read_bytes": 0, "written_bytes": 0, "reason": reason, "now": at + seconds}
         self.db.run("attempt_end", job=number, number=1, state=str(state), **usage, **more)

@@ -75,25 +75,28 @@ class Desk:
         if not _KEY.fullmatch(hello.key):
             raise errors.UsageError("the key of a pilot is 64 hexadecimal digits")
         _check_facts(hello.facts)
-        found: list[tuple[int, auth.Grant]] = []
+        digest = auth.digest(hello.key)
+        found: list[tuple[int, str, str]] = []
 
         def add(_ledger: Ledger, db: Db, now: float) -> None:
+            if known := db.row("pilot_of_key", digest=digest):
+                # The answer to its first hello was lost on the way.
+                if known[3] != State.BOOTING:
+                    raise errors.Conflict(f"pilot {known[0]} has this key", hint="resume it")
+                found.append(known[:3])
+                return
             grant = auth.consume(db, hello.token, auth.Scope.ENROL, now)
-            name = (hello.name or hello.facts.host)[:100]
+            site = grant.site or hello.facts.host
             number = db.value(
-                "pilot_add", name=name, site=grant.site or hello.facts.host, pool=grant.pool,
-                state=State.BOOTING, digest=auth.digest(hello.key), facts=text.dump(hello.facts),
-                now=now,
+                "pilot_add", name=(hello.name or hello.facts.host)[:100], site=site,
+                pool=grant.pool, state=State.BOOTING, digest=digest,
+                facts=text.dump(hello.facts), now=now,
             )  # fmt: skip
-            found.append((int(number), grant))
+            found.append((int(number), site, grant.pool))
 
         await self._queue.do(add)
-        number, grant = found[-1]
-        facts = hello.facts
-        pilot = self._roster.add(
-            number, grant.site or facts.host, grant.pool, facts, State.BOOTING,
-            auth.digest(hello.key),
-        )  # fmt: skip
+        number, site, pool = found[-1]
+        pilot = self._roster.add(number, site, pool, hello.facts, State.BOOTING, digest)
         pilot.line = line
         pilot.heard(self._lease)
         return pilot

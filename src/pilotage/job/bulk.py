@@ -40,11 +40,10 @@ def claim(db: Db, holders: Mapping[int, str], folder: str, now: float) -> dict[i
     ids = _json.encode(list(holders)).decode()
     for job, attempt, spec, binding, rule, depth, owner in db.run("claim_jobs", ids=ids, now=now):
         claims[job] = moves.Claim(job, attempt, spec, binding, rule, depth, owner)
-        folder_of = text.store_path(moves.attempt_dir(folder, job, attempt))
-        rows.append((job, attempt, folder_of, holders[job]))
+        rows.append((job, attempt, holders[job]))
     if rows:
         written = text.dump(rows)
-        db.run("claim_attempts", rows=written, now=now)
+        db.run("claim_attempts", rows=written, folder=text.store_path(folder), now=now)
         db.run("claim_journal", rows=written, now=now)
     return claims
 

@@ -275,7 +275,10 @@ class Ledger:
             most = self.guard.allowance(place.node, now) if place.blocked else None
             if most:
                 place.blocked = ""
-            picked = self.matcher.pick(place, now, ahead=request.ahead, most=most or 4096)
+            # Cores and jobs are counted alike by who runs them ahead only while all need one core.
+            alike = place.cpus - place.free_cpus == len(place.leases)
+            ahead = request.ahead if alike else 0
+            picked = self.matcher.pick(place, now, ahead=ahead, most=most or 4096)
             if most:
                 place.blocked = self.guard.verdict(place.node, now)
             chosen += [(place, one) for one in picked]

@@ -18,7 +18,8 @@ def where(
     """Say what is to be added to a process so that it is called in the right place."""
     if sandbox is None or sandbox.kind in _STAYING:
         return {"warm": kind(process, owner, sandbox)}
-    return {"argv": (*process["argv"], "--once", folder), "result": True}
+    # Such a sandbox shows nothing but the job's own folder.
+    return {"argv": (*process["argv"], "--once", folder), "cwd": folder, "result": True}
 
 
 def kind(process: dict[str, Any], owner: str, sandbox: Sandbox | None) -> str:

@@ -80,6 +80,7 @@ def prepare(
         dir=folder,
         timeout=spec.resources.time,
         memory=spec.resources.memory,
+        limits={"disk": spec.resources.disk} if spec.resources.disk else {},
         sandbox=sandbox,
         **process,
     )

@@ -36,6 +36,7 @@ CREATE TABLE pilot (
     asked    TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX pilot_live ON pilot (state) WHERE state NOT IN ('down', 'failed', 'lost');
+CREATE UNIQUE INDEX pilot_key ON pilot (digest) WHERE digest <> '';
 CREATE INDEX pilot_asked ON pilot (id) WHERE asked <> '';
 
 -- Who may do what; of a secret only its digest is kept.

@@ -3,6 +3,10 @@
 INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen)
 VALUES (:name, :site, :pool, :state, '', :digest, :facts, :now, :now) RETURNING id;
 
+-- name: pilot_of_key
+-- The pilot whose node made a key.
+SELECT id, site, pool, state FROM pilot WHERE digest = :digest AND digest <> '';
+
 -- name: pilot_get
 -- One pilot.
 SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked

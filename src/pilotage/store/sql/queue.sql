@@ -25,9 +25,12 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued' AND not_bef
 RETURNING id, attempt, spec, binding, rule, depth, owner;
 
 -- name: claim_attempts
--- Begin attempts; :rows is [[job, number, dir, starter], ...].
+-- Begin attempts, each with a directory as `job.moves.attempt_dir` names it; :rows is
+-- [[job, number, starter], ...].
 INSERT INTO attempt (job, number, state, dir, starter, started)
-SELECT value->>0, value->>1, 'running', value->>2, value->>3, :now FROM json_each(:rows);
+SELECT value->>0, value->>1, 'running',
+       printf('%s/%04d/%d.%d', :folder, (value->>0) / 1000, value->>0, value->>1), value->>2, :now
+FROM json_each(:rows);
 
 -- name: claim_journal
 -- Write down that attempts begin; :rows as above.
