@@ -101,6 +101,25 @@ class Hub:
         """Queue a line for the shell."""
         return self.submit("sh", "-c", script, **spec)[0]  # type: ignore[arg-type]
 
+    @contextmanager
+    def pilot(self, name: str, site: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Have a real pilot offer two cores."""
+        secret = self.folder / f"{name}.token"
+        secret.touch(0o600)
+        secret.write_text(self.ask("tokens", {"scope": "enrol", "site": site, "uses": 1})["token"])
+        words = ["--hub", self.address, "--secret-file", str(secret), "--name", name]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pilotage", "pilot", "run", *words, "--cpus", "2",
+             "--work", str(self.folder / name)],
+            env={**os.environ, "PYTHONPATH": SRC}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(timeout=PATIENCE)
+
     def becomes(self, job: int, *states: str) -> None:
         """Wait for a state of a job."""
         until(lambda: self.ask(f"jobs/{job}")["state"] in states, lambda: self.ask(f"jobs/{job}"))

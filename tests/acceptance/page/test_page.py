@@ -67,17 +67,32 @@ def test_shares_show_owners_with_bars(tab: Window, made: Made) -> None:
     expect(line).to_contain_text("is due")
 
 
-def test_pilots_say_what_to_do_or_who_is_there(tab: Window, made: Made) -> None:
+def test_pilot_appears_by_itself_can_be_looked_at_and_drained(tab: Window, made: Made) -> None:
     page = tab.open("/pilots")
-    here = made.hub.ask("pilots?state=available")["pilots"]
-    if not here:
-        expect(page.locator(".empty")).to_contain_text("pilotage token new --scope enrol")
-        return
-    line = page.locator("table.pilots tr", has_text=here[0]["name"])
-    expect(line).to_contain_text("available")
-    line.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text(here[0]["name"])
-    expect(page.locator("dl.facts").last).to_contain_text("Memory")
+    expect(page.locator("table.pilots tbody tr")).to_have_count(1)
+    with made.hub.pilot("node017", "alpha"):
+        line = page.locator("table.pilots tr", has_text="node017")
+        expect(line.locator(".badge")).to_have_text("available")
+        expect(line.locator(".c-site")).to_have_text("alpha")
+        line.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("node017")
+        expect(page.locator("dl.facts").last).to_contain_text("Memory")
+        page.get_by_role("button", name="Drain").click()
+        page.get_by_role("button", name="Drain it").click()
+        expect(page.locator("h1 .badge")).to_have_text("down")
+    page = tab.go("/pilots?all=1")
+    expect(page.locator("table.pilots tr", has_text="node017")).to_contain_text("down")
+
+
+def test_hub_without_pilots_says_how_to_start_one(tab: Window, made: Made) -> None:
+    none = '{"pilots": [], "next": null}'
+    tab.page.route("**/api/v1/pilots?*", lambda route: route.fulfill(body=none))
+    tab.page.route(
+        "**/api/v1/stream", lambda route: route.fulfill(content_type="text/event-stream")
+    )
+    page = tab.open("/pilots")
+    expect(page.locator(".empty").last).to_contain_text("pilotage token new enrol")
+    expect(page.locator(".empty").last).to_contain_text(f"--hub {made.hub.address}")
 
 
 def test_address_never_keeps_the_token(tab: Window, made: Made) -> None:

@@ -17,7 +17,7 @@ export function ask(root, problem, done) {
     h("h1", "Pilotage"), h("label", { for: "token" }, "Your token"), field, button, words,
     h("div.note", { id: "how" },
       h("p", "The hub prints an address with a token when it starts. Another token comes from:"),
-      command("pilotage token new --scope user")));
+      command("pilotage token new user")));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;

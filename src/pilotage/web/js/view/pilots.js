@@ -113,8 +113,8 @@ class Pilots {
 }
 
 function nothing(gone) {
-  return empty(gone ? "No pilot is here now." : "No pilots yet. Make a token, and start a pilot with it wherever there are cores:",
-    command("pilotage token new --scope enrol"));
+  return empty(gone ? "No pilot is here now. Start one wherever there are cores:" : "No pilots yet. Make a token, and start a pilot with it wherever there are cores:",
+    h("p", command("pilotage token new enrol")), h("p", command(`pilotage pilot run --hub ${location.origin} --secret-file token`)));
 }
 
 function make(pilot) {
