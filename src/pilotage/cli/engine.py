@@ -16,6 +16,7 @@ from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
 from pilotage.hub import config, wiring
+from pilotage.hub.forward import Target
 from pilotage.hub.project import Project
 
 INTERRUPTED = 130
@@ -30,6 +31,8 @@ class Choices(msgspec.Struct, frozen=True):
     #: Whether jobs run on this machine, and whether the port is open.
     local: bool = True
     serve: bool = True
+    #: The hub that jobs go to instead.
+    target: Target | None = None
 
 
 def drive(project: Project, choices: Choices) -> tuple[dict[str, int], int]:
@@ -62,9 +65,10 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
             await wiring.up(
                 project,
                 until_idle=choices.until_idle,
-                ready=lambda: _announce(project, watch, local=choices.local),
+                ready=lambda: _announce(project, watch, choices),
                 local=choices.local,
                 serve=(lambda address: _invite(watch, address)) if choices.serve else None,
+                target=choices.target,
             )
         tasks.cancel_scope.cancel()
     return heard[0] if heard else 0
@@ -84,14 +88,13 @@ def _invite(watch: Watch, address: str) -> None:
     watch.say("  the page is at ", Styled(address, "bold"))
 
 
-def _announce(project: Project, watch: Watch, *, local: bool) -> None:
+def _announce(project: Project, watch: Watch, choices: Choices) -> None:
     offer = config.offer(project.settings)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
     here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
     watch.say(
         Styled("pilotage", "bold"),
-        f" runs {project.root} with {here if local else 'pilots only'}; "
-        f"{shape.count(len(known), 'rule')}, Ctrl-C stops",
+        f" {_doing(project, choices, here)}; {shape.count(len(known), 'rule')}, Ctrl-C stops",
     )
     texts = trigger_texts(known, str(project.root))
     wide = max((len(name) for name in known), default=0)
@@ -101,6 +104,12 @@ def _announce(project: Project, watch: Watch, *, local: bool) -> None:
         watch.say(f"  … and {len(known) - _FEW} more: `pilotage rule ls`")
     if not known:
         watch.say(f"  no rules in {project.settings.rules.folder}/; `pilotage submit` queues jobs")
+
+
+def _doing(project: Project, choices: Choices, here: str) -> str:
+    if choices.target:
+        return f"watches {project.root} for {choices.target.name}"
+    return f"runs {project.root} with {here if choices.local else 'pilots only'}"
 
 
 def _first(group: BaseExceptionGroup[errors.PilotageError]) -> errors.PilotageError:

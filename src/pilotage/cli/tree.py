@@ -17,6 +17,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_EVERYDAY, "init", "init:init", "Make a project in a folder."),
     (_EVERYDAY, "up", "up:up", "Run the project here: watch, match and run until Ctrl-C."),
     (_EVERYDAY, "hub", "hub:hub", "Run the project for pilots elsewhere, nothing here."),
+    (_EVERYDAY, "watch", "watching:watch", "Watch and match here, and have a hub run the jobs."),
     (_EVERYDAY, "submit", "submit:submit", "Queue a command, a script or a job file."),
     (_EVERYDAY, "status", "status:status", "Show what runs, what is done and what went wrong."),
     (_EVERYDAY, "logs", "logs:logs", "Print what jobs wrote, and follow it."),

@@ -12,6 +12,7 @@ from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
+from pilotage.job.moves import AWAY
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
@@ -58,7 +59,7 @@ def _change(
         # One job named outright that cannot be changed is a mistake; one of many is passed over.
         fit = [one for one in found if applies(one)] if len(found) != 1 else found
         now = verb(project, [one.id for one in fit])
-        changed = [one for one in fit if now[one.id] is not one.state or one.state is State.RUNNING]
+        changed = [one for one in fit if now[one.id] is not one.state or one.state in AWAY]
         idle = bool(changed) and not project.running()
     left = len(found) - len(changed)
     notes = [f"{shape.count(left, 'job')} left as before"] if left else []
@@ -76,5 +77,5 @@ def _change(
 
 
 def _after(one: Job, now: State) -> Styled:
-    ending = one.state is State.RUNNING and now is State.RUNNING
+    ending = one.state in AWAY and now is one.state
     return Styled("ending", "yellow") if ending else shape.state(now)

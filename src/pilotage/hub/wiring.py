@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from pilotage import clock, text
 from pilotage.bus.memory import MemoryBus
@@ -23,6 +24,7 @@ from pilotage.bus.model import Bus
 from pilotage.event.file.source import FileSource
 from pilotage.hub import config, guard, housekeeping
 from pilotage.hub.doors import Doors
+from pilotage.hub.forward import Forward, Target
 from pilotage.hub.intake import Intake
 from pilotage.hub.keeper import Keeper
 from pilotage.hub.known import StoredFiles
@@ -40,11 +42,12 @@ _log = logging.getLogger("pilotage.event")
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
     bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
+    target: Target | None = None,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
 
     Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
-    its address.
+    its address; with a `target` all jobs go to that hub.
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
@@ -63,7 +66,10 @@ async def up(
             ready()
 
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
-        await hub.run(until_idle=until_idle, ready=seen_all, local=local, serve=serve)
+        if target:
+            await hub.watch(target, until_idle=until_idle, ready=seen_all)
+        else:
+            await hub.run(until_idle=until_idle, ready=seen_all, local=local, serve=serve)
 
 
 class Hub(Listener):
@@ -97,6 +103,7 @@ class Hub(Listener):
             now, clock.dice(),
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._ended.ring())
+        self._look = self._queue.poke
         self._service = Service(project, writer, open_reader, self._queue, self)
         self._site = LocalSite(
             writer, self._queue, config.place(project.settings, project.root),
@@ -108,24 +115,45 @@ class Hub(Listener):
         serve: Callable[[str], None] | None,
     ) -> None:  # fmt: skip
         """Do all of it until cancelled, or until nothing is left to do."""
-        for path, job, depth in self._writer.do(
-            lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
-        ):
-            self._lineage.outputs[text.load_path(path)] = (job, depth)
         async with anyio.create_task_group() as tasks:
-            for task in self._tasks():
-                tasks.start_soon(task)
+            tasks.start_soon(self._service.watch)
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
-            await anyio.to_thread.run_sync(self._keeper.serve, self._files)
-            tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
-            self._ring_all()
+            await self._begin(tasks)
             ready()
             if serve:
                 tasks.start_soon(self._service.serve, serve)
             if until_idle:
                 await housekeeping.until_quiet(self._sources, self._queue.never, self._writer)
                 tasks.cancel_scope.cancel()
+
+    async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
+        """Take events in and make jobs of them here, and have another hub run those."""
+        project, bell = self._project, Bell(asyncio.get_running_loop().call_soon_threadsafe)
+        self._look = bell.ring
+        forward = Forward(
+            self._writer, target, str(project.root), str(project.state / "jobs"), self._now, self,
+            bell, clock.dice(),
+        )  # fmt: skip
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(forward.run)
+            await self._begin(tasks)
+            ready()
+            if until_idle:
+                await housekeeping.until_quiet(self._sources, lambda _: set(), self._writer)
+                tasks.cancel_scope.cancel()
+
+    async def _begin(self, tasks: TaskGroup) -> None:
+        """Take events in from now on, those that were missed first."""
+        for path, job, depth in self._writer.do(
+            lambda db: db.rows("output_all", most=guard.MOST_OUTPUTS)
+        ):
+            self._lineage.outputs[text.load_path(path)] = (job, depth)
+        for task in self._tasks():
+            tasks.start_soon(task)
+        await anyio.to_thread.run_sync(self._keeper.serve, self._files)
+        tasks.start_soon(housekeeping.listen, self._project.poke_path, self._poked)
+        self._ring_all()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         settings, now = self._project.settings, self._now
@@ -139,7 +167,6 @@ class Hub(Listener):
             self._doors.serve_http,
             lambda: self._doors.serve_bus(self._bus),
             lambda: self._doors.serve_ports(self._ports),
-            self._service.watch,
             lambda: housekeeping.settle(self._intake, now, self._settling),
             lambda: housekeeping.keep_tidy(self._writer, now, settings.retention),
         ]
@@ -160,11 +187,11 @@ class Hub(Listener):
     async def _wake_queue(self) -> None:
         while True:
             await self._jobs.wait()
-            self._queue.poke()
+            self._look()
             self._settling.ring()
 
     def _poked(self) -> None:
-        self._queue.poke()
+        self._look()
         self._ring_all()
 
     def _ring_all(self) -> None:

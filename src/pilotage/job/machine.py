@@ -22,7 +22,7 @@ FACTS: dict[State, Fact] = {
     State.QUEUED: Fact("waits for a free place to run"),
     State.STAGING_IN: Fact("its input is being brought to the site"),
     State.READY: Fact("its input is there and it waits to start"),
-    State.SUBMITTED: Fact("is in the queue of a batch system"),
+    State.SUBMITTED: Fact("is in the queue of a batch system or of another hub"),
     State.RUNNING: Fact("its payload runs"),
     State.STAGING_OUT: Fact("its results are being checked and brought home"),
     State.HELD: Fact("a person or a guard stopped it; the reason says why"),
@@ -39,10 +39,14 @@ _BACK = frozenset({State.QUEUED, State.FAILED})
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.WAITING: _STOPS | {State.QUEUED, State.REJECTED},
-    State.QUEUED: _STOPS | {State.STAGING_IN, State.READY, State.RUNNING, State.REJECTED},
+    State.QUEUED: _STOPS
+    | {State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.REJECTED},
     State.STAGING_IN: _STOPS | _BACK | {State.READY},
     State.READY: _STOPS | _BACK | {State.SUBMITTED, State.RUNNING},
-    State.SUBMITTED: _STOPS | _BACK | {State.RUNNING, State.STAGING_OUT},
+    # Another hub tells only the end.
+    State.SUBMITTED: _STOPS
+    | _BACK
+    | {State.RUNNING, State.STAGING_OUT, State.DONE, State.REJECTED},
     State.RUNNING: _STOPS | _BACK | {State.STAGING_OUT, State.DONE},
     State.STAGING_OUT: _STOPS | _BACK | {State.DONE},
     State.HELD: frozenset({State.WAITING, State.QUEUED, State.CANCELLED}),

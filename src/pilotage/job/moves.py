@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pilotage.store import Db
 
 
+#: Where somebody else must end a job before it has ended.
+AWAY = frozenset({State.RUNNING, State.SUBMITTED})
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A job that is about to start here."""
 
@@ -128,10 +132,10 @@ def hold(db: Db, job: Job, *, now: float, reason: str = "held by a person") -> S
 
 
 def _stop(db: Db, job: Job, asked: str, new: Next, now: float) -> State:
-    """Ask a running job to end, and move any other; one that is there already stays."""
-    if job.state is State.RUNNING:
+    """Ask a job that is under way to end, and move any other; one that is there already stays."""
+    if job.state in AWAY:
         db.run("job_ask", id=job.id, asked=asked)
-        return State.RUNNING
+        return job.state
     if job.state is not new.state:
         move(db, job.id, job.attempt, job.state, new, now=now)
     return new.state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ipaddress
 import socket
 
 from pilotage import errors
@@ -22,6 +23,16 @@ def route(hub: str, proxy: str | None = None, ca: str = "") -> Route:
         return dial.route(hub, "direct", proxy, ca, insecure=True)
     except (dial.RouteError, ValueError) as error:
         raise errors.UsageError(str(error), hint="such as https://hub.example.org:8420") from None
+
+
+def is_near(way: Route) -> bool:
+    """Say whether a connection does not leave this machine."""
+    if way.via[0]:
+        return False
+    try:
+        return ipaddress.ip_address(way.host).is_loopback
+    except ValueError:
+        return way.host == "localhost"
 
 
 async def reach(way: Route) -> Stream:

@@ -108,11 +108,11 @@ UPDATE job SET state = :state, reason = :reason, not_before = :not_before, asked
 WHERE id = :id AND state = :old AND attempt = :attempt RETURNING id;
 
 -- name: job_ask
--- Ask that a running job be ended.
-UPDATE job SET asked = :asked WHERE id = :id AND state = 'running' RETURNING id;
+-- Ask that a job that is under way be ended.
+UPDATE job SET asked = :asked WHERE id = :id AND state IN ('running', 'submitted') RETURNING id;
 
 -- name: job_asked
--- Running jobs that someone wants ended.
+-- Jobs under way that someone wants ended.
 SELECT id, attempt, asked FROM job WHERE asked <> '';
 
 -- name: job_running
