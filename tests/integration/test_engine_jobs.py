@@ -285,3 +285,12 @@ def test_the_same_key_is_refused(rig: Rig) -> None:
 def test_there_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(errors.NoProject):
         Project.find(Path(os.path.realpath(tmp_path)))
+
+
+async def test_one_job_after_another_is_over_at_once_though_nothing_else_happens(tmp_path):
+    async with Rig(tmp_path).live() as project:
+        for _ in range(150):
+            number = project.submit(NewJob(JobSpec(Command(("true",)), "true")))
+            with anyio.fail_after(10):
+                while project.job(number).state is not State.DONE:
+                    await anyio.sleep(0.001)

@@ -21,6 +21,8 @@ from pilotage.site.launch import Place
 
 FILE = "pilotage.toml"
 STATE = ".pilotage"
+#: Where the hub is found unless the settings say otherwise.
+PORT = 8420
 
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 #: Settings that are durations or sizes.
@@ -111,8 +113,8 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     #: Address to listen on.
     host: str = "127.0.0.1"
-    #: Port; if it is taken, the next free one is used.
-    port: int = 8420
+    #: Port; if this one is taken and no other was asked for, the next free one is used.
+    port: int = PORT
     #: `"auto"` encrypts unless only this machine can connect; `"on"` always; `"off"` never, which
     #: only goes with an address of this machine.
     tls: Literal["auto", "on", "off"] = "auto"

@@ -67,13 +67,20 @@ class Service:
         project, settings = self._project, self._project.settings.hub
         secret = await anyio.to_thread.run_sync(self._admin_token)
         context = await anyio.to_thread.run_sync(tls.context, settings, project.state)
-        opened = front.listen(settings.host, settings.port, roam=True)
+        opened = front.listen(settings.host, settings.port, roam=settings.port == config.PORT)
         port = opened.getsockname()[1]
         address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
         gate = auth.Gate(self._open_reader(), project.clock.now)
         clients = Clients(self._writer, self._open_reader(), gate, self._queue, project.clock)
         face = api.Face(
-            api.Hands(self._writer, self._open_reader, project.clock, project, self._queue.poke),
+            api.Hands(
+                self._writer,
+                self._open_reader,
+                project.clock,
+                project,
+                self._queue.poke,
+                trouble=lambda: self._queue.broken,
+            ),
             gate,
         )
         file = project.state / ADDRESS

@@ -69,14 +69,14 @@ class Queue:
                 request.park = False
         self.change(lambda ledger, _db, _now: ledger.unpark(place))
 
-    async def exchange(
+    def exchange(
         self, place: int, ends: list[Ended], *, ahead: int = 0, park: bool = False
-    ) -> Granted:
-        """Say what ended at a place, and wait for the answer."""
+    ) -> asyncio.Future[Granted]:
+        """Say what ended at a place, at once, and return what the answer will be."""
         heard: asyncio.Future[Granted] = self._loop.create_future()
         request = Request(place, lambda granted: _hear(heard, granted), ends, ahead, park)
         self.ask(request)
-        return await heard
+        return heard
 
     async def do(self, change: Change) -> None:
         """Change the places, and wait until that is on disk; what it raises is raised here."""

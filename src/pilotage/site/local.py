@@ -153,9 +153,8 @@ class LocalSite:
             for (_, end), one in zip(ends, leaving, strict=True)
         ]
         ahead = how_many_ahead(self._offer.cpus, self._mean_wall)
-        answer = asyncio.ensure_future(
-            self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended)
-        )
+        # Asked at once: what ends from now on must find the question there to be answered.
+        answer = self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended)
         try:
             granted = await asyncio.shield(answer)
         except anyio.get_cancelled_exc_class():
