@@ -5,6 +5,9 @@
     with Project.find() as project:
         project.emit("beam.on", {"energy": 12.4})
 
+    with pilotage.connect() as client:
+        areas = list(client.map(measure, paths))
+
 Rules in Python are written with `pilotage.book`.
 """
 
@@ -13,17 +16,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pilotage.client.sync import connect
     from pilotage.hub.project import Project
 
-__all__ = ["Project", "__version__"]
+__all__ = ["Project", "__version__", "connect"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
-    """Import the project only when it is asked for: payloads and commands must start fast."""
-    if name != "Project":
-        message = f"module 'pilotage' has no attribute {name!r}"
-        raise AttributeError(message)
-    from pilotage.hub.project import Project
+    """Import the rest only when it is asked for: payloads and commands must start fast."""
+    if name == "Project":
+        from pilotage.hub.project import Project
 
-    return Project
+        return Project
+    if name == "connect":
+        from pilotage.client.sync import connect
+
+        return connect
+    message = f"module 'pilotage' has no attribute {name!r}"
+    raise AttributeError(message)

@@ -14,6 +14,7 @@ import pytest
 
 import pilotage
 import pilotage.book
+from pilotage.client import sync
 from pilotage.hub.project import Project
 from pilotage.rule import python
 
@@ -26,8 +27,9 @@ MODULES = sorted(
 
 
 def test_what_can_be_imported_is_what_is_said():
-    assert pilotage.__all__ == ["Project", "__version__"]
+    assert pilotage.__all__ == ["Project", "__version__", "connect"]
     assert pilotage.Project is Project
+    assert pilotage.connect is sync.connect
     assert sorted(pilotage.book.__all__) == ["recipe", "rule"]
     assert pilotage.book.rule is python.rule
     assert pilotage.book.recipe is python.recipe

@@ -129,7 +129,9 @@ class Core:
         """Say in how many seconds there is something to do, if nothing happens before."""
         waits = [30.0]
         if self.ready:
-            waits += [at - now for kind in self._kinds.values() if (at := kind.due()) is not None]
+            waits += [
+                at - now for kind in self._kinds.values() if (at := kind.due(now)) is not None
+            ]
         if self._unsent or self._asks:
             waits.append(self._not_before - now if self._not_before > now else 30.0)
         return max(0.0, min(waits))
@@ -285,13 +287,14 @@ class Core:
         if parcel.kind is None:
             yield self._ended(parcel, end)
             return
-        parcel.kind.away -= 1
         found = replies.returns(end)
         if end.state == "done" and found.returns:
+            parcel.kind.away -= 1
             parcel.kind.learn(found.wall, len(found.returns), len(bytes(end.result)))
             yield from self._hand_out(parcel, found.returns)
         elif end.state == "failed" and parcel.count > 1:
             # One of them ended the worker: alone, each shows whether it was that one.
+            parcel.kind.away -= 1
             parcel.kind.put_back(list(_singles(parcel)), alone=True)
         else:
             yield from self._fail(parcel, replies.failure(end))
@@ -335,6 +338,8 @@ class Core:
             yield Delivery(self._asks.popleft()[2], 0, None, [], error)
 
     def _fail(self, parcel: Parcel, error: Exception) -> Iterator[Delivery]:
+        if parcel.kind is not None:
+            parcel.kind.away -= 1
         for part in parcel.parts:
             yield Delivery(part.ticket, part.at, parcel.job, [], error, len(part.calls))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import os
 import sys
@@ -42,12 +43,34 @@ def recipe(function: Callable[..., Any]) -> Call:
 def _of_module(module: types.ModuleType, name: str) -> Call:
     file = os.path.abspath(getattr(module, "__file__", None) or "")
     if not file.endswith(".py") or _installed(file):
-        return Call(name.partition(".")[0], source=_import(module.__name__, name))
+        return Call(name, source=_import(module.__name__, name))
     if module.__package__:
-        # Only as a part of its package can it import its neighbours.
-        return Call(name, file=file)
+        return _of_package(module, name, file)
     with open(file, encoding="utf-8") as text:
         return Call(name, source=text.read(), file=file)
+
+
+def _of_package(module: types.ModuleType, name: str, file: str) -> Call:
+    """Name a function by its package: only as a part of it can its file import its neighbours."""
+    tail = os.sep + module.__name__.replace(".", os.sep)
+    stem = file.removesuffix(".py").removesuffix(f"{os.sep}__init__")
+    if not stem.endswith(tail):
+        return Call(name, file=file)
+    root = stem.removesuffix(tail) or os.sep
+    # A worker that has loaded another version of these files is another worker.
+    lines = [f"# {_version(module.__name__.partition('.')[0])}", "import sys"]
+    lines += [f"sys.path.insert(0, {root!r})", _import(module.__name__, name)]
+    return Call(name, source="\n".join(lines))
+
+
+def _version(package: str) -> str:
+    """Tell versions of the loaded files of a package apart."""
+    found = []
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if (name == package or name.startswith(f"{package}.")) and file and os.path.exists(file):
+            found.append(f"{name} {os.stat(file).st_mtime_ns}")
+    return hashlib.blake2b("\n".join(found).encode(), digest_size=8).hexdigest()
 
 
 def _imported(function: Callable[..., Any], name: str) -> Call:

@@ -15,7 +15,7 @@ LONGEST_S = 0.05
 SHORTEST_S = 0.001
 #: After so many seconds a worker gives back the calls that it has not made.
 WITHIN_S = 0.25
-#: Calls that are sent one by one to learn how long they take, and for how long others wait.
+#: Calls that are sent one by one to learn how long they take; twice as many after this time.
 PROBES = 8
 PROBE_S = 0.05
 #: Bytes of calls, and of what they return, in one job.
@@ -68,9 +68,7 @@ class Kind:
         if self.alone or self.fixed:
             return 1 if self.alone else self.fixed
         if self._wall is None:
-            if self.away < PROBES or now >= self.since + PROBE_S:
-                return 1
-            return 0
+            return int(self.away < self._probes(now))
         each = self._wall + _WAY_S
         most = min(LONGEST_S / each, _BULK / self._bytes)
         if most >= 2 and self.away >= 4 * slots + 16:
@@ -78,10 +76,14 @@ class Kind:
         some = max(SHORTEST_S / each, self.count / (4 * slots))
         return max(1, math.ceil(min(most, some)))
 
-    def due(self) -> float | None:
-        """Say when calls that wait to learn from others go anyway."""
+    def _probes(self, now: float) -> float:
+        """Say how many calls may be away that nothing is known of; the longer, the more."""
+        return PROBES * 2 ** min(16, max(0.0, now - self.since) // PROBE_S) if self.away else PROBES
+
+    def due(self, now: float) -> float | None:
+        """Say when more calls go although none has returned."""
         if self.count and self._wall is None and not self.fixed and self.away >= PROBES:
-            return self.since + PROBE_S
+            return now + PROBE_S - (now - self.since) % PROBE_S
         return None
 
     def take(self, most: int) -> list[Part]:

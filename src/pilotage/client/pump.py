@@ -37,11 +37,14 @@ class Pump:
         self._closing = False
         self._give_up = 0.0
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        first = None
         try:
             first = self._connect()
             self._log_in(first)
         except BaseException:
             self._close_pipe()
+            if first is not None:
+                first.close()
             raise
         self._thread = threading.Thread(
             target=self._run, args=(first,), name="pilotage-client", daemon=True

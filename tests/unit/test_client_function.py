@@ -1,0 +1,276 @@
+"""Functions become recipes that need nothing of the program around them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import os.path
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotage import errors
+from pilotage.client import encode, function, options, where, work
+from pilotage.client.options import Options
+from pilotage.job.model import Call, Command, JobSpec
+from pilotage.payload import warm
+
+PROGRAM = """
+import math
+import os.path as paths
+from collections import Counter
+
+SCALE = 3
+NAMES = {"a": [1, 2.5, None]}
+handle = open(__file__)
+
+class Box:
+    def __init__(self, value):
+        self.value = scale(value)
+
+def scale(value):
+    return value * SCALE
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+def wrapped(function):
+    return lambda value: function(value) + 1
+
+def work(value):
+    return [Box(value).value, math.floor(2.5), paths.join("a", "b"), Counter("aa"), NAMES, even(4)]
+
+def uses_a_file():
+    return handle.read()
+
+def outer(bias):
+    def inner(value):
+        return value + bias
+    def free(value):
+        return scale(value)
+    return inner, free
+
+raise_if_loaded = 1
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> Iterator[types.ModuleType]:
+    """A script that runs, as `__main__`."""
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    module = types.ModuleType("__main__")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    exec(compile(PROGRAM, str(file), "exec"), vars(module))  # noqa: S102 - a program for the test
+    yield module
+    module.handle.close()
+
+
+def load(recipe: Call) -> Any:
+    return warm.find({"function": recipe.function, "source": recipe.source, "file": recipe.file})
+
+
+@pytest.fixture(autouse=True)
+def _same_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def test_of_a_program_only_what_the_function_needs_is_sent(program):
+    recipe = function.recipe(program.work)
+    assert "raise_if_loaded" not in recipe.source
+    assert "handle" not in recipe.source
+    assert load(recipe)(2) == program.work(2)
+
+
+def test_a_function_inside_another_is_sent_if_it_uses_nothing_of_it(program):
+    inner, free = program.outer(1)
+    assert load(function.recipe(free))(2) == 6
+    with pytest.raises(errors.UsageError, match="uses bias"):
+        function.recipe(inner)
+
+
+def test_what_cannot_be_sent_is_named(program):
+    with pytest.raises(errors.UsageError, match="`handle`"):
+        function.recipe(program.uses_a_file)
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda: 1, functools.partial(math.sqrt, 2), "x".upper, Path("x").exists]
+)
+def test_what_has_no_name_of_its_own_is_refused_with_a_hint(bad):
+    with pytest.raises(errors.UsageError) as caught:
+        function.recipe(bad)
+    assert "def" in caught.value.hint
+
+
+def test_a_function_of_python_itself_is_imported():
+    assert load(function.recipe(math.sqrt))(4.0) == 2.0
+    assert load(function.recipe(os.path.join))("a", "b") == "a/b"
+    assert function.recipe(math.sqrt).source == "from math import sqrt\n"
+
+
+def test_a_file_is_sent_as_it_is_now(tmp_path, monkeypatch):
+    (tmp_path / "plain_module.py").write_text("VALUE = 1\ndef f():\n    return VALUE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import plain_module  # type: ignore[import-not-found]
+
+    recipe = function.recipe(plain_module.f)
+    (tmp_path / "plain_module.py").write_text("broken(")
+    assert recipe.file == str(tmp_path / "plain_module.py")
+    assert load(recipe)() == 1
+
+
+def test_a_function_of_a_package_finds_its_neighbours(tmp_path, monkeypatch):
+    package = tmp_path / "some_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "other.py").write_text("VALUE = 2\n")
+    (package / "mine.py").write_text("from .other import VALUE\ndef f():\n    return VALUE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from some_package import mine  # type: ignore[import-not-found]
+
+    recipe = function.recipe(mine.f)
+    for name in [name for name in sys.modules if name.startswith("some_package")]:
+        monkeypatch.delitem(sys.modules, name)
+    sys.path.remove(str(tmp_path))
+    assert load(recipe)() == 2
+
+
+def test_another_version_of_a_package_is_another_recipe(tmp_path, monkeypatch):
+    package = tmp_path / "next_package"
+    package.mkdir()
+    (package / "mine.py").write_text("def f():\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from next_package import mine  # type: ignore[import-not-found]
+
+    before = function.recipe(mine.f)
+    assert function.recipe(mine.f) == before
+    os.utime(package / "mine.py", (1, 1))
+    assert function.recipe(mine.f) != before
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def test_arguments_are_json():
+    assert encode.call((1, "é", None, True), {}) == '[[1,"é",null,true],{}]'.encode()
+    assert encode.call(((1, 2.5),), {"a": {"b": []}}) == b'[[[1,2.5]],{"a":{"b":[]}}]'
+    assert encode.call((2**70,), {}) == b"[[%d],{}]" % 2**70
+
+
+@pytest.mark.parametrize(
+    "bad", [object(), {1, 2}, float("nan"), math.inf, b"x", "\udcff", {(1,): 2}]
+)
+def test_an_argument_that_is_not_json_is_refused_before_it_is_sent(bad):
+    for args, kwargs in (((bad,), {}), ((), {"x": bad})):
+        with pytest.raises(errors.UsageError) as caught:
+            encode.call(args, kwargs)
+        assert caught.value.hint
+
+
+def test_an_argument_that_is_too_large_is_refused():
+    with pytest.raises(errors.TooLarge):
+        encode.call((["x" * (9 << 20)],), {})
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def test_options_become_a_definition():
+    wanted = options.change(
+        Options(),
+        {"cpus": 4, "memory": "8G", "timeout": "2h", "retries": 2, "priority": 5, "name": "fit"},
+    )
+    spec = wanted.spec(Command(("x",)), "x")
+    assert (spec.name, spec.priority, spec.retry.attempts) == ("fit", 5, 3)
+    assert (spec.resources.cpus, spec.resources.memory) == (4, 8 * 10**9)
+    assert spec.resources.time == 7200.0
+
+
+def test_an_option_that_is_not_there_is_refused():
+    for bad in ({"cpu": 4}, {"cpus": "four"}):
+        with pytest.raises(errors.UsageError, match="options"):
+            options.change(Options(), bad)
+
+
+def test_the_arguments_of_a_program_are_not_templates():
+    assert options.command(["echo", "{path}"]).argv == ("echo", "{{path}}")
+    for bad in ([], ["a", 1]):
+        with pytest.raises(errors.UsageError):
+            options.command(bad)  # type: ignore[arg-type]
+
+
+def test_a_job_takes_no_arguments_and_is_no_shell_line():
+    with pytest.raises(errors.UsageError, match="only functions"):
+        work.of_job(["echo"], Options(), (1,), {})
+    with pytest.raises(errors.UsageError, match="list of text"):
+        work.of_job("echo hi", Options(), (), {})
+    spec = JobSpec(Command(("x",)), "mine")
+    assert b'"mine"' in work.of_job(spec, Options(), (), {})
+
+
+def test_a_function_is_looked_at_once():
+    known = work.Definitions(Options(name="root", python="/opt/python"))
+    assert known.of_function(math.sqrt) is known.of_function(math.sqrt)
+    assert b"/opt/python" in known.of_function(math.sqrt)
+
+
+# -- where ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in (where.HUB, where.TOKEN, where.LOADING):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_what_is_given_counts_first(nowhere, monkeypatch):
+    monkeypatch.setenv(where.HUB, "http://other:1")
+    monkeypatch.setenv(where.TOKEN, "theirs")
+    assert where.find("https://hub", "mine", "/ca") == where.Address(
+        "hub", 8420, "mine", True, "/ca"
+    )
+    assert where.find() == where.Address("other", 1, "theirs")
+    assert where.find("hub:9").name == "hub:9"
+    assert where.find("http://[::1]:9").name == "[::1]:9"
+
+
+def test_the_project_above_tells_the_rest(nowhere, monkeypatch):
+    state = nowhere / ".pilotage"
+    state.mkdir()
+    (nowhere / "below").mkdir()
+    monkeypatch.chdir(nowhere / "below")
+    with pytest.raises(errors.NoRunner):
+        where.find()
+    (state / "hub.json").write_text('{"url":"https://127.0.0.1:5","ca":"/x"}')
+    with pytest.raises(errors.Denied):
+        where.find()
+    (state / "admin-token").write_text("pil_a_x\n")
+    assert where.find() == where.Address("127.0.0.1", 5, "pil_a_x", secure=True, ca="/x")
+
+
+def test_without_a_project_and_an_address_it_says_what_to_do(nowhere):
+    with pytest.raises(errors.NoProject) as caught:
+        where.find()
+    assert "PILOTAGE_HUB" in caught.value.hint
+    for bad in ("ftp://hub", "http://hub:99999", "http://"):
+        with pytest.raises(errors.UsageError):
+            where.find(bad, "token")
+
+
+def test_a_file_that_connects_while_it_is_loaded_in_a_worker_is_refused(nowhere, monkeypatch):
+    monkeypatch.setenv(where.LOADING, "1")
+    with pytest.raises(errors.UsageError, match="while it is loaded") as caught:
+        where.find("http://hub", "token")
+    assert "__main__" in caught.value.hint
