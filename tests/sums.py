@@ -16,6 +16,10 @@ def add(first: int, second: int = 1) -> int:
     return first + second
 
 
+def twice(text: str) -> str:
+    return text + text
+
+
 def fail(value: int) -> int:
     raise LookupError(f"no {value}")
 

@@ -16,7 +16,7 @@ from pilotage import errors
 from pilotage.client import AsyncClient, Client, Executor, as_completed
 from pilotage.job.model import Command, JobSpec
 from tests.rig import PATIENCE, Rig
-from tests.sums import add, die_at_seven, double, fail, fail_at_seven, later, note, sleep
+from tests.sums import add, die_at_seven, double, fail, fail_at_seven, later, note, sleep, twice
 
 SETTINGS = "[hub]\nport = 0\n[site]\ncpus = 2\n"
 
@@ -203,6 +203,22 @@ async def test_the_same_in_an_event_loop(rig, monkeypatch):
         assert (await client.job(slow.job))["state"] == "cancelled"
     with pytest.raises(errors.UsageError, match="not open"):
         client.submit(double, 1)
+
+
+@pytest.mark.anyio
+async def test_an_encrypted_link_carries_the_same(tmp_path, monkeypatch):
+    rig = Rig(tmp_path / "hub", settings=SETTINGS.replace("port = 0", 'port = 0\ntls = "on"'))
+    monkeypatch.chdir(rig.root)
+    with rig.up():
+        rig.wait(lambda project: (project.state / "hub.json").exists())
+        with pilotage.connect() as client:
+            assert client._address.secure
+            assert list(client.map(double, range(3000))) == list(range(0, 6000, 2))
+            text = "x" * (1 << 20)
+            assert client.submit(twice, text).result(PATIENCE) == text + text
+            assert client.jobs(limit=1)[0]["name"] == "twice"
+        async with AsyncClient() as other:
+            assert [one async for one in other.map(double, range(3000))] == list(range(0, 6000, 2))
 
 
 @pytest.mark.slow
