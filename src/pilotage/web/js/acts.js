@@ -43,9 +43,15 @@ export async function many(jobs, verb) {
     return false;
   }
   const lines = [what];
-  if (others) lines.push(`${count(others, "other chosen job")} cannot be ${done}; nothing is done to ${others === 1 ? "it" : "them"}.`);
+  if (others)
+    lines.push(
+      `${count(others, "other chosen job")} cannot be ${done}; nothing is done to ${others === 1 ? "it" : "them"}.`,
+    );
   const tone = verb === "retry" || verb === "release" ? "main" : "bad";
-  if (!await confirm(`${name} ${count(able.length, "job")}?`, lines, `${name} ${able.length}`, tone)) return false;
+  if (
+    !(await confirm(`${name} ${count(able.length, "job")}?`, lines, `${name} ${able.length}`, tone))
+  )
+    return false;
   await all(able, verb, done);
   return true;
 }

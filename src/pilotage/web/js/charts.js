@@ -59,29 +59,46 @@ export function chart(root, label, series, signal) {
 function options(series, width) {
   const [soft, line] = [colour("soft"), colour("line")];
   const axis = {
-    stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 },
+    stroke: soft,
+    grid: { stroke: line, width: 1 },
+    ticks: { stroke: line, width: 1, size: 4 },
     font: "12px system-ui, sans-serif",
   };
   return {
-    width, height: HEIGHT,
+    width,
+    height: HEIGHT,
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.08)] } },
     axes: [
       { ...axis, space: 70, values: times },
-      { ...axis, size: 52, space: 32, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5],
-        values: (_, marks) => marks.map(number) },
+      {
+        ...axis,
+        size: 52,
+        space: 32,
+        incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5],
+        values: (_, marks) => marks.map(number),
+      },
     ],
     series: [
-      { label: "at", value: (plot, at) => new Date((at ?? plot.data[0].at(-1)) * 1000).toLocaleTimeString("en-GB") },
+      {
+        label: "at",
+        value: (plot, at) =>
+          new Date((at ?? plot.data[0].at(-1)) * 1000).toLocaleTimeString("en-GB"),
+      },
       ...series.map((one) => {
         const ink = colour(one.colour);
         return {
-          label: one.label, stroke: ink, width: one.width ?? 2, dash: one.dash,
+          label: one.label,
+          stroke: ink,
+          width: one.width ?? 2,
+          dash: one.dash,
           fill: one.fill ? ink.replace(/^rgb\((.*)\)$/, `rgba($1, ${one.fill})`) : undefined,
-          points: { show: false }, paths: one.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
+          points: { show: false },
+          paths: one.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
           // Where the pointer is; without one, the last.
-          value: (plot, _, index, at) => number((one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1] ?? 0),
+          value: (plot, _, index, at) =>
+            number((one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1] ?? 0),
         };
       }),
     ],
@@ -93,9 +110,12 @@ function times(_, marks, __, ___, step) {
   let day = "";
   return marks.map((at) => {
     const date = new Date(at * 1000);
-    const clock = date.toLocaleTimeString("en-GB", step < 60
-      ? { hour: "2-digit", minute: "2-digit", second: "2-digit" }
-      : { hour: "2-digit", minute: "2-digit" });
+    const clock = date.toLocaleTimeString(
+      "en-GB",
+      step < 60
+        ? { hour: "2-digit", minute: "2-digit", second: "2-digit" }
+        : { hour: "2-digit", minute: "2-digit" },
+    );
     const today = date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
     const shown = day && day !== today ? `${clock}\n${today}` : clock;
     day = today;

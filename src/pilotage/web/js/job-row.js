@@ -7,8 +7,15 @@ import { rebadge } from "./state.js";
 import { ago, lasting } from "./tick.js";
 
 export const HEADS = [
-  ["id", "n", "Job"], ["name", "", "Name"], ["state", "", "State"], ["time", "n", "Time"], ["made", "wide", "Made"],
-  ["where", "wide", "Where"], ["owner", "wide", "Owner"], ["tag", "wide", "Tag"], ["reason", "", "Reason"],
+  ["id", "n", "Job"],
+  ["name", "", "Name"],
+  ["state", "", "State"],
+  ["time", "n", "Time"],
+  ["made", "wide", "Made"],
+  ["where", "wide", "Where"],
+  ["owner", "wide", "Owner"],
+  ["tag", "wide", "Tag"],
+  ["reason", "", "Reason"],
 ];
 
 /** Make an empty row for a job; `update` fills it. */

@@ -10,7 +10,9 @@ export function rows(body, choose = null) {
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
     if (to !== undefined) {
       const next = list[Math.max(0, Math.min(list.length - 1, to))];
-      const same = event.target.matches("input[type=checkbox]") ? "input[type=checkbox]" : "a, button";
+      const same = event.target.matches("input[type=checkbox]")
+        ? "input[type=checkbox]"
+        : "a, button";
       next.querySelector(same)?.focus();
       event.preventDefault();
     } else if (event.key === "x" && choose) {

@@ -19,15 +19,45 @@ export class Log {
     this.paused = false;
     this.over = false;
     this.reading = null;
-    this.tabs = ["stdout", "stderr"].map((name) => h("button.chip", {
-      type: "button", "aria-pressed": String(name === this.stream), onclick: () => this.choose(name),
-    }, name));
-    this.which = h("select", { "aria-label": "Attempt", hidden: true, onchange: () => this.restart(Number(this.which.value)) });
-    this.pause = h("button.plain", { type: "button", "aria-pressed": "false", onclick: () => this.setPaused(!this.paused) }, "Pause");
-    this.text = h("pre.text", { tabindex: 0, role: "log", "aria-label": "Output of the job", "aria-live": "off" });
+    this.tabs = ["stdout", "stderr"].map((name) =>
+      h(
+        "button.chip",
+        {
+          type: "button",
+          "aria-pressed": String(name === this.stream),
+          onclick: () => this.choose(name),
+        },
+        name,
+      ),
+    );
+    this.which = h("select", {
+      "aria-label": "Attempt",
+      hidden: true,
+      onchange: () => this.restart(Number(this.which.value)),
+    });
+    this.pause = h(
+      "button.plain",
+      { type: "button", "aria-pressed": "false", onclick: () => this.setPaused(!this.paused) },
+      "Pause",
+    );
+    this.text = h("pre.text", {
+      tabindex: 0,
+      role: "log",
+      "aria-label": "Output of the job",
+      "aria-live": "off",
+    });
     this.note = h("p.note", { role: "status" });
-    const save = h("button.plain", { type: "button", onclick: () => this.save().catch(complain) }, "Download");
-    this.root = h("div", h("div.head", h("h2", "Output"), h("div.row", this.tabs, this.which, this.pause, save)), this.text, this.note);
+    const save = h(
+      "button.plain",
+      { type: "button", onclick: () => this.save().catch(complain) },
+      "Download",
+    );
+    this.root = h(
+      "div",
+      h("div.head", h("h2", "Output"), h("div.row", this.tabs, this.which, this.pause, save)),
+      this.text,
+      this.note,
+    );
     signal.addEventListener("abort", () => clearTimeout(this.timer));
   }
 
@@ -46,7 +76,12 @@ export class Log {
     if (this.last === undefined && job.state === "failed") this.press("stderr");
     if (this.last !== last) {
       this.last = last;
-      fill(this.which, numbers.map((number) => h("option", { value: number, selected: number === last }, `attempt ${number}`)));
+      fill(
+        this.which,
+        numbers.map((number) =>
+          h("option", { value: number, selected: number === last }, `attempt ${number}`),
+        ),
+      );
       this.which.hidden = numbers.length < 2;
       this.restart(last);
     } else if (this.over) this.restart(this.attempt, true);
@@ -109,11 +144,16 @@ export class Log {
       if (error.status === 404) this.over = true;
     }
     this.tell();
-    if (!this.over && !this.paused && !signal.aborted) this.timer = setTimeout(() => this.more(), EVERY);
+    if (!this.over && !this.paused && !signal.aborted)
+      this.timer = setTimeout(() => this.more(), EVERY);
   }
 
   part(offset, signal) {
-    return api.get(`${this.path}/logs`, { stream: this.stream, attempt: this.attempt, offset }, signal);
+    return api.get(
+      `${this.path}/logs`,
+      { stream: this.stream, attempt: this.attempt, offset },
+      signal,
+    );
   }
 
   append(text) {
@@ -148,7 +188,10 @@ export class Log {
       offset = found.next;
     }
     const address = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
-    h("a", { href: address, download: `job-${this.id}.${this.attempt}.${this.stream}.txt` }).click();
+    h("a", {
+      href: address,
+      download: `job-${this.id}.${this.attempt}.${this.stream}.txt`,
+    }).click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 }

@@ -24,7 +24,8 @@ const DETAILS = {
 };
 
 const [top, nav, link, banner, main] = ["top", "nav", "link", "banner", "main"].map((id) =>
-  document.getElementById(id));
+  document.getElementById(id),
+);
 let leaving = new AbortController();
 let line = null;
 let heading = "";
@@ -80,19 +81,26 @@ function connect() {
   line?.abort();
   line = new AbortController();
   let lost = false;
-  listen(live.take, (state, wait) => {
-    link.className = `link ${state}`;
-    link.textContent = state === "open" ? "live" : "not connected";
-    banner.hidden = state === "open";
-    if (state === "open") {
-      if (lost) live.anew();
-      lost = false;
-      return;
-    }
-    lost = true;
-    const seconds = Math.max(1, Math.round(wait / 1000));
-    fill(banner, `The hub does not answer; what you see is old. The next try is in ${seconds} s.`);
-  }, line.signal);
+  listen(
+    live.take,
+    (state, wait) => {
+      link.className = `link ${state}`;
+      link.textContent = state === "open" ? "live" : "not connected";
+      banner.hidden = state === "open";
+      if (state === "open") {
+        if (lost) live.anew();
+        lost = false;
+        return;
+      }
+      lost = true;
+      const seconds = Math.max(1, Math.round(wait / 1000));
+      fill(
+        banner,
+        `The hub does not answer; what you see is old. The next try is in ${seconds} s.`,
+      );
+    },
+    line.signal,
+  );
 }
 
 function start() {
@@ -113,8 +121,12 @@ function signIn(problem) {
 }
 
 function furnish() {
-  fill(nav, Object.entries(VIEWS).map(([name, [words]]) =>
-    h("li", h("a", { href: `#/${name}`, "data-view": name }, words))));
+  fill(
+    nav,
+    Object.entries(VIEWS).map(([name, [words]]) =>
+      h("li", h("a", { href: `#/${name}`, "data-view": name }, words)),
+    ),
+  );
   document.getElementById("leave").addEventListener("click", () => {
     api.keep("");
     signIn(null);

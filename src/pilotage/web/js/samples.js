@@ -3,7 +3,12 @@
 import * as api from "./api.js";
 import { now } from "./say.js";
 
-export const SPANS = [["10 minutes", 600], ["1 hour", 3600], ["1 day", 86400], ["1 week", 604800]];
+export const SPANS = [
+  ["10 minutes", 600],
+  ["1 hour", 3600],
+  ["1 day", 86400],
+  ["1 week", 604800],
+];
 
 /** The hub answers so many samples at once; pictures have so many points at most. */
 const PART = 20_000;

@@ -20,7 +20,12 @@ export function duration(seconds) {
   if (seconds < 60) return `${seconds.toFixed(1)} s`;
   let rest = Math.round(seconds);
   const parts = [];
-  for (const [unit, length] of [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+  for (const [unit, length] of [
+    ["d", 86400],
+    ["h", 3600],
+    ["m", 60],
+    ["s", 1],
+  ]) {
     const count = Math.floor(rest / length);
     rest -= count * length;
     if (count) parts.push(`${count} ${unit}`);
@@ -46,7 +51,9 @@ export function bytes(value) {
 
 /** `12 345`, with narrow spaces. */
 export function number(value) {
-  return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  return Math.round(value)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
 /** `1 job`, `2 jobs` */

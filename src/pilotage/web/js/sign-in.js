@@ -8,16 +8,31 @@ import { command } from "./talk.js";
 export function ask(root, problem, done) {
   const words = h("p.problem", { role: "alert" }, problem ? kind(problem) : "");
   const field = h("input", {
-    id: "token", name: "token", type: "password", autocomplete: "current-password",
-    required: true, spellcheck: "false", placeholder: "pil_…", "aria-describedby": "how",
+    id: "token",
+    name: "token",
+    type: "password",
+    autocomplete: "current-password",
+    required: true,
+    spellcheck: "false",
+    placeholder: "pil_…",
+    "aria-describedby": "how",
   });
   const button = h("button.main", "Sign in");
-  const form = h("form.sign-in",
+  const form = h(
+    "form.sign-in",
     h("img", { src: "static/icon.svg", alt: "", width: 48, height: 48 }),
-    h("h1", "Pilotage"), h("label", { for: "token" }, "Your token"), field, button, words,
-    h("div.note", { id: "how" },
+    h("h1", "Pilotage"),
+    h("label", { for: "token" }, "Your token"),
+    field,
+    button,
+    words,
+    h(
+      "div.note",
+      { id: "how" },
       h("p", "The hub prints an address with a token when it starts. Another token comes from:"),
-      command("pilotage token new user")));
+      command("pilotage token new user"),
+    ),
+  );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;

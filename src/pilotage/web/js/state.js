@@ -22,16 +22,35 @@ const SHAPES = {
 };
 
 const LOOKS = {
-  waiting: ["quiet", "dots"], queued: ["quiet", "ring"], staging_in: ["busy", "down"],
-  ready: ["quiet", "ring"], submitted: ["quiet", "ring"], running: ["busy", "play"],
-  staging_out: ["busy", "down"], held: ["warn", "pause"], done: ["good", "check"],
-  failed: ["bad", "cross"], cancelled: ["quiet", "dash"], rejected: ["bad", "bar"],
-  requested: ["quiet", "dots"], booting: ["busy", "ring"], available: ["good", "check"],
-  draining: ["warn", "down"], down: ["quiet", "dash"], lost: ["warn", "question"],
+  waiting: ["quiet", "dots"],
+  queued: ["quiet", "ring"],
+  staging_in: ["busy", "down"],
+  ready: ["quiet", "ring"],
+  submitted: ["quiet", "ring"],
+  running: ["busy", "play"],
+  staging_out: ["busy", "down"],
+  held: ["warn", "pause"],
+  done: ["good", "check"],
+  failed: ["bad", "cross"],
+  cancelled: ["quiet", "dash"],
+  rejected: ["bad", "bar"],
+  requested: ["quiet", "dots"],
+  booting: ["busy", "ring"],
+  available: ["good", "check"],
+  draining: ["warn", "down"],
+  down: ["quiet", "dash"],
+  lost: ["warn", "question"],
 };
 
 export const JOB_STATES = [
-  "waiting", "queued", "running", "held", "done", "failed", "cancelled", "rejected",
+  "waiting",
+  "queued",
+  "running",
+  "held",
+  "done",
+  "failed",
+  "cancelled",
+  "rejected",
 ];
 const FINAL = new Set(["done", "failed", "cancelled", "rejected"]);
 const AGAIN = new Set(["failed", "cancelled", "rejected"]);

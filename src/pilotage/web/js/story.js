@@ -8,14 +8,57 @@ import { badge, tone } from "./state.js";
 /** All that happened, from event to result. */
 export function story(told) {
   const first = told.moments[0]?.time ?? 0;
-  const moments = told.moments.map((one, n) => h(`li.${one.state ? tone(one.state) : "quiet"}`,
-    h("time", { datetime: stamp(one.time), title: clock(one.time) }, n ? `+${duration(Math.max(0, one.time - first))}` : clock(one.time)),
-    h("div", h("strong", one.what), one.state && !one.what.includes(one.state) ? h("span.note", ` ${one.state.replaceAll("_", " ")}`) : null,
-      (one.details ?? []).map((line) => h("p", line)))));
+  const moments = told.moments.map((one, n) =>
+    h(
+      `li.${one.state ? tone(one.state) : "quiet"}`,
+      h(
+        "time",
+        { datetime: stamp(one.time), title: clock(one.time) },
+        n ? `+${duration(Math.max(0, one.time - first))}` : clock(one.time),
+      ),
+      h(
+        "div",
+        h("strong", one.what),
+        one.state && !one.what.includes(one.state)
+          ? h("span.note", ` ${one.state.replaceAll("_", " ")}`)
+          : null,
+        (one.details ?? []).map((line) => h("p", line)),
+      ),
+    ),
+  );
   const more = [
-    told.outputs?.length ? h("div", h("h3", "Writes"), h("ul.plain", told.outputs.map((path) => h("li", h("code", path))))) : null,
-    told.children?.length ? h("div", h("h3", "Caused"), h("ul.plain", told.children.map((child) =>
-      h("li", badge(child.state), " ", h("a", { href: to(`jobs/${child.id}`) }, child.name, h("span.note", ` ${child.id}`)))))) : null,
+    told.outputs?.length
+      ? h(
+          "div",
+          h("h3", "Writes"),
+          h(
+            "ul.plain",
+            told.outputs.map((path) => h("li", h("code", path))),
+          ),
+        )
+      : null,
+    told.children?.length
+      ? h(
+          "div",
+          h("h3", "Caused"),
+          h(
+            "ul.plain",
+            told.children.map((child) =>
+              h(
+                "li",
+                badge(child.state),
+                " ",
+                h(
+                  "a",
+                  { href: to(`jobs/${child.id}`) },
+                  child.name,
+                  h("span.note", ` ${child.id}`),
+                ),
+              ),
+            ),
+          ),
+        )
+      : null,
   ];
   return [h("ol.story", moments), more];
 }
@@ -23,11 +66,44 @@ export function story(told) {
 /** Each try at running a job. */
 export function attempts(list) {
   if (!list.length) return h("p.note", "It has not been tried yet.");
-  const heads = [["No.", "n"], ["State", ""], ["Began", ""], ["Took", "n"], ["Processor", "n.wide"], ["Memory", "n.wide"], ["Exit", "n"], ["Reason", ""]];
-  return h("div.scroll", h("table", h("caption.unseen", "Attempts"),
-    h("thead", h("tr", heads.map(([words, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, words)))),
-    h("tbody", list.map((one) => h("tr",
-      h("td.n", one.number), h("td", badge(one.state)), h("td", one.started ? clock(one.started) : "–"),
-      h("td.n", duration(one.wall ?? (one.ended && one.ended - one.started))), h("td.n.wide", duration(one.cpu)), h("td.n.wide", bytes(one.max_rss)),
-      h("td.n", one.signal ? `signal ${one.signal}` : one.exit ?? "–"), h("td", one.reason))))));
+  const heads = [
+    ["No.", "n"],
+    ["State", ""],
+    ["Began", ""],
+    ["Took", "n"],
+    ["Processor", "n.wide"],
+    ["Memory", "n.wide"],
+    ["Exit", "n"],
+    ["Reason", ""],
+  ];
+  return h(
+    "div.scroll",
+    h(
+      "table",
+      h("caption.unseen", "Attempts"),
+      h(
+        "thead",
+        h(
+          "tr",
+          heads.map(([words, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, words)),
+        ),
+      ),
+      h(
+        "tbody",
+        list.map((one) =>
+          h(
+            "tr",
+            h("td.n", one.number),
+            h("td", badge(one.state)),
+            h("td", one.started ? clock(one.started) : "–"),
+            h("td.n", duration(one.wall ?? (one.ended && one.ended - one.started))),
+            h("td.n.wide", duration(one.cpu)),
+            h("td.n.wide", bytes(one.max_rss)),
+            h("td.n", one.signal ? `signal ${one.signal}` : (one.exit ?? "–")),
+            h("td", one.reason),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -14,10 +14,14 @@ export async function listen(hear, link, signal) {
   let failures = 0;
   while (!signal.aborted) {
     try {
-      await once(hear, () => {
-        failures = 0;
-        link("open", 0);
-      }, signal);
+      await once(
+        hear,
+        () => {
+          failures = 0;
+          link("open", 0);
+        },
+        signal,
+      );
     } catch (error) {
       if (signal.aborted || (error instanceof Refused && error.status === 401)) return;
     }
@@ -36,7 +40,8 @@ async function once(hear, opened, signal) {
   let timer = setTimeout(stop, SILENCE);
   try {
     const answer = await ask("stream", {
-      headers: { Accept: "text/event-stream" }, signal: dead.signal,
+      headers: { Accept: "text/event-stream" },
+      signal: dead.signal,
     });
     opened();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -28,11 +28,15 @@ export function complain(error) {
 export function confirm(question, details, verb, tone = "bad") {
   const yes = h(`button.${tone}`, { value: "yes" }, verb);
   const dialog = h(
-    "dialog.ask", { "aria-labelledby": "question" },
-    h("form", { method: "dialog" },
+    "dialog.ask",
+    { "aria-labelledby": "question" },
+    h(
+      "form",
+      { method: "dialog" },
       h("h2", { id: "question" }, question),
       details.map((line) => h("p", line)),
-      h("div.row", h("button.plain", { value: "", autofocus: true }, "Back"), yes)),
+      h("div.row", h("button.plain", { value: "", autofocus: true }, "Back"), yes),
+    ),
   );
   document.body.append(dialog);
   dialog.showModal();
@@ -62,9 +66,17 @@ export function command(text) {
 /** Fill a view with what went wrong. */
 export function trouble(root, error) {
   if (error.name === "AbortError" || error.status === 401) return;
-  const words = error instanceof Unreachable
-    ? "The hub does not answer. This view comes back with it."
-    : error.message;
-  fill(root, h("div.empty.bad", h("p", words), error.hint ? h("p", error.hint) : null,
-    h("p", h("a", { href: "#/" }, "To the overview"))));
+  const words =
+    error instanceof Unreachable
+      ? "The hub does not answer. This view comes back with it."
+      : error.message;
+  fill(
+    root,
+    h(
+      "div.empty.bad",
+      h("p", words),
+      error.hint ? h("p", error.hint) : null,
+      h("p", h("a", { href: "#/" }, "To the overview")),
+    ),
+  );
 }

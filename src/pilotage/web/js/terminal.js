@@ -15,7 +15,10 @@ export class Terminal {
   write(part) {
     let fresh = this.rest + part;
     this.rest = TORN.exec(fresh)?.[0] ?? "";
-    fresh = fresh.slice(0, fresh.length - this.rest.length).replace(CODES, "").replaceAll("\r\n", "\n");
+    fresh = fresh
+      .slice(0, fresh.length - this.rest.length)
+      .replace(CODES, "")
+      .replaceAll("\r\n", "\n");
     const start = this.text.lastIndexOf("\n") + 1;
     const lines = (this.text.slice(start) + fresh).split("\n").map(overwrite);
     this.text = this.text.slice(0, start) + lines.join("\n");

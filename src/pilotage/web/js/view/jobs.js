@@ -1,7 +1,7 @@
 // All jobs: filtered and paged by the hub, changed in place by the stream.
 
-import { VERBS, WORDS, many } from "../acts.js";
 import * as api from "../api.js";
+import { Chosen } from "../chosen.js";
 import { calm, fill, h, keyed, later } from "../dom.js";
 import * as row from "../job-row.js";
 import * as keys from "../keys.js";
@@ -9,13 +9,15 @@ import * as live from "../live.js";
 import { learnPilots } from "../pilot-names.js";
 import { rewrite, to } from "../router.js";
 import { count, number } from "../say.js";
-import { JOB_STATES, verbs } from "../state.js";
+import { JOB_STATES } from "../state.js";
 import { command, complain, empty } from "../talk.js";
 
 const PAGE = 100;
 const FIELDS = [
-  ["search", "Search", "name, tag, reason or number"], ["name", "Name", "fit*"],
-  ["owner", "Owner", ""], ["tag", "Tag", ""],
+  ["search", "Search", "name, tag, reason or number"],
+  ["name", "Name", "fit*"],
+  ["owner", "Owner", ""],
+  ["tag", "Tag", ""],
 ];
 
 export async function open(root, place, signal) {
@@ -27,10 +29,13 @@ export async function open(root, place, signal) {
 class Jobs {
   constructor(root, query, signal) {
     this.signal = signal;
-    this.filter = Object.fromEntries(["state", "search", "name", "owner", "tag", "before"].map(
-      (name) => [name, query.get(name) ?? ""]));
+    this.filter = Object.fromEntries(
+      ["state", "search", "name", "owner", "tag", "before"].map((name) => [
+        name,
+        query.get(name) ?? "",
+      ]),
+    );
     this.shown = [];
-    this.chosen = new Map();
     this.reading = new AbortController();
     this.refresh = calm(1500, () => this.read().catch(complain));
     this.build(root);
@@ -41,30 +46,56 @@ class Jobs {
   }
 
   build(root) {
-    this.states = h("div.chips", { role: "group", "aria-label": "State" },
-      ["", ...JOB_STATES].map((state) => this.chip(state)));
+    this.states = h(
+      "div.chips",
+      { role: "group", "aria-label": "State" },
+      ["", ...JOB_STATES].map((state) => this.chip(state)),
+    );
     this.fields = FIELDS.map((field) => this.field(field));
     this.body = h("tbody");
-    this.all = h("input", { type: "checkbox", "aria-label": "Choose all jobs shown", onchange: () => this.chooseAll() });
-    const heads = row.HEADS.map(([name, kind, words]) => h(`th.c-${name}${kind ? `.${kind}` : ""}`, { scope: "col" }, words));
-    this.table = h("table.jobs.cards", h("caption.unseen", "Jobs, the newest first"),
-      h("thead", h("tr", h("th.tick", { scope: "col" }, h("label.hit", this.all)), heads)), this.body);
-    this.bulk = h("div.bulk", { hidden: true });
+    this.chosen = new Chosen(
+      this.body,
+      () => this.shown,
+      () => this.read(),
+    );
+    const heads = row.HEADS.map(([name, kind, words]) =>
+      h(`th.c-${name}${kind ? `.${kind}` : ""}`, { scope: "col" }, words),
+    );
+    this.table = h(
+      "table.jobs.cards",
+      h("caption.unseen", "Jobs, the newest first"),
+      h("thead", h("tr", h("th.tick", { scope: "col" }, h("label.hit", this.chosen.all)), heads)),
+      this.body,
+    );
     this.none = h("div");
     this.pages = h("nav.pages", { "aria-label": "Pages" });
     this.tally = h("p.note", { role: "status" });
-    fill(root, h("div.head", h("h1", "Jobs"), this.tally), this.states,
-      h("form.filters", { role: "search", onsubmit: (event) => event.preventDefault() }, this.fields),
-      this.bulk, h("div.panel.flush", this.table, this.none), this.pages);
-    this.body.addEventListener("change", (event) => this.choose(event.target.closest("tr"), event.target.checked));
-    keys.rows(this.body, (line) => this.choose(line, !this.chosen.has(Number(line.dataset.key))));
+    fill(
+      root,
+      h("div.head", h("h1", "Jobs"), this.tally),
+      this.states,
+      h(
+        "form.filters",
+        { role: "search", onsubmit: (event) => event.preventDefault() },
+        this.fields,
+      ),
+      this.chosen.bar,
+      h("div.panel.flush", this.table, this.none),
+      this.pages,
+    );
+    keys.rows(this.body, (line) => this.chosen.toggle(line));
     keys.search(this.fields[0].querySelector("input"), this.signal);
   }
 
   chip(state) {
     const press = () => this.narrow({ state: state ? this.toggled(state) : "" });
-    return h("button.chip", { type: "button", "data-state": state, onclick: press },
-      state || "all", " ", h("span.count"));
+    return h(
+      "button.chip",
+      { type: "button", "data-state": state, onclick: press },
+      state || "all",
+      " ",
+      h("span.count"),
+    );
   }
 
   /** The chosen states with one more, or without it. */
@@ -76,10 +107,19 @@ class Jobs {
 
   field([name, label, hint]) {
     const type = later(250, (value) => this.narrow({ [name]: value }));
-    return h("label.field", { "data-field": name }, h("span", label), h("input", {
-      type: "search", value: this.filter[name], placeholder: hint, autocomplete: "off",
-      spellcheck: "false", oninput: (event) => type(event.target.value.trim()),
-    }));
+    return h(
+      "label.field",
+      { "data-field": name },
+      h("span", label),
+      h("input", {
+        type: "search",
+        value: this.filter[name],
+        placeholder: hint,
+        autocomplete: "off",
+        spellcheck: "false",
+        oninput: (event) => type(event.target.value.trim()),
+      }),
+    );
   }
 
   /** Ask for other jobs; what was chosen among the old ones is let go. */
@@ -113,13 +153,13 @@ class Jobs {
     for (const id of changed.keys()) if (!here.has(id)) others = true;
     for (const job of this.shown) if (changed.has(job.id)) this.redraw(job);
     if (others && !this.filter.before) this.refresh();
-    if (this.chosen.size) this.showBulk();
+    this.chosen.show();
   }
 
   redraw(job) {
     const line = this.body.querySelector(`tr[data-key="${job.id}"]`);
     if (line) row.update(line, job);
-    if (this.chosen.has(job.id)) this.chosen.set(job.id, job);
+    this.chosen.learn(job);
   }
 
   draw() {
@@ -127,16 +167,29 @@ class Jobs {
     for (const button of this.states.children) {
       button.setAttribute("aria-pressed", String(chosen.includes(button.dataset.state)));
     }
-    keyed(this.body, this.shown, (job) => job.id, row.make, (line, job) => {
-      row.update(line, job);
-      this.mark(line);
-    });
+    keyed(
+      this.body,
+      this.shown,
+      (job) => job.id,
+      row.make,
+      (line, job) => {
+        row.update(line, job);
+        this.chosen.mark(line);
+      },
+    );
     this.table.hidden = !this.shown.length;
     fill(this.none, this.shown.length ? null : this.nothing());
     fill(this.tally, this.shown.length ? `${count(this.shown.length, "job")} shown` : "");
-    fill(this.pages, this.filter.before ? h("a", { href: to("jobs", { ...this.filter, before: "" }) }, "Newest") : null,
-      this.next ? h("a", { href: to("jobs", { ...this.filter, before: this.next }) }, "Older") : null);
-    this.showBulk();
+    fill(
+      this.pages,
+      this.filter.before
+        ? h("a", { href: to("jobs", { ...this.filter, before: "" }) }, "Newest")
+        : null,
+      this.next
+        ? h("a", { href: to("jobs", { ...this.filter, before: this.next }) }, "Older")
+        : null,
+    );
+    this.chosen.show();
   }
 
   nothing() {
@@ -147,68 +200,24 @@ class Jobs {
         this.narrow({ state: "", search: "", name: "", owner: "", tag: "" });
       };
       if (this.next) return empty(`No job from ${this.next} on is like this; older ones may be.`);
-      return empty("No job is like this.", h("button.plain", { type: "button", onclick: clear }, "Show all jobs"));
+      return empty(
+        "No job is like this.",
+        h("button.plain", { type: "button", onclick: clear }, "Show all jobs"),
+      );
     }
-    return empty("No jobs yet. Put a file where a rule waits for it, or run something by hand:",
-      command("pilotage submit echo hello"));
-  }
-
-  // -- jobs that were chosen --------------------------------------------------------------------
-
-  choose(line, wanted) {
-    const job = this.shown.find((one) => String(one.id) === line?.dataset.key);
-    if (!job) return;
-    if (wanted) this.chosen.set(job.id, job);
-    else this.chosen.delete(job.id);
-    this.mark(line);
-    this.showBulk();
-  }
-
-  chooseAll() {
-    for (const job of this.shown) {
-      if (this.all.checked) this.chosen.set(job.id, job);
-      else this.chosen.delete(job.id);
-    }
-    for (const line of this.body.children) this.mark(line);
-    this.showBulk();
-  }
-
-  mark(line) {
-    const chosen = this.chosen.has(Number(line.dataset.key));
-    line.classList.toggle("chosen", chosen);
-    line.querySelector(".tick input").checked = chosen;
-  }
-
-  showBulk() {
-    const jobs = [...this.chosen.values()];
-    this.bulk.hidden = !jobs.length;
-    this.all.checked = this.shown.length > 0 && this.shown.every((job) => this.chosen.has(job.id));
-    const able = (verb) => jobs.some((job) => verbs(job.state).includes(verb));
-    const act = async (verb) => {
-      if (!await many(jobs, verb)) return;
-      this.chosen.clear();
-      await this.read();
-    };
-    if (!this.bulk.firstChild) {
-      fill(this.bulk, h("strong"), VERBS.map((verb) => h("button.plain", { type: "button", "data-verb": verb }, WORDS[verb][0])),
-        h("button.quiet", { type: "button", "data-verb": "" }, "Choose none"));
-    }
-    this.bulk.firstChild.textContent = `${count(jobs.length, "job")} chosen`;
-    for (const button of this.bulk.querySelectorAll("button")) {
-      const { verb } = button.dataset;
-      button.disabled = Boolean(verb) && !able(verb);
-      button.onclick = verb ? () => act(verb).catch(complain) : () => {
-        this.chosen.clear();
-        this.draw();
-      };
-    }
+    return empty(
+      "No jobs yet. Put a file where a rule waits for it, or run something by hand:",
+      command("pilotage submit echo hello"),
+    );
   }
 
   showCounts(overview) {
     if (!overview) return;
     for (const button of this.states.children) {
       const { state } = button.dataset;
-      const some = state ? overview.counts[state] ?? 0 : Object.values(overview.counts).reduce((sum, n) => sum + n, 0);
+      const some = state
+        ? (overview.counts[state] ?? 0)
+        : Object.values(overview.counts).reduce((sum, n) => sum + n, 0);
       button.querySelector(".count").textContent = number(some);
     }
   }

@@ -11,9 +11,24 @@ import { ago } from "../tick.js";
 
 export async function open(root, _, signal) {
   const body = h("tbody");
-  const table = h("table.rules.cards", h("caption.unseen", "Rules"), h("thead", h("tr",
-    [["Rule", ""], ["Book", ".wide"], ["Takes events", ""], ["Hits", ".n"], ["Last fired", ""]].map(
-      ([words, kind]) => h(`th${kind}`, { scope: "col" }, words)))), body);
+  const table = h(
+    "table.rules.cards",
+    h("caption.unseen", "Rules"),
+    h(
+      "thead",
+      h(
+        "tr",
+        [
+          ["Rule", ""],
+          ["Book", ".wide"],
+          ["Takes events", ""],
+          ["Hits", ".n"],
+          ["Last fired", ""],
+        ].map(([words, kind]) => h(`th${kind}`, { scope: "col" }, words)),
+      ),
+    ),
+    body,
+  );
   const panel = h("div.panel.flush");
   fill(root, h("div.head", h("h1", "Rules")), panel);
   keys.rows(body);
@@ -22,11 +37,25 @@ export async function open(root, _, signal) {
     const { rules } = await api.get("rules", {}, signal);
     const at = document.activeElement?.closest?.("tr")?.dataset.key;
     const kind = document.activeElement?.getAttribute?.("role");
-    fill(body, rules.map((rule) => line(rule, read)));
-    fill(panel, rules.length ? table : empty(
-      "No rules yet. A rule is a few lines in a file in rules/, and it is live once that is saved.",
-      command("pilotage rule add my-rules.toml")));
-    if (at) body.querySelector(`tr[data-key="${CSS.escape(at)}"] ${kind === "switch" ? "[role=switch]" : "a"}`)?.focus();
+    fill(
+      body,
+      rules.map((rule) => line(rule, read)),
+    );
+    fill(
+      panel,
+      rules.length
+        ? table
+        : empty(
+            "No rules yet. A rule is a few lines in a file in rules/, and it is live once that is saved.",
+            command("pilotage rule add my-rules.toml"),
+          ),
+    );
+    if (at)
+      body
+        .querySelector(
+          `tr[data-key="${CSS.escape(at)}"] ${kind === "switch" ? "[role=switch]" : "a"}`,
+        )
+        ?.focus();
   }
   const again = calm(2000, () => read().catch(complain));
   live.on("jobs", again, signal);
@@ -45,12 +74,29 @@ function line(rule, read) {
       complain(error);
     }
   };
-  const knob = h("button.switch", {
-    type: "button", role: "switch", "aria-checked": String(!off),
-    "aria-label": `Rule ${rule.name} takes events`, onclick: act,
-  }, h("span.knob"), h("span", off ? "off" : "on"));
-  return h("tr", { "data-key": rule.name },
-    h("td.c-name", h("a", { href: to("jobs", { name: rule.name }) }, rule.name), h("p.note", rule.trigger)),
-    h("td.wide", rule.book, rule.line ? h("span.note", `, line ${rule.line}`) : null), h("td.c-switch", knob), h("td.n.c-hits", number(rule.hits)),
-    h("td.c-last", rule.last ? ago(rule.last) : "never"));
+  const knob = h(
+    "button.switch",
+    {
+      type: "button",
+      role: "switch",
+      "aria-checked": String(!off),
+      "aria-label": `Rule ${rule.name} takes events`,
+      onclick: act,
+    },
+    h("span.knob"),
+    h("span", off ? "off" : "on"),
+  );
+  return h(
+    "tr",
+    { "data-key": rule.name },
+    h(
+      "td.c-name",
+      h("a", { href: to("jobs", { name: rule.name }) }, rule.name),
+      h("p.note", rule.trigger),
+    ),
+    h("td.wide", rule.book, rule.line ? h("span.note", `, line ${rule.line}`) : null),
+    h("td.c-switch", knob),
+    h("td.n.c-hits", number(rule.hits)),
+    h("td.c-last", rule.last ? ago(rule.last) : "never"),
+  );
 }

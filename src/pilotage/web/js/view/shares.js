@@ -15,10 +15,17 @@ export async function open(root, _, signal) {
 
   async function read() {
     const found = await api.get("shares", {}, signal);
-    fill(lead, `What was used counts half after ${duration(found.half_life)}. `
-      + "Whoever is below the due share is served first.");
-    fill(panel, found.shares.length ? list(found.shares)
-      : empty("Nobody has used anything yet. Owners appear with their first jobs."));
+    fill(
+      lead,
+      `What was used counts half after ${duration(found.half_life)}. ` +
+        "Whoever is below the due share is served first.",
+    );
+    fill(
+      panel,
+      found.shares.length
+        ? list(found.shares)
+        : empty("Nobody has used anything yet. Owners appear with their first jobs."),
+    );
   }
   const timer = setInterval(() => document.hidden || read().catch(complain), EVERY);
   signal.addEventListener("abort", () => clearInterval(timer));
@@ -53,26 +60,55 @@ function groupOf(one) {
 
 function list(shares) {
   const heads = ["Owner", "Share of use, and what is due", "Running", "Queued", "Core time in all"];
-  return h("table.shares.cards", h("caption.unseen", "Owners and their shares"),
-    h("thead", h("tr", heads.map((words, n) => h(n > 1 ? "th.n" : "th", { scope: "col" }, words)))),
-    h("tbody", parts(shares).map(line)));
+  return h(
+    "table.shares.cards",
+    h("caption.unseen", "Owners and their shares"),
+    h(
+      "thead",
+      h(
+        "tr",
+        heads.map((words, n) => h(n > 1 ? "th.n" : "th", { scope: "col" }, words)),
+      ),
+    ),
+    h("tbody", parts(shares).map(line)),
+  );
 }
 
 function line(one) {
   const gap = one.now - one.due;
-  const words = Math.abs(gap) < 0.005 ? "as due" : `${percent(Math.abs(gap))} ${gap > 0 ? "above" : "below"}`;
+  const words =
+    Math.abs(gap) < 0.005 ? "as due" : `${percent(Math.abs(gap))} ${gap > 0 ? "above" : "below"}`;
   const quota = one.quota == null ? null : h("span.note", `at most ${number(one.quota)} cores`);
-  return h("tr",
-    h("th.c-name", { scope: "row" }, one.owner || "nobody", h("span.note", `weight ${one.weight}`), quota),
-    h("td.c-bars",
-      bar("has used", one.now, gap > 0.005 ? "over" : "now"), bar("is due", one.due, "due"),
-      h("span.note", words)),
-    h("td.n", number(one.running)), h("td.n", number(one.queued)),
-    h("td.n", duration(one.total)));
+  return h(
+    "tr",
+    h(
+      "th.c-name",
+      { scope: "row" },
+      one.owner || "nobody",
+      h("span.note", `weight ${one.weight}`),
+      quota,
+    ),
+    h(
+      "td.c-bars",
+      bar("has used", one.now, gap > 0.005 ? "over" : "now"),
+      bar("is due", one.due, "due"),
+      h("span.note", words),
+    ),
+    h("td.n", number(one.running)),
+    h("td.n", number(one.queued)),
+    h("td.n", duration(one.total)),
+  );
 }
 
 function bar(label, part, kind) {
-  return h("div.measure", h("span.what", label),
-    h(`div.bar.${kind}`, { role: "img", "aria-label": `${label} ${percent(part)}` }, h("i", { "--part": part.toFixed(4) })),
-    h("span.value", percent(part)));
+  return h(
+    "div.measure",
+    h("span.what", label),
+    h(
+      `div.bar.${kind}`,
+      { role: "img", "aria-label": `${label} ${percent(part)}` },
+      h("i", { "--part": part.toFixed(4) }),
+    ),
+    h("span.value", percent(part)),
+  );
 }
