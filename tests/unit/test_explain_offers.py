@@ -146,7 +146,7 @@ def test_without_any_offer_it_says_how_to_get_one():
         "there are no pilots, and this machine runs no jobs",
         "3 pilots asked for, not here yet",
     ]
-    assert "pilotage token new --scope enrol" in found.suggestion
+    assert "pilotage token new enrol" in found.suggestion
     assert "pilotage up" in found.suggestion
 
 

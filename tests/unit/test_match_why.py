@@ -51,6 +51,11 @@ def test_a_need_tells_both_values_how_many_fail_and_what_would_do():
     )
 
 
+def test_the_least_change_comes_first_however_far_it_is():
+    found = why(Resources(cpus=1000), "", {}, [slot(1, cpus=2), slot(1, cpus=3)])
+    assert found.changes == (Change("ask for cpus ≤ 3", 1), Change("ask for cpus ≤ 2", 2))
+
+
 def test_a_clause_may_be_written_otherwise_or_dropped():
     found = why(Resources(), "memory / cpus >= 3G and site == 'kit'", {}, OFFERS)
     assert found.changes[0] == Change(

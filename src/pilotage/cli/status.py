@@ -16,6 +16,7 @@ from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
+from pilotage.match import queued
 
 _FEW = 5
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD)
@@ -55,10 +56,12 @@ def status(
     head = _head(project, rules, totals, running=running)
     shown = (*head, *_table(counts), *_troubles(trouble, totals, now))
     hints = _hints(totals, trouble, rules, running=running)
-    notes = tuple(
+    notes = [
         f"{shape.count(count, 'job')} like {one} can never start on what is offered now: {why}"
         for one, count, why in stuck
-    )
+    ]
+    if totals[State.QUEUED] and not len(scene.offers):
+        notes += [f"jobs wait, and {queued.NOBODY}", f"hint: {queued.ENROL}"]
     return Answer(data, shown, tuple(counts), (*notes, *hints))
 
 

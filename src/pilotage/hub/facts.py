@@ -70,9 +70,9 @@ class Witness:
         }
 
     def _line(self, job: Job, owner: str) -> Line:
-        owners = {one for (one,) in self._db.rows("offer_owners", most=_OLDEST)}
         mine = self._shares.key(owner)
-        first = [one for one in owners if self._shares.key(one or me()) < mine]
+        owners = self._db.rows("offer_owners", most=_OLDEST) if any(mine) else []
+        first = [one for (one,) in owners if self._shares.key(one or me()) < mine]
         row = self._db.row(
             "offer_line", owner=job.owner, priority=job.priority, id=job.id, first=text.dump(first)
         )
@@ -127,10 +127,13 @@ def _in_short(job: Job, scene: Scene) -> str:
 
 def hopeless(db: Db, scene: Scene) -> list[tuple[int, int, str]]:
     """List queued jobs that can never start: the first of each kind, how many, and why."""
-    found = []
-    for number, first, owner, count in db.rows("job_queued_specs"):
+    why: dict[int, str] = {}
+    kinds = []
+    for number, owner in db.rows("job_queued_kinds"):
         spec = records.read_spec(db.value("spec_body", id=number))
         prospect = scene.offers.prospect(spec, owner or me())
         if prospect.never:
-            found.append((first, count, queued.brief(prospect)))
-    return found
+            kinds.append((number, owner))
+            why.setdefault(number, queued.brief(prospect))
+    rows = db.rows("job_queued_count", kinds=text.dump(kinds)) if kinds else []
+    return [(first, count, why[number]) for number, first, count in rows]

@@ -78,7 +78,9 @@ class Asked:
 
     def _relaxed(self, have: Any, want: Any) -> Edit:  # noqa: ANN401 - numbers, as was asked before
         larger, smaller = max(abs(have), abs(want)), max(1e-9, min(abs(have), abs(want)))
-        cost = min(_DROPPED, math.log(max(1.0, larger / smaller)))
+        far = math.log(max(1.0, larger / smaller))
+        # Less than dropping it, however far it is, and never the same for two that differ.
+        cost = _DROPPED * far / (far + 1)
         shown = self.show(have)
         if not self.need:
             return self._rewritten(">=" if self.sign[0] == ">" else "<=", shown, cost)

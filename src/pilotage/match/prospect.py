@@ -78,6 +78,10 @@ class Offers:
         self._clusters = Clusters()
         self._known: dict[int, Prospect] = {}
 
+    def __len__(self) -> int:
+        """Count offers that are not lost."""
+        return sum(len(offered) for kind, offered in self._kinds.items() if kind != LOST)
+
     def prospect(self, spec: JobSpec, owner: str) -> Prospect:
         """Say what a job may hope for."""
         cluster = self._clusters.of(spec, owner)

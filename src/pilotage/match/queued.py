@@ -10,7 +10,7 @@ from pilotage.match.why import Change, Clause
 _FEW = 5
 NOBODY = "there are no pilots, and this machine runs no jobs"
 ENROL = (
-    "`pilotage token new --scope enrol` makes a token for pilots, which `pilotage pilot run` "
+    "`pilotage token new enrol` makes a token for pilots, which `pilotage pilot run` "
     "takes; `pilotage up` runs jobs on this machine"
 )
 #: What is said of one offer and of several, and what a person can do.

@@ -30,8 +30,15 @@ WHERE journal.seq > :after AND (
     OR (journal.state = 'queued' AND journal.attempt > 0 AND journal.reason <> '')
 ) ORDER BY journal.seq LIMIT 5000;
 
--- name: job_queued_specs
--- Definitions of queued jobs, with the first job of each, its owner, and how many there are.
-SELECT job.spec, min(job.id), job.owner, count(*) FROM job INDEXED BY job_live
-WHERE job.state = 'queued' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
-GROUP BY job.spec ORDER BY min(job.id);
+-- name: job_queued_kinds
+-- Definitions and owners of queued jobs.
+SELECT DISTINCT spec, owner FROM job INDEXED BY job_live
+WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+
+-- name: job_queued_count
+-- The first queued job of each of some definitions and owners, and how many there are;
+-- :kinds is [[definition, owner], ...].
+SELECT spec, min(id), count(*) FROM job INDEXED BY job_live
+WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND (spec, owner) IN (SELECT value->>0, value->>1 FROM json_each(:kinds))
+GROUP BY spec ORDER BY min(id);
