@@ -382,6 +382,21 @@ async def test_in_a_container_each_job_is_a_process(tmp_path):
         assert returns(ending) == [{"ok": [[1], {}]}, {"ok": [[2], {}]}]
 
 
+@pytest.mark.needs("bwrap")
+async def test_a_worker_stays_in_its_sandbox(tmp_path):
+    async with bench(tmp_path) as one:
+        boxed = Sandbox(kind="bubblewrap")
+        assert await one.call("count", [], [], sandbox=boxed) == [{"ok": 1}, {"ok": 2}]
+        assert await one.call("count", [], sandbox=boxed) == [{"ok": 3}]
+        assert await one.call("speak", ["inside"], sandbox=boxed) == [{"ok": None}]
+        (ending,) = await one.run(one.launch("die", [9], sandbox=boxed))
+        assert not ending.ok
+        (ending,) = await one.run(one.launch("sleep", [60], sandbox=boxed, time=0.2))
+        assert ending.reason is Why.TIMEOUT
+    assert (tmp_path / "jobs/3.1/stdout").read_text() == "inside\n"
+    await until(lambda: not workers(tmp_path))
+
+
 async def test_standard_input_is_empty(tmp_path):
     async with bench(tmp_path) as one:
         assert await one.call("read_stdin", []) == [{"ok": ""}]
