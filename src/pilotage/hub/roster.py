@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pilotage.hub.pilots import Line
 
 _log = logging.getLogger("pilotage.pilot")
-_OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
+#: States in which a pilot holds nothing and gets nothing.
+OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
 
 
 class Held(msgspec.Struct, gc=False):
@@ -180,19 +181,21 @@ class Roster:
         self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
     ) -> None:
         """Change the state of a pilot within a turn."""
-        ended = now if state in _OVER else None
+        ended = now if state in OVER else None
         db.run(
             "pilot_move", id=pilot.number, state=state, reason=reason, now=pilot.seen or now,
             ended=ended,
         )  # fmt: skip
         pilot.state, pilot.reason = state, reason
-        if state in _OVER:
+        if state in OVER:
             lost = state is State.LOST
             words = reason or f"its pilot is {state}"
             ledger.lose(
                 db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
             )
             pilot.place, pilot.held = None, {}
+            # Whoever comes back is found in the store.
+            self.pilots.pop(pilot.number, None)
         elif pilot.place is None:
             self._join(ledger, db, pilot)
         if pilot.place is not None:

@@ -10,7 +10,7 @@ import anyio
 from pilotage import text
 from pilotage.hub.config import Match
 from pilotage.hub.offers import HOLE
-from pilotage.hub.roster import Pilot, Roster
+from pilotage.hub.roster import OVER, Pilot, Roster
 from pilotage.match import patience
 from pilotage.match.queue import Queue
 from pilotage.match.share import Row
@@ -68,7 +68,8 @@ class Watchman:
     def _silent(self, ledger: Ledger, db: Db, now: float) -> None:
         """Give up pilots that have been silent for too long, unless it is the network."""
         tick = time.monotonic()
-        alive = [one for one in self._roster.pilots.values() if one.state is not State.LOST]
+        # Listed at once: others enrol meanwhile.
+        alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
         silent = [one for one in alive if one.deadline < tick]
         if len(silent) >= MANY and len(silent) >= SHARE * len(alive):
             words = (
@@ -87,8 +88,6 @@ class Watchman:
         _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number, pilot.site,
                      len(pilot.held))  # fmt: skip
         self._roster.change(ledger, db, pilot, State.LOST, words, now)
-        # Whoever comes back is found in the store.
-        self._roster.pilots.pop(pilot.number, None)
 
     def _obey(self, ledger: Ledger, db: Db, number: int, asked: str, now: float) -> None:
         """Do with a pilot what a person asked for."""
