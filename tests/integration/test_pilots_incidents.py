@@ -1,0 +1,438 @@
+"""What has gone wrong in other pilot systems, and must not here.
+
+Each test is named after what happened; the numbers are those of glideinWMS issues, if there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pilotage.hub import auth
+from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
+from pilotage.match.cluster import Cluster
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Queued
+from pilotage.match.place import Place
+from pilotage.match.share import Shares
+from tests import fleet
+from tests.fleet import RealHub, enrolled, running
+from tests.talk import Node, Talk, end
+
+#: Given up quickly; the test is then quick, too.
+_HASTY = 'heartbeat = "0.4s"\nlease = "2s"\nsandbox = "none"\n'
+
+
+@pytest.fixture
+def hub(tmp_path) -> Iterator[RealHub]:
+    with running(tmp_path / "hub") as one:
+        yield one
+
+
+@pytest.fixture
+def hasty(tmp_path) -> Iterator[RealHub]:
+    with running(tmp_path / "hub", pilots=_HASTY) as one:
+        yield one
+
+
+@asynccontextmanager
+async def _talk(hub: RealHub) -> AsyncIterator[Talk]:
+    talk = await Talk.open(hub)
+    try:
+        yield talk
+    finally:
+        await talk.cut()
+
+
+def _submit(hub: RealHub, count: int, **more: Any) -> list[int]:
+    """Queue jobs in one transaction."""
+    spec = {"recipe": Command(("true",)), "name": "job", **more}
+    owner = spec.pop("owner", "")
+    from pilotage.job import records
+
+    with hub.project._change() as db:
+        new = NewJob(JobSpec(**spec), owner=owner)
+        found = [records.add(db, new, time.time()) for _ in range(count)]
+    return [one for one in found if one is not None]
+
+
+async def _until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.05)
+
+
+def _alarms(hub: RealHub) -> list[str]:
+    return [row[0] for row in hub.project.db.rows("alarm_all")]
+
+
+def _pilot_states(hub: RealHub) -> dict[str, int]:
+    return dict(hub.project.db.rows("api_pilot_counts"))
+
+
+# -- matching ------------------------------------------------------------------------------------
+
+
+def _cluster(matcher: Matcher, **wants: Any) -> Cluster:
+    return matcher.clusters.of(JobSpec(Command(("true",)), "job", **wants), "me")
+
+
+def test_autocluster_starvation_a_hundred_thousand_unmatchable_jobs_beside_sixty_runnable():
+    """In HTCondor 23.9 the unmatchable ones used up the cycle (HTCONDOR-3855)."""
+    matcher = Matcher(Shares(86400.0))
+    hopeless = [
+        _cluster(matcher, requirements=f"site == 'nowhere{number}'") for number in range(200)
+    ]
+    for number in range(100_000):
+        matcher.add(Queued(number, 10, "me", hopeless[number % 200]), 0.0)
+    for number in range(100_000, 100_060):
+        matcher.add(Queued(number, 0, "me", _cluster(matcher)), 0.0)
+    place = Place(1, "here", {"site": "here"}, cpus=64, memory=1 << 40)
+    place.taking = True
+    matcher.join(place)
+    began = time.monotonic()
+    picked = matcher.pick(place, 0.0)
+    assert [one.job for one in picked] == list(range(100_000, 100_060))
+    assert time.monotonic() - began < 0.5
+
+
+async def test_runnable_jobs_start_at_once_behind_unmatchable_ones_with_a_real_hub(hub):
+    _submit(hub, 5000, requirements="site == 'nowhere'", priority=10)
+    runnable = _submit(hub, 60)
+    async with _talk(hub) as talk:
+        node = await Node(talk, cpus=64).join(hub.secret())
+        found = await node.sync(wait=5.0)
+        assert sorted(one["key"] for one in found["jobs"]) == sorted(f"{job}.1" for job in runnable)
+
+
+async def test_unusable_idle_slots_are_known_as_such_405_332(hub):
+    """12 000 jobs waited beside slots that looked free and that none of them could use."""
+    (job,) = _submit(hub, 1, resources=Resources(memory=64 << 30))
+    async with _talk(hub) as talk:
+        nodes = [
+            await Node(talk, p=number, host=f"n{number}").join(hub.secret()) for number in range(3)
+        ]
+        for node in nodes:
+            assert (await node.sync())["jobs"] == []
+        await _until(lambda: _pilot_states(hub).get("available") == 3)
+        command = [
+            sys.executable, "-m", "pilotage", "explain", str(job), "--json", "--project",
+            str(hub.root),
+        ]  # fmt: skip
+        said = await asyncio.to_thread(
+            subprocess.run, command, check=True, capture_output=True,
+            env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+        (found,) = msgspec.json.decode(said.stdout)["jobs"]
+        told = msgspec.json.encode(found).decode()
+        assert "memory" in told
+        assert "8" in told
+        assert "64" in told
+
+
+async def test_runaway_submission_of_one_owner_does_not_keep_others_waiting_306(hub):
+    """Somebody submits without end; whoever comes later still gets a fair share at once."""
+    ann = hub.token(auth.Scope.USER, "ann")
+    bob = hub.token(auth.Scope.USER, "bob")
+    spec = {"recipe": {"kind": "command", "argv": ["true"]}, "name": "job"}
+    async with _talk(hub) as talk, _talk(hub) as first, _talk(hub) as second:
+        await first.ask("login", protocol=1, token=ann)
+        for _ in range(20):
+            await first.ask("submit", jobs=[{"spec": spec}] * 1000)
+        node = await Node(talk, cpus=4).join(hub.secret())
+        await node.sync()
+        await second.ask("login", protocol=1, token=bob)
+        mine = set((await second.ask("submit", jobs=[{"spec": spec}] * 8))["ids"])
+        turns = 0
+        while mine:
+            found = await node.sync(*(end(key) for key in list(node.running)))
+            mine -= {int(one["key"].partition(".")[0]) for one in found["jobs"]}
+            turns += 1
+            assert turns <= 8
+        # And one message is bounded: who says that more will come is not listened to.
+        first.write((17 << 20).to_bytes(4, "big"))
+        await asyncio.wait_for(first.ended(), 20)
+
+
+# -- pilots that come and go ---------------------------------------------------------------------
+
+
+async def test_join_storm_two_thousand_pilots_at_once(hub):
+    """The seed's system took two a second."""
+    token = hub.token(auth.Scope.ENROL, site="storm")
+    jobs = _submit(hub, 2000)
+    talks = [await Talk.open(hub) for _ in range(20)]
+    nodes = [
+        Node(talk, p=number, host=f"n{at}-{number}", cpus=1)
+        for at, talk in enumerate(talks)
+        for number in range(100)
+    ]
+    began = time.monotonic()
+    await asyncio.gather(*(node.join(token) for node in nodes))
+    took = time.monotonic() - began
+    assert len({node.number for node in nodes}) == 2000
+    assert took < 20
+    await asyncio.gather(*(node.sync(wait=5.0) for node in nodes))
+    held = [key for node in nodes for key in node.running]
+    assert sorted(held) == sorted(f"{job}.1" for job in jobs)
+    assert _pilot_states(hub)["available"] == 2000
+    for talk in talks:
+        await talk.cut()
+
+
+async def test_false_mass_drain_many_silent_pilots_are_the_network_and_nothing_is_requeued_282(
+    hasty,
+):
+    """The whole pool of a laboratory was once drained because a monitor was mistaken."""
+    jobs = _submit(hasty, 15)
+    token = hasty.token(auth.Scope.ENROL)
+    talk = await Talk.open(hasty)
+    nodes = [await Node(talk, p=at, host=f"n{at}", cpus=1).join(token) for at in range(15)]
+    for node in nodes:
+        await node.sync()
+        assert len(node.running) == 1
+    await talk.cut()
+    await _until(lambda: "many pilots are silent" in _alarms(hasty))
+    await asyncio.sleep(1.5)
+    assert {hasty.project.job(job).attempt for job in jobs} == {1}
+    assert {hasty.state(job) for job in jobs} == {State.RUNNING}
+    async with _talk(hasty) as again:
+        for node in nodes:
+            found = await node.resume(again)
+            assert found["stop"] == found["jobs"] == []
+        await _until(lambda: not _alarms(hasty))
+        for node in nodes:
+            await node.sync(*(end(key) for key in list(node.running)))
+    assert {hasty.state(job) for job in jobs} == {State.DONE}
+    assert {hasty.project.job(job).attempt for job in jobs} == {1}
+
+
+async def test_one_silent_pilot_is_given_up_and_its_job_is_begun_anew(hasty):
+    (job,) = _submit(hasty, 1)
+    talk = await Talk.open(hasty)
+    node = await Node(talk).join(hasty.secret())
+    await node.sync()
+    await talk.cut()
+    async with _talk(hasty) as other:
+        second = await Node(other, host="other").join(hasty.secret())
+        while not second.running:
+            await second.sync(wait=0.3)
+        assert second.running == [f"{job}.2"]
+        await second.sync(end(f"{job}.2"))
+    assert hasty.state(job) is State.DONE
+    assert _pilot_states(hasty)["lost"] == 1
+
+
+async def test_a_pilot_that_comes_back_late_changes_nothing(hasty):
+    (job,) = _submit(hasty, 1)
+    talk = await Talk.open(hasty)
+    late = await Node(talk, host="late").join(hasty.secret())
+    await late.sync()
+    await talk.cut()
+    async with _talk(hasty) as other, _talk(hasty) as back:
+        second = await Node(other, host="other").join(hasty.secret())
+        while not second.running:
+            await second.sync(wait=0.3)
+        found = await late.resume(back)
+        assert [one["key"] for one in found["stop"]] == [f"{job}.1"]
+        await late.sync(end(f"{job}.1"))
+        assert (hasty.state(job), hasty.project.job(job).attempt) == (State.RUNNING, 2)
+        await second.sync(end(f"{job}.2", code=1))
+    # What counts is the attempt that was current.
+    assert hasty.state(job) is State.FAILED
+    assert [one.state for one in hasty.project.attempts(job)] == ["lost", "failed"]
+
+
+async def test_pilots_that_left_as_they_should_are_not_lost_later_and_raise_no_alarm(hasty):
+    async with _talk(hasty) as talk:
+        token = hasty.token(auth.Scope.ENROL)
+        nodes = [await Node(talk, p=at, host=f"n{at}").join(token) for at in range(12)]
+        for node in nodes:
+            await talk.ask("leave", reason="no work", p=node.p)
+        await asyncio.sleep(4)
+        assert _pilot_states(hasty) == {"down": 12}
+        assert _alarms(hasty) == []
+
+
+async def test_a_second_pilot_on_the_same_node_works_beside_the_first_287(hub, tmp_path):
+    """Only the first pilot of a node worked, since both used the same paths."""
+    base = tmp_path / "node"
+    words = ("--work", str(base / "work"))
+    with enrolled(hub, base / "one", *words) as one, enrolled(hub, base / "two", *words) as two:
+        await _until(lambda: _pilot_states(hub).get("available") == 2)
+        jobs = [hub.submit("sleep", "0.3") for _ in range(16)]
+        await asyncio.to_thread(hub.wait, *jobs)
+        assert {hub.state(job) for job in jobs} == {State.DONE}
+        holders = {hub.project.attempts(job)[-1].starter for job in jobs}
+        assert len(holders) == 2
+        for each in (one, two):
+            each.terminate()
+            assert await asyncio.to_thread(each.status) == 0
+
+
+# -- answers and hubs that are lost --------------------------------------------------------------
+
+
+async def test_an_answer_that_was_lost_is_given_again_and_the_attempt_is_the_same(hub):
+    jobs = _submit(hub, 3)
+    talk = await Talk.open(hub)
+    node = await Node(talk).join(hub.secret())
+    talk.say("sync", wait=0.0)
+    await _until(lambda: {hub.state(job) for job in jobs} == {State.RUNNING})
+    await talk.cut()
+    for _ in range(2):
+        # The second time also that answer is lost.
+        again = await Talk.open(hub)
+        node.running = []
+        found = await node.resume(again)
+        assert sorted(one["key"] for one in found["jobs"]) == [f"{job}.1" for job in jobs]
+        assert found["stop"] == []
+        await again.cut()
+    async with _talk(hub) as last:
+        await node.resume(last)
+        ends = [end(key) for key in node.running]
+        await node.sync(*ends)
+        # The answer to that was lost, too: it is told again.
+        await node.sync(*ends)
+    for job in jobs:
+        story = [row[2] for row in hub.project.db.rows("journal_of", job=job)]
+        assert story == ["queued", "running", "done"]
+
+
+async def test_a_hub_that_is_killed_adopts_what_pilots_run_and_starts_nothing_again(hub):
+    jobs = _submit(hub, 6)
+    talk = await Talk.open(hub)
+    token = hub.token(auth.Scope.ENROL)
+    nodes = [await Node(talk, p=at, host=f"n{at}", cpus=2).join(token) for at in range(3)]
+    for node in nodes:
+        await node.sync()
+    for _ in range(3):
+        hub.kill()
+        await talk.cut()
+        await asyncio.to_thread(hub.start)
+        talk = await Talk.open(hub)
+        for node in nodes:
+            found = await node.resume(talk)
+            assert found["jobs"] == found["stop"] == []
+            assert (await node.sync())["jobs"] == []
+    for node in nodes:
+        await node.sync(*(end(key) for key in list(node.running)))
+    assert {hub.state(job) for job in jobs} == {State.DONE}
+    assert {hub.project.job(job).attempt for job in jobs} == {1}
+    await talk.cut()
+
+
+# -- nodes and payloads that do harm -------------------------------------------------------------
+
+
+async def test_a_black_hole_among_good_nodes_stops_getting_work_and_says_so(hub):
+    """A node on which everything fails at once eats the queue, unless somebody sees it."""
+    jobs = _submit(hub, 400, retry=Retry(attempts=20, delay=0.0))
+    async with _talk(hub) as talk:
+        token = hub.token(auth.Scope.ENROL)
+        good = [await Node(talk, p=at, host=f"good{at}").join(token) for at in range(3)]
+        hole = await Node(talk, p=3, host="hole").join(token)
+        eaten: collections.Counter[str] = collections.Counter()
+        while {hub.state(job) for job in jobs} != {State.DONE}:
+            for node in [*good, hole]:
+                code, wall = (1, 0.01) if node is hole else (0, 5.0)
+                eaten[node.host] += len(node.running)
+                await node.sync(*(end(key, code, wall) for key in list(node.running)))
+        assert eaten["hole"] < 40
+        assert (await hole.sync())["jobs"] == []
+        await _until(lambda: "node gets no work: hole" in _alarms(hub))
+
+
+def test_no_shell_reads_what_a_user_wrote_678(hub, tmp_path):
+    """A name in a job's description was once run by the pilot, before any container."""
+    trap = tmp_path / "trap"
+    nasty = [
+        f"$(touch {trap})",
+        f"`touch {trap}`",
+        f"; touch {trap}",
+        f"' || touch {trap} #",
+        "-rf",
+    ]
+    with enrolled(hub, tmp_path / "p") as one:
+        jobs = [
+            hub.project.submit(
+                NewJob(
+                    JobSpec(
+                        Command(("printf", "%s|", *nasty)), name=text, env={"NASTY": text},
+                        params={"nasty": text},
+                    ),
+                    tag=text,
+                )
+            )
+            for text in nasty
+        ]  # fmt: skip
+        hub.wait(*jobs)
+        assert {hub.state(job) for job in jobs} == {State.DONE}
+        assert {hub.output(job) for job in jobs} == {"".join(f"{text}|" for text in nasty)}
+        one.terminate()
+        assert one.status() == 0
+    assert not trap.exists()
+
+
+def test_a_pilot_with_a_nasty_name_and_attributes_is_only_text(hub, tmp_path):
+    trap = tmp_path / "trap"
+    with enrolled(
+        hub, tmp_path / "p", "--name", f"$(touch {trap})<script>", "--attribute",
+        f"rack=' || touch {trap} #",
+    ) as one:  # fmt: skip
+        job = hub.submit("true")
+        hub.wait(job)
+        assert hub.state(job) is State.DONE
+        one.terminate()
+        assert one.status() == 0
+    assert not trap.exists()
+
+
+# -- people ask ----------------------------------------------------------------------------------
+
+
+async def test_a_person_drains_and_stops_pilots_from_the_command_line(hub):
+    jobs = _submit(hub, 2)
+    async with _talk(hub) as talk:
+        token = hub.token(auth.Scope.ENROL, site="there")
+        one = await Node(talk, p=0, host="one", cpus=1).join(token)
+        two = await Node(talk, p=1, host="two", cpus=1).join(token)
+        for node in (one, two):
+            await node.sync()
+        await asyncio.to_thread(_command, hub, "pilot", "drain", str(one.number))
+        await _until(lambda: _pilot_states(hub).get("draining") == 1)
+        _submit(hub, 4)
+        found = await one.sync(*(end(key) for key in list(one.running)))
+        assert found["jobs"] == []
+        assert "person" in found["drain"]
+        await asyncio.to_thread(_command, hub, "pilot", "stop", "--site", "there")
+        await _until(lambda: _pilot_states(hub).get("draining") == 2)
+        found = await two.sync()
+        assert [stop["key"] for stop in found["stop"]] == two.running
+        assert found["bye"] is True
+        said = msgspec.json.decode(await asyncio.to_thread(_command, hub, "pilot", "ls", "--json"))
+        assert [one["state"] for one in said["pilots"] if one["id"]] == ["draining"] * 2
+        shown = await asyncio.to_thread(_command, hub, "pilot", "show", str(two.number))
+        assert b"there" in shown
+    assert hub.state(jobs[0]) is State.DONE
+    shares = msgspec.json.decode(_command(hub, "share", "--json"))
+    assert {one["owner"]: one["queued"] for one in shares["shares"]}
+
+
+def _command(hub: RealHub, *words: str) -> bytes:
+    command = [sys.executable, "-m", "pilotage", *words, "--project", str(hub.root)]
+    return subprocess.run(
+        command, check=True, capture_output=True,
+        env={"PYTHONPATH": str(fleet.SRC), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+    ).stdout  # fmt: skip
