@@ -80,12 +80,19 @@ class LocalSite:
         self._ends: list[_End] = []
         self._pids: dict[str, int] = {}
         self._mean_wall = 1.0
+        #: Whether a question waits at the queue, and the one that was asked after it.
+        self._waiting = False
+        self._said: tuple[asyncio.Future[Granted], list[Tenant]] | None = None
         self._alive = False
         self._starter: Starter
 
     def poke(self) -> None:
         """Tell the queue what ended, and look at it again; from the event loop's thread only."""
-        self._queue.nudge(LOCAL)
+        if not (self._waiting and self._ends):
+            self._queue.nudge(LOCAL)
+        elif self._said is None:
+            # This has the question that waits answered, too.
+            self._said = self._say()
 
     async def run(self, *, linger: bool = False, taking: bool = True) -> None:
         """Run jobs until cancelled; `linger` says whether payloads then go on without us.
@@ -146,6 +153,27 @@ class LocalSite:
     async def _turn(self) -> None:
         """Say what ended and take what comes next, in one transaction; then start that."""
         await anyio.lowlevel.checkpoint()
+        answer, leaving = self._said or self._say()
+        self._said = None
+        self._waiting = not leaving
+        try:
+            granted = await asyncio.shield(answer)
+        except anyio.get_cancelled_exc_class():
+            # What is claimed must get to the shelf, also when we stop: it is put back from there.
+            self._queue.nudge(LOCAL)
+            with anyio.CancelScope(shield=True):
+                await self._take(await answer, leaving)
+                if self._said:
+                    answer, leaving = self._said
+                    await self._take(await answer, leaving)
+            raise
+        finally:
+            self._waiting = False
+        with anyio.CancelScope(shield=True):
+            await self._take(granted, leaving)
+
+    def _say(self) -> tuple[asyncio.Future[Granted], list[Tenant]]:
+        """Tell the queue what ended, and ask for more; wait for it only if nothing ended."""
         ends, self._ends = self._ends, []
         leaving = [self._tenants.pop(key) for key, _ in ends]
         ended = [
@@ -154,17 +182,7 @@ class LocalSite:
         ]
         ahead = how_many_ahead(self._offer.cpus, self._mean_wall)
         # Asked at once: what ends from now on must find the question there to be answered.
-        answer = self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended)
-        try:
-            granted = await asyncio.shield(answer)
-        except anyio.get_cancelled_exc_class():
-            # What is claimed must get to the shelf, also when we stop: it is put back from there.
-            self._queue.nudge(LOCAL)
-            with anyio.CancelScope(shield=True):
-                await self._take(await answer, leaving)
-            raise
-        with anyio.CancelScope(shield=True):
-            await self._take(granted, leaving)
+        return self._queue.exchange(LOCAL, ended, ahead=ahead, park=not ended), leaving
 
     async def _take(self, granted: Granted, leaving: list[Tenant]) -> None:
         for tenant in leaving:
@@ -333,7 +351,7 @@ class LocalSite:
         ended = [Ended(one.job, one.attempt, one.number, end) for one, end in ends]
 
         def leave(ledger: Ledger, db: Db, now: float) -> None:
-            ledger.finish(db, [(self._here, ended)], now)
+            ledger.finish(db, [(LOCAL, ended)], now)
             ledger.matcher.leave(LOCAL)
             if self._taking:
                 self._show(db, "down", now)
