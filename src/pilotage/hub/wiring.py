@@ -53,7 +53,10 @@ async def up(
     gc.freeze()
     with ExitStack() as stack:
         announce = stack.enter_context(project.alone())
-        writer = Writer(connect(project.db.path))
+        store = connect(project.db.path)
+        if serve:
+            await anyio.to_thread.run_sync(store.lengthen_log)
+        writer = Writer(store)
         stack.callback(writer.close)
 
         def open_reader() -> Db:

@@ -132,7 +132,7 @@ def read(body: bytes | memoryview) -> Any_:
     """Read a message; whatever is not one is refused."""
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"this is no message of the link: {error}"
         raise errors.UsageError(message, hint="both sides must have the same version") from None
 
