@@ -32,9 +32,16 @@ def fields(owner: type) -> list[Field]:
     for node in _class(owner).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             about = _comment(lines, node.lineno - 2) or (found[-1].about if found else "")
-            default = ast.unparse(node.value) if node.value else ""
+            default = _default(owner, node)
             found.append(Field(node.target.id, ast.unparse(node.annotation), default, about))
     return found
+
+
+def _default(owner: type, node: ast.AnnAssign) -> str:
+    """Write a default as it stands there, or as it is where a name stands for it."""
+    if isinstance(node.value, ast.Name):
+        return repr(getattr(sys.modules[owner.__module__], node.value.id))
+    return ast.unparse(node.value) if node.value else ""
 
 
 def members(owner: type[Enum]) -> dict[str, str]:

@@ -53,6 +53,7 @@ _WORDS = {
     "dict[str, str]": "table of texts",
     "dict[str, str | int | float]": "table of texts or numbers",
     "dict[str, App]": "tables",
+    "dict[str, Owner]": "tables",
     "list[Any]": "list",
     "RetryText": "table",
     "LimitText": "table",
@@ -82,10 +83,16 @@ def settings() -> str:
             owner, head = config.App, "[app.NAME]"
         about = facts.sentence(owner)
         rows = [_setting(field) for field in facts.fields(owner)]
-        parts.append(
-            f"## `{head}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows)
-        )
+        parts.append(_section(head, about, rows))
+        if owner is config.Share:
+            rows = [_setting(field) for field in facts.fields(config.Owner)]
+            head = "[share.user.NAME]` and `[share.group.NAME]"
+            parts.append(_section(head, facts.sentence(config.Owner), rows))
     return "\n\n".join(parts)
+
+
+def _section(head: str, about: str, rows: Sequence[Sequence[str]]) -> str:
+    return f"## `{head}`\n\n{about}\n\n" + table(("key", "type", "default", "meaning"), rows)
 
 
 def _setting(field: facts.Field) -> tuple[str, str, str, str]:
