@@ -73,10 +73,9 @@ class Witness:
         mine = self._shares.key(owner)
         owners = self._db.rows("offer_owners", most=_OLDEST) if any(mine) else []
         first = [one for (one,) in owners if self._shares.key(one or me()) < mine]
-        row = self._db.row(
-            "offer_line", owner=job.owner, priority=job.priority, id=job.id, first=text.dump(first)
-        )
-        return Line(*row) if row else Line()
+        own = self._db.value("offer_ahead", owner=job.owner, priority=job.priority, id=job.id)
+        others = self._db.value("offer_rivals", owners=text.dump(first)) if first else 0
+        return Line(own, others)
 
 
 def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> Quota | None:

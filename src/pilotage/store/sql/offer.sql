@@ -13,13 +13,17 @@ JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
 GROUP BY attempt.starter, job.spec, job.owner;
 
--- name: offer_line
--- How many queued jobs of an owner come before one, and how many there are of others;
--- :first is [owner, ...].
-SELECT coalesce(sum(owner = :owner AND (priority > :priority OR (priority = :priority AND id < :id))), 0),
-       coalesce(sum(owner IN (SELECT value FROM json_each(:first))), 0)
-FROM job INDEXED BY job_live
-WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+-- name: offer_ahead
+-- How many queued jobs of an owner come before one.
+SELECT count(*) FROM job INDEXED BY job_live
+WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND (priority > :priority OR (priority = :priority AND id < :id)) AND owner = :owner;
+
+-- name: offer_rivals
+-- How many queued jobs some owners have; :owners is [owner, ...].
+SELECT count(*) FROM job INDEXED BY job_live
+WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND owner IN (SELECT value FROM json_each(:owners));
 
 -- name: offer_owners
 -- Owners of the oldest queued jobs.
