@@ -67,6 +67,8 @@ class Desk:
         except Failed:
             return
         self.ledger.settled(outcome)
+        for request, error in outcome.refused:
+            request.refuse(error)
         for request, granted in outcome.answers:
             request.answer(granted)
 
@@ -249,3 +251,106 @@ def test_a_place_that_is_lost_in_a_turn_that_fails_is_lost_in_the_next(desk):
     desk.turn(changes=lose)
     assert desk.states(job) == [State.QUEUED]
     assert desk.ledger.holder == {}
+
+
+def test_who_asks_in_a_turn_that_fails_is_answered_once(desk):
+    place = desk.place(cpus=1)
+    waits = desk.ask(place, park=True, name="waits")
+    desk.turn(waits, fail=True)
+    (job,) = desk.add(1)
+    desk.turn(waits)
+    desk.turn()
+    assert desk.heard == [("waits", [job], [])]
+
+
+def test_two_questions_in_a_turn_that_fails_are_answered_once_each(desk):
+    place = desk.place(cpus=1)
+    asked = [desk.ask(place, park=True, name=name) for name in ("first", "second")]
+    for _ in range(2):
+        desk.turn(*asked, fail=True)
+    desk.turn(*asked)
+    assert desk.heard == [("first", [], [])]
+    (job,) = desk.add(1)
+    desk.turn()
+    assert desk.heard[1:] == [("second", [job], [])]
+
+
+def test_a_late_result_counts_only_from_who_held_the_job(desk):
+    place = desk.place(1, cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    late = desk.ended(place, job)
+    lost = End(ok=False, message="silent", lost=True)
+    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    thief = desk.place(2, cpus=1)
+    thief.taking = False
+    desk.turn(desk.ask(thief, late))
+    assert desk.states(job) == [State.QUEUED]
+    desk.turn(Request(1, lambda _: None, [late]))
+    assert desk.states(job) == [State.DONE]
+
+
+def test_a_job_that_may_not_start_because_the_clock_went_back_starts_later(desk):
+    place = desk.place(cpus=1)
+    (job,) = desk.add(1, retry=Retry(2, delay=0.0))
+    desk.turn(desk.ask(place))
+    place.taking = False
+    desk.turn(desk.ask(place, desk.ended(place, job, BAD)))
+    desk.now += 1
+    desk.turn(desk.ask(place))
+    place.taking = True
+    desk.now -= 51
+    desk.turn(desk.ask(place))
+    assert desk.heard[-1][1] == []
+    assert place.free_cpus == 1
+    desk.now += 60
+    desk.turn(desk.ask(place))
+    assert desk.heard[-1][1] == [job]
+
+
+def test_what_cannot_be_recorded_is_refused_and_keeps_nobody_else(desk):
+    place, rogue = desk.place(1, cpus=1), desk.place(2, cpus=1)
+    first, second = desk.add(2)
+    desk.turn(desk.ask(place), desk.ask(rogue))
+    refused = []
+    bad = desk.ask(rogue, Ended(second, 1, 1, End(ok=False, message="", exit=2**70)), name="rogue")
+    bad.refuse = refused.append
+    desk.turn(bad, desk.ask(place, desk.ended(place, first), name="good"))
+    assert desk.states(first, second) == [State.DONE, State.RUNNING]
+    assert [type(error) for error in refused] == [OverflowError]
+    assert [name for name, _, _ in desk.heard[2:]] == ["good"]
+    assert set(rogue.leases) == {second}
+    assert place.free_cpus == 1
+
+
+def test_a_change_that_fails_is_left_out_and_its_traces_with_it(desk):
+    place = desk.place(cpus=2)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+
+    def half(ledger: Ledger, db: Db, now: float) -> None:
+        ledger.lose(db, 1, BAD, now)
+        raise ZeroDivisionError
+
+    desk.turn(changes=[half])
+    assert desk.states(job) == [State.RUNNING]
+    assert desk.ledger.orphans["pilot:1"][0][1].job == job
+
+
+def test_a_definition_that_cannot_be_read_does_not_stop_the_queue(desk):
+    place = desk.place(cpus=2)
+    (bad,) = desk.add(1, requirements="(((")
+    (good,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    assert desk.states(bad, good) == [State.REJECTED, State.RUNNING]
+
+
+def test_nobody_is_charged_for_more_time_than_has_passed(desk):
+    place = desk.place(cpus=1)
+    (job,) = desk.add(1)
+    desk.turn(desk.ask(place))
+    desk.now += 5
+    long = End(ok=True, message="", exit=0, wall=1e300, cpu=1.0)
+    desk.turn(desk.ask(place, desk.ended(place, job, long)))
+    shares = desk.ledger.matcher.shares
+    assert [shares.total(owner) for owner in shares.owners()] == [5.0]

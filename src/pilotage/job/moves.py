@@ -121,6 +121,13 @@ def revive(db: Db, job: int, attempt: int) -> bool:
     return db.value("job_revive", id=job, attempt=attempt) is not None
 
 
+def reject(db: Db, job: int, reason: str, *, now: float) -> None:
+    """Give up a queued job that can never run."""
+    state, attempt = db.row("end_facts", id=job) or ("", 0)
+    if state == State.QUEUED:
+        move(db, job, attempt, State.QUEUED, Next(State.REJECTED, reason), now=now)
+
+
 def cancel(db: Db, job: Job, *, now: float, reason: str = "cancelled by a person") -> State:
     """Call a job off; one that runs is asked to end and is cancelled when it has."""
     return _stop(db, job, "cancel", Next(State.CANCELLED, reason), now)

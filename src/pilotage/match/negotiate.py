@@ -64,6 +64,11 @@ class Matcher:
         """Queue what has waited for its time; say when the next comes."""
         while self._delayed and self._delayed[0][0] <= now:
             self.add(heapq.heappop(self._delayed)[2], now)
+        return self.next_due
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next job that may not start yet may."""
         return self._delayed[0][0] if self._delayed else None
 
     def clear(self) -> None:

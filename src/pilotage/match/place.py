@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from pilotage.match.cluster import Cluster
 
 
+def mark(number: int) -> str:
+    """Name what the attempts that a pilot holds are marked with in the store."""
+    return f"pilot:{number}"
+
+
 class Lease(msgspec.Struct, gc=False):
     """A job that a place holds; its attempt number is the fence."""
 
@@ -55,7 +60,7 @@ class Place:
         self.number = number
         self.site = site
         #: What attempts that it holds are marked with in the store.
-        self.holder = f"pilot:{number}"
+        self.holder = mark(number)
         self.marks = {self.holder}
         #: The machine that it is on.
         self.node = str(attributes.get("host", site))

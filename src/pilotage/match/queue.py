@@ -17,6 +17,8 @@ from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.match")
 Change = Callable[[Ledger, Db, float], None]
+#: The place of a question that no place asks.
+NOBODY = -1
 
 
 class Queue:
@@ -31,6 +33,8 @@ class Queue:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._batch = Batch()
+        #: By place, the last question of the next turn.
+        self._asking: dict[int, Request] = {}
         self._flying = False
         self._again = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -56,6 +60,7 @@ class Queue:
     def ask(self, request: Request) -> None:
         """Say what ended at a place and ask for work; the answer is a call of `request.answer`."""
         self._batch.requests.append(request)
+        self._asking[request.place] = request
         self.poke()
 
     def never(self, _db: Db) -> set[int]:
@@ -64,9 +69,8 @@ class Queue:
 
     def nudge(self, place: int) -> None:
         """Have a place that waits, or is about to, answered at once."""
-        for request in self._batch.requests:
-            if request.place == place:
-                request.park = False
+        if request := self._asking.get(place):
+            request.park = False
         self.change(lambda ledger, _db, _now: ledger.unpark(place))
 
     def exchange(
@@ -74,28 +78,30 @@ class Queue:
     ) -> asyncio.Future[Granted]:
         """Say what ended at a place, at once, and return what the answer will be."""
         heard: asyncio.Future[Granted] = self._loop.create_future()
-        request = Request(place, lambda granted: _hear(heard, granted), ends, ahead, park)
+        request = Request(
+            place, lambda granted: _hear(heard, granted), ends, ahead, park,
+            lambda error: _refuse(heard, error),
+        )  # fmt: skip
         self.ask(request)
         return heard
 
     async def do(self, change: Change) -> None:
         """Change the places, and wait until that is on disk; what it raises is raised here."""
-        failed: list[errors.PilotageError] = []
+        failed: list[Exception] = []
 
         def guarded(ledger: Ledger, db: Db, now: float) -> None:
             failed.clear()
             try:
-                with db.savepoint():
-                    change(ledger, db, now)
+                ledger.attempt(db, lambda: change(ledger, db, now), now)
             except errors.StoreUnavailable:
                 raise
-            except errors.PilotageError as error:
+            except Exception as error:  # noqa: BLE001 - whoever asked must learn of it
                 failed.append(error)
 
         done: asyncio.Future[Granted] = self._loop.create_future()
         self._batch.changes.append(guarded)
         # A request of no place is answered as all others, when the turn is on disk.
-        self.ask(Request(-1, lambda granted: _hear(done, granted)))
+        self.ask(Request(NOBODY, lambda granted: _hear(done, granted)))
         await done
         if failed:
             raise failed[0]
@@ -104,7 +110,7 @@ class Queue:
 
     def _fly(self) -> None:
         self._flying, self._again = True, False
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch, self._asking = self._batch, Batch(), {}
         now = self._clock.now()
         if batch.requests:
             crash.point("job.before_claim")
@@ -120,9 +126,9 @@ class Queue:
 
     def _land(self, batch: Batch, done: Future[Outcome]) -> None:
         self._flying = False
-        error = done.exception()
-        if error is not None:
-            self._fail(batch, error)
+        failure = done.exception()
+        if failure is not None:
+            self._fail(batch, failure)
             return
         outcome = done.result()
         self._ledger.settled(outcome)
@@ -131,6 +137,8 @@ class Queue:
             crash.point("result.after_commit")
             for hear in self.on_end:
                 hear(outcome.ended)
+        for request, error in outcome.refused:
+            request.refuse(error)
         for request, granted in outcome.answers:
             if granted.claims:
                 crash.point("job.claimed")
@@ -165,3 +173,8 @@ class Queue:
 def _hear(future: asyncio.Future[Granted], granted: Granted) -> None:
     if not future.cancelled():
         future.set_result(granted)
+
+
+def _refuse(future: asyncio.Future[Granted], error: Exception) -> None:
+    if not future.cancelled():
+        future.set_exception(error)

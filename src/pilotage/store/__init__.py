@@ -6,7 +6,7 @@ In: functions that take a `Db` and read or change rows. Out: committed transacti
 
 from __future__ import annotations
 
-from pilotage.store.sqlite import Db, connect
+from pilotage.store.sqlite import OUTSIDE, Db, connect
 from pilotage.store.writer import Writer
 
-__all__ = ["Db", "Writer", "connect"]
+__all__ = ["OUTSIDE", "Db", "Writer", "connect"]

@@ -3,6 +3,11 @@
 SELECT id, spec, priority, limit_key, owner, not_before FROM job
 WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') ORDER BY id;
 
+-- name: queue_some
+-- Those of some jobs that are queued; :ids is [id, ...].
+SELECT id, spec, priority, limit_key, owner, not_before FROM job
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued' ORDER BY id;
+
 -- name: queue_tail
 -- Jobs that were queued by the lines of the journal between two.
 SELECT job.id, spec, priority, limit_key, owner, not_before
@@ -137,9 +142,10 @@ WHERE seq > :after AND seq <= :last
   AND journal.state IN ('done', 'failed', 'cancelled', 'rejected') AND tag = :tag
 ORDER BY seq;
 
--- name: job_spec
--- The number of a job's definition.
-SELECT spec FROM job WHERE id = :id;
+-- name: attempt_facts
+-- The definition of an attempt's job, and who held it.
+SELECT job.spec, attempt.starter FROM attempt JOIN job ON job.id = attempt.job
+WHERE attempt.job = :job AND attempt.number = :number;
 
 -- name: submit_jobs
 -- Make queued jobs; one whose key exists already is passed over.

@@ -1,0 +1,155 @@
+"""The matchmaker's books: what is queued, who holds what, and how attempts ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from pilotage import crash, errors
+from pilotage.job import bulk, moves
+from pilotage.job.owner import me
+from pilotage.match.blackhole import Guard
+from pilotage.match.cluster import Cluster
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Queued
+from pilotage.match.place import Lease, Place, mark
+from pilotage.match.specs import Specs
+from pilotage.store import Db
+
+
+class Books:
+    """What the store says, in memory; only the thread that writes to the store may touch it."""
+
+    def __init__(self, matcher: Matcher, dice: random.Random) -> None:
+        self.matcher = matcher
+        self.guard = Guard()
+        self.specs = Specs()
+        #: Which place holds a job.
+        self.holder: dict[int, Place] = {}
+        #: Attempts that run, by the mark of a holder who has not joined yet.
+        self.orphans: dict[str, list[tuple[Queued, Lease]]] = {}
+        #: Attempts of this turn that are over.
+        self.ended: list[tuple[int, int]] = []
+        self.dice = dice
+        self._clusters: dict[tuple[int, str], Cluster] = {}
+        self._seq = 0
+
+    def never(self) -> set[int]:
+        """Name the definitions whose jobs no place could ever run."""
+        hopeless = self.matcher.hopeless
+        return {spec for (spec, _), cluster in self._clusters.items() if hopeless(cluster)}
+
+    def join(self, place: Place, marks: Callable[[str], bool] | None = None) -> None:
+        """Take a place in, with the attempts that it holds already by its mark, or by `marks`."""
+        self.matcher.join(place)
+        mine = [one for one in self.orphans if marks(one)] if marks else [place.holder]
+        for name in mine:
+            place.marks.add(name)
+            for one, lease in self.orphans.pop(name, ()):
+                self.hold(place, one, lease)
+
+    def hold(self, place: Place, one: Queued, lease: Lease) -> None:
+        """Note that a place holds a job already."""
+        self.matcher.adopt(place, one, lease)
+        self.holder[lease.job] = place
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def finish(self, db: Db, ends: Iterable[tuple[int, list[bulk.Ended]]], now: float) -> None:
+        """Record what ended; who does not hold a job any more is only heard if nobody else does."""
+        heard = []
+        for number, reported in ends:
+            place = self.matcher.places.get(number)
+            mine: dict[int, bulk.Ended] = {}
+            for one in reported:
+                lease = place.leases.get(one.job) if place else None
+                if lease is not None and lease.attempt == one.attempt:
+                    one.held = True
+                    mine[one.job] = one
+                elif one.job not in self.holder and one.end.ok:
+                    # It comes late, and counts only if nobody has begun anew.
+                    late = db.row("attempt_facts", job=one.job, number=one.attempt)
+                    if late and late[1] in (place.marks if place else {mark(number)}):
+                        heard.append(bulk.Ended(one.job, one.attempt, late[0], one.end))
+            if mine and place is not None:
+                self._free(place, list(mine.values()), now)
+                heard += mine.values()
+        self.record(db, heard, now)
+
+    def record(self, db: Db, ended: list[bulk.Ended], now: float) -> None:
+        """Write ends down, whoever held the jobs."""
+        if ended:
+            bulk.finish(
+                db, ended, lambda number: self.specs.get(db, number), now=now, dice=self.dice
+            )
+            self.ended += [(one.job, one.attempt) for one in ended]
+            crash.point("result.before_commit")
+
+    def _free(self, place: Place, ended: list[bulk.Ended], now: float) -> None:
+        walls = []
+        for one in ended:
+            self.holder.pop(one.job, None)
+            end = one.end
+            # No job can have used more time than has passed, whatever its pilot says.
+            longest = max(0.0, now - place.leases[one.job].started)
+            walls.append((one.job, end.wall if end.wall is None else min(end.wall, longest)))
+            if end.wall is not None and not (end.stopped or end.lost or end.call_off):
+                # Jobs of one definition do the same, jobs of one cluster only need the same.
+                kind = (place.kinds[one.job].cluster.number, one.spec)
+                self.guard.saw(place.node, kind, end.ok, end.wall, now)
+        self.matcher.free(place, walls, now)
+        place.blocked = self.guard.verdict(place.node, now)
+
+    # -- what is new -----------------------------------------------------------------------------
+
+    def follow(self, db: Db, now: float) -> None:
+        """Queue what the journal says is new."""
+        last = db.value("journal_last")
+        if last > self._seq:
+            self.enter(db, db.rows("queue_tail", after=self._seq, last=last), now)
+            self._seq = last
+
+    def enter(self, db: Db, rows: Iterable[tuple[Any, ...]], now: float) -> None:
+        """Queue jobs; one whose definition cannot be read must not keep others from starting."""
+        unreadable = []
+        for row in rows:
+            try:
+                self.matcher.add(self._queued(db, *row), now)
+            except (errors.BadRule, msgspec.ValidationError) as error:
+                unreadable.append((row[0], f"its definition cannot be read: {error}"))
+        for job, why in unreadable:
+            moves.reject(db, job, why, now=now)
+
+    def _queued(
+        self, db: Db, job: int, spec: int, priority: int, limit: str, owner: str,
+        not_before: float = 0.0,
+    ) -> Queued:  # fmt: skip
+        owner = owner or me()
+        cluster = self._clusters.get((spec, owner))
+        if cluster is None:
+            cluster = self.matcher.clusters.of(self.specs.get(db, spec), owner)
+            self._clusters[spec, owner] = cluster
+        return Queued(job, priority, owner, cluster, limit, not_before)
+
+    def reload(self, db: Db, now: float) -> None:
+        """Read the queue and who holds what anew."""
+        self.matcher.clear()
+        self.holder = {}
+        self._seq = db.value("journal_last")
+        self.enter(db, db.run("queue_load"), now)
+        held_before = {
+            name: place for place in self.matcher.places.values() for name in place.marks
+        }
+        self.orphans = {}
+        for job, attempt, holder, limit, spec, priority, owner, started in db.rows("queue_leases"):
+            held = (
+                self._queued(db, job, spec, priority, limit, owner),
+                Lease(job, attempt, spec, priority, started),
+            )
+            if holder in held_before:
+                self.hold(held_before[holder], *held)
+            else:
+                self.orphans.setdefault(holder, []).append(held)

@@ -1,0 +1,55 @@
+"""What places and the matchmaker say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from pilotage.job import bulk, moves
+from pilotage.job.model import JobSpec
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """A job that a place is to end."""
+
+    job: int
+    attempt: int
+    words: str
+
+
+class Granted(msgspec.Struct):
+    """What a place gets as the answer of a turn."""
+
+    claims: list[moves.Claim]
+    stops: list[Stop]
+    #: The definitions of what was claimed, by number.
+    specs: dict[int, JobSpec] = {}
+
+
+def _no_matter(_error: Exception) -> None:
+    """Leave it at that."""
+
+
+class Request(msgspec.Struct, eq=False):
+    """What a place says, and how it hears."""
+
+    place: int
+    answer: Callable[[Granted], None]
+    ends: list[bulk.Ended] = []
+    #: Plain jobs that it would take beyond its free cores.
+    ahead: int = 0
+    #: Whether it waits when there is nothing to do.
+    park: bool = False
+    #: How it hears that what it said cannot be dealt with at all.
+    refuse: Callable[[Exception], None] = _no_matter
+
+
+class Outcome(msgspec.Struct):
+    """What a turn came to, once it is on disk."""
+
+    answers: list[tuple[Request, Granted]]
+    ended: list[tuple[int, int]]
+    due: float | None
+    #: Who said what cannot be dealt with, and why.
+    refused: list[tuple[Request, Exception]] = []
