@@ -48,7 +48,8 @@ def log(db: Db, call: Call) -> tell.Written:
     ended = attempt.ended is not None
     piece = logs.piece(file, start)
     shown, used = _text(piece, final=ended and start + len(piece) >= logs.size(file))
-    return tell.Written(attempt.number, shown, start + used, end=ended and not piece)
+    after = start + used
+    return tell.Written(attempt.number, shown, after, end=ended and after >= logs.size(file))
 
 
 def _attempt(attempts: list[Attempt], wanted: int | UnsetType) -> Attempt | None:

@@ -13,6 +13,7 @@ from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.config import Owner
 from pilotage.pilot.model import Facts
+from pilotage.match.share import group_of
 from pilotage.store import Db
 
 _HOUR_S = 3600.0
@@ -113,11 +114,31 @@ def shares(db: Db, call: Call, owners: list[tuple[str, str, int]]) -> tell.Share
         for owner, value, since, total in db.rows("usage_all")
     }
     names = sorted({*used, *(owner for owner, _ in counts), *share.user})
+    parts = share_of(
+        {name: due.get(name, _NOBODY).weight for name in {*names, *share.group}}, names
+    )
     rows = []
     for owner in names:
         slice_ = due.get(owner, _NOBODY)
         now, total = used.get(owner, (0.0, 0.0))
         running, queued = (counts.get((owner, state), 0) for state in ("running", "queued"))
         quota = slice_.quota or None
-        rows.append(tell.ShareRow(owner, now, total, running, queued, slice_.weight, quota))
+        rows.append(
+            tell.ShareRow(owner, now, total, running, queued, slice_.weight, parts[owner], quota)
+        )
     return tell.Shares(half_life, rows)
+
+
+def share_of(weights: dict[str, float], owners: list[str]) -> dict[str, float]:
+    """Say which part of all is due to each owner: first among the groups, then in the group."""
+    groups: dict[str, float] = {}
+    inside: dict[str, float] = {}
+    for owner in owners:
+        group = group_of(owner)
+        groups[group] = weights.get(group, 1.0)
+        inside[group] = inside.get(group, 0.0) + weights[owner]
+    whole = sum(groups.values())
+    return {
+        owner: groups[group_of(owner)] / whole * weights[owner] / inside[group_of(owner)]
+        for owner in owners
+    }

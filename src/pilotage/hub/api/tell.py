@@ -248,6 +248,8 @@ class ShareRow(msgspec.Struct, frozen=True):
     running: int
     queued: int
     weight: float
+    #: Which part of all is due, from 0 to 1.
+    due: float
     quota: int | None
 
 

@@ -33,29 +33,12 @@ export async function open(root, _, signal) {
   await read();
 }
 
-/** Each owner's part of the usage, and what is due: first among the groups, then in the group. */
+/** Each owner's part of the usage, beside what is due. */
 export function parts(shares) {
   const used = shares.reduce((sum, one) => sum + one.usage, 0);
-  const groups = new Map();
-  for (const one of shares) {
-    const group = groups.get(groupOf(one)) ?? { weight: 0, inside: 0 };
-    group.weight = one.owner.includes("/") ? 1 : one.weight;
-    group.inside += one.weight;
-    groups.set(groupOf(one), group);
-  }
-  const all = [...groups.values()].reduce((sum, group) => sum + group.weight, 0);
-  const due = (one) => {
-    const { weight, inside } = groups.get(groupOf(one));
-    return (weight / all) * (one.weight / inside);
-  };
   return shares
-    .map((one) => ({ ...one, now: used ? one.usage / used : 0, due: due(one) }))
+    .map((one) => ({ ...one, now: used ? one.usage / used : 0 }))
     .sort((a, b) => b.now - a.now || a.owner.localeCompare(b.owner));
-}
-
-/** Someone without a group is one. */
-function groupOf(one) {
-  return one.owner.split("/")[0];
 }
 
 function list(shares) {
