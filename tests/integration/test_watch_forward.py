@@ -129,6 +129,24 @@ def test_jobs_run_at_the_hub_and_their_ends_are_events_here(watch):
     assert not list((watch.rig.root / ".pilotage").glob("jobs/*"))
 
 
+def test_files_that_jobs_at_the_hub_declare_know_their_cause_here(watch):
+    out = watch.rig.root / "out"
+    out.mkdir()
+    watch.rig.rules(
+        '[rule.copy]\nfiles = "in/{name}.txt"\nrun = ["cp", "{path}", "{base}/out/{name}.csv"]\n'
+        'outputs = { copy = "out/{name}.csv" }\n'
+        '[rule.next]\nfiles = "out/*.csv"\nrun = ["true"]\n'
+        '[rule.told]\njob = "copy"\nrun = ["test", "-e", "{ended.outputs.0}"]\n'
+    )
+    with watch.up():
+        watch.drop("a")
+        for name in ("copy", "next", "told"):
+            watch.wait(1, name=name)
+    (copy,) = watch.project.jobs(Selection(name="copy"))
+    (after,) = watch.project.jobs(Selection(name="next"))
+    assert after.parent == copy.id
+
+
 def test_until_idle_ends_when_the_hub_has_done_all_and_tells_of_failures(watch):
     watch.rig.rules('[rule.bad]\nfiles = "in/*.txt"\nrun = ["false"]\n')
     watch.drop("a")

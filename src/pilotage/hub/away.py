@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
+from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage import errors, text
 from pilotage.event import records as events
 from pilotage.job import model, moves, records
 from pilotage.job.model import State
 from pilotage.job.retry import Next
 from pilotage.pilot.stencil import carried
+from pilotage.site import launch
 from pilotage.store import Db
 
 _CURSOR = "forward"
@@ -29,6 +32,8 @@ class Out(msgspec.Struct, eq=False):
     remote: int | None = None
     #: Whether the hub was asked to end it.
     stopping: bool = False
+    #: The files that it will or may write.
+    outputs: list[str] = []
 
     @property
     def rule(self) -> str:
@@ -62,7 +67,8 @@ class End(msgspec.Struct, frozen=True):
     state: str
     seq: int = 0
     reason: str = ""
-    result: msgspec.Raw = msgspec.Raw(b"")
+    #: What it returned, if it returned anything.
+    result: Any = msgspec.UNSET
 
 
 def where(db: Db, hub: str) -> tuple[Where, bool]:
@@ -97,7 +103,7 @@ def load(db: Db, *, anew: bool) -> list[Out]:
     return found
 
 
-def take(db: Db, full: dict[str, int], most: int, folder: str, now: float) -> list[Out]:
+def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float) -> list[Out]:
     """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
     shut = [key for key, count in full.items() if count >= _most(key)]
     taken = []
@@ -114,8 +120,20 @@ def take(db: Db, full: dict[str, int], most: int, folder: str, now: float) -> li
         directory = text.store_path(moves.attempt_dir(folder, job, attempt))
         db.run("forward_attempt", job=job, number=attempt, dir=directory, starter=_MARK, now=now)
         db.run("journal_add", now=now, job=job, attempt=attempt, state=State.SUBMITTED, reason="")
-        taken.append(Out(claim, _spec(db, claim.spec), limit))
+        taken.append(_declare(db, Out(claim, _spec(db, claim.spec), limit), base))
     return taken
+
+
+def _declare(db: Db, out: Out, base: str) -> Out:
+    """Write down which files a job will write, so that events on them know their cause."""
+    spec = out.spec
+    if spec.outputs or spec.optional_outputs:
+        binding = records.read_binding(out.claim.binding)
+        # One whose templates cannot be filled in fails at the hub, with a reason.
+        with contextlib.suppress(errors.PilotageError):
+            out.outputs = launch.declared(spec, binding, base, out.claim.job)
+            moves.declare(db, {out.claim.job: [text.store_path(path) for path in out.outputs]})
+    return out
 
 
 def confirm(db: Db, out: Out, remote: int, hub: str) -> None:
@@ -137,8 +155,8 @@ def finish(db: Db, out: Out, end: End, now: float) -> None:
         signal=None, reason=end.reason, cpu=None, wall=None, max_rss=None, read_bytes=None,
         written_bytes=None,
     )  # fmt: skip
-    if bytes(end.result):
-        db.run("result_put", job=job, body=bytes(end.result).decode())
+    if end.result is not msgspec.UNSET:
+        db.run("result_put", job=job, body=text.dump(end.result))
     moves.move(db, job, attempt, State.SUBMITTED, following, now=now)
 
 

@@ -120,7 +120,8 @@ class Forward:
     def _begin(self, out: Out) -> None:
         if out.limit:
             self._limited[out.limit] = self._limited.get(out.limit, 0) + 1
-        self._listener.started(out.claim, records.read_binding(out.claim.binding), [])
+        binding = records.read_binding(out.claim.binding)
+        self._listener.started(out.claim, binding, out.outputs)
 
     async def _talk(self, line: Line) -> None:
         # All that is in doubt is settled first: an end of it must not pass unknown.
@@ -144,7 +145,7 @@ class Forward:
         now = self._clock.now()
 
         def step(db: Db) -> tuple[list[Out], float | None]:
-            taken = away.take(db, dict(self._limited), _JOBS, self._folder, now)
+            taken = away.take(db, dict(self._limited), _JOBS, self._folder, self._base, now)
             return taken, db.value("forward_due", now=now)
 
         taken, due = await self._do(step)
@@ -240,8 +241,7 @@ class Forward:
     async def _follow(self, line: Line) -> None:
         while True:
             reply = await self._ask_ends(line)
-            ends = msgspec.convert(reply["ends"], list[_Told])
-            await self._hear([one.end() for one in ends], int(reply["after"]))
+            await self._hear(msgspec.convert(reply["ends"], list[End]), int(reply["after"]))
 
     async def _ask_ends(self, line: Line) -> dict[str, Any]:
         at = self._at
@@ -280,18 +280,3 @@ class Forward:
         # There may be room for others, and others may have waited for this one.
         self._bell.ring()
         self._listener.ended(out.rule, out.claim.job)
-
-
-class _Told(msgspec.Struct):
-    """An end as it comes over the wire."""
-
-    job: int
-    state: str
-    seq: int = 0
-    reason: str = ""
-    result: Any = msgspec.UNSET
-
-    def end(self) -> End:
-        """Make it one that the store takes."""
-        written = b"" if self.result is msgspec.UNSET else msgspec.json.encode(self.result)
-        return End(self.job, self.state, self.seq, self.reason, msgspec.Raw(written))

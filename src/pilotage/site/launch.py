@@ -61,13 +61,7 @@ def prepare(
     known = template.keywords(binding, base, job)
     params = template.parameters(spec, binding, known)
     values = known | params
-    outputs, optional = (
-        {
-            name: os.path.normpath(os.path.join(base, template.render(path, values)))
-            for name, path in paths.items()
-        }
-        for paths in (spec.outputs, spec.optional_outputs)
-    )
+    outputs, optional = _outputs(spec, base, values)
     if isinstance(spec.recipe, model.Call):
         process = _call(place, spec, spec.recipe, binding, values, params)
         process |= calling.where(process, folder, owner, sandbox)
@@ -85,6 +79,27 @@ def prepare(
         **process,
     )
     return Prepared(launch, outputs, optional)
+
+
+def declared(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> list[str]:
+    """Name the files that a job will or may write, as far as it says so."""
+    known = template.keywords(binding, spec.base or base, job)
+    values = known | template.parameters(spec, binding, known)
+    return [path for each in _outputs(spec, spec.base or base, values) for path in each.values()]
+
+
+def _outputs(
+    spec: model.JobSpec, base: str, values: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Fill in the paths of files that a job must leave, and of those that it may leave."""
+    must, may = (
+        {
+            name: os.path.normpath(os.path.join(base, template.render(path, values)))
+            for name, path in paths.items()
+        }
+        for paths in (spec.outputs, spec.optional_outputs)
+    )
+    return must, may
 
 
 def _process(
