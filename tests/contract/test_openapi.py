@@ -100,7 +100,7 @@ def _aim(case: Any) -> None:
 
 def _hurry(case: Any) -> None:
     """Wait for next to nothing, where a case would wait for long and rightly so."""
-    wait = (case.query or {}).get("wait")
+    wait: Any = (case.query or {}).get("wait")
     with contextlib.suppress(TypeError, ValueError):
         if 0.05 < float(wait) <= 60:
             case.query["wait"] = 0.05

@@ -292,5 +292,5 @@ async def test_one_job_after_another_is_over_at_once_though_nothing_else_happens
         for _ in range(150):
             number = project.submit(NewJob(JobSpec(Command(("true",)), "true")))
             with anyio.fail_after(10):
-                while project.job(number).state is not State.DONE:
+                while project.job(number).state is not State.DONE:  # noqa: ASYNC110 - a store
                     await anyio.sleep(0.001)

@@ -58,7 +58,7 @@ SELECTORS = {
 #: What to do about each error, by code.
 ADVICE = {
     "E100": "read the message; `pilotage doctor` looks at the machine.",
-    "E101": "`pilotage logs JOB` shows what the job wrote, `pilotage story JOB` what happened to it.",
+    "E101": "`pilotage logs JOB` shows what it wrote, `pilotage story JOB` what happened to it.",
     "E102": "mend the function: the notes of the error hold the traceback from where it ran.",
     "E200": "`pilotage COMMAND --help` shows what the command takes.",
     "E201": "`pilotage help selectors` shows how jobs are named.",
