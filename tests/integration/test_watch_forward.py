@@ -294,6 +294,25 @@ def test_jobs_wait_here_while_the_hub_is_away_and_go_when_it_is_back(watch, hub)
         watch.wait(3)
 
 
+def test_a_hub_that_has_moved_is_told_again_and_runs_nothing_twice(watch, hub):
+    watch.rig.rules(
+        '[rule.mark]\nfiles = "in/*.txt"\n'
+        f'run = ["sh", "-c", "echo x >> {watch.marks}/$0; sleep 2", "{{stem}}"]\n'
+    )
+    watch.drop(*_names(4))
+    with watch.up():
+        wait_for(lambda: len(watch.marked) == 4, 60)
+    hub.kill()
+    settings = hub.root / "pilotage.toml"
+    old, hub.port = hub.port, fleet.free_port()
+    settings.write_text(settings.read_text().replace(f"port = {old}", f"port = {hub.port}"))
+    hub.start(local=True)
+    with watch.up():
+        watch.wait(4)
+    assert watch.marked == dict.fromkeys(_names(4), "x\n")
+    assert len(watch.remote()) == 4
+
+
 _SLOW = '[rule.slow]\nfiles = "in/*.txt"\nrun = ["sleep", "1000"]\n'
 
 
