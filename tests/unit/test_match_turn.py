@@ -15,7 +15,8 @@ from pilotage.job.retry import End
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place
 from pilotage.match.share import Shares
-from pilotage.match.turn import Batch, Granted, Ledger, Request
+from pilotage.match.turn import Batch, Ledger
+from pilotage.match.words import Granted, Request
 from pilotage.store import Db, connect
 
 OK = End(ok=True, message="", exit=0, wall=1.0, cpu=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from asyncio import wrap_future
 from typing import Any
@@ -19,6 +20,11 @@ from pilotage.pilot.model import PROTOCOL
 from pilotage.store import Db, Writer
 
 _MOST_WAIT_S = 60.0
+_FAR = 2**53
+#: Lines of the journal that are read at once, and bytes of ends in one message.
+_PIECE = 20_000
+_MESSAGE = 4 << 20
+_AN_END = 100
 
 
 class Client(msgspec.Struct, eq=False):
@@ -26,6 +32,8 @@ class Client(msgspec.Struct, eq=False):
 
     owner: str
     grant: auth.Grant
+    #: Looked up again with each question, since it may be revoked.
+    token: str
 
 
 class Clients:
@@ -50,20 +58,18 @@ class Clients:
             )
             raise errors.UsageError(text_, hint="use the same version of Pilotage on both sides")
         grant = self._gate.check(message.token, auth.Scope.READ)
-        return Client(grant.owner, grant)
-
-    def leave(self, client: Client) -> None:
-        """Forget a program."""
+        return Client(grant.owner, grant, message.token)
 
     async def do(
         self, client: Client, message: wire.Submit | wire.Ends | wire.Cancel
     ) -> dict[str, Any]:
-        """Do what a program asks for."""
+        """Do what a program asks for, as long as its token counts."""
+        client.grant = self._gate.check(client.token, auth.Scope.READ)
         match message:
             case wire.Submit():
                 return await self._submit(client, message)
             case wire.Ends():
-                return await self._ends(message)
+                return await self._ends(client, message)
             case wire.Cancel():
                 return await self._cancel(client, message)
 
@@ -82,39 +88,47 @@ class Clients:
         self._queue.poke()
         return {"ids": await added}
 
-    async def _ends(self, message: wire.Ends) -> dict[str, Any]:
+    async def _ends(self, client: Client, message: wire.Ends) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(message.wait, _MOST_WAIT_S)
-        after = message.after
+        after = max(0, min(message.after, _FAR))
         while True:
             news = self._news
-            found, after = self._look(message.tag, after)
-            left = until - loop.time()
-            if found or left <= 0:
+            last = int(self._reader.value("journal_last"))
+            found, after = self._look(message.tag, after, last)
+            if found or (after >= last and loop.time() >= until):
                 return {"ends": found, "after": after}
-            try:
-                await asyncio.wait_for(news.wait(), left)
-            except TimeoutError:
-                return {"ends": [], "after": after}
+            if after < last:
+                # Others must be served between two pieces of a long journal.
+                await asyncio.sleep(0)
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), until - loop.time())
+            self._gate.check(client.token, auth.Scope.READ)
 
-    def _look(self, tag: str, after: int) -> tuple[list[dict[str, Any]], int]:
-        last = int(self._reader.value("journal_last"))
-        if last <= after:
-            return [], after
-        found = []
-        for seq, job, state, reason, result in self._reader.rows(
+    def _look(self, tag: str, after: int, last: int) -> tuple[list[dict[str, Any]], int]:
+        """Read the ends in the next piece of the journal, as many as go into one message."""
+        found: list[dict[str, Any]] = []
+        size = 0
+        last = min(last, after + _PIECE)
+        for seq, job, state, reason, result in self._reader.run(
             "ends_of_tag", tag=tag, after=after, last=last
         ):
             one = {"seq": seq, "job": job, "state": state, "reason": reason}
             if result is not None:
                 one["result"] = msgspec.Raw(result.encode())
+            size += len(reason) + len(result or "") + _AN_END
+            if found and size > _MESSAGE:
+                return found, int(found[-1]["seq"])
             found.append(one)
-        return found, last
+        return found, max(after, last)
 
     async def _cancel(self, client: Client, message: wire.Cancel) -> dict[str, Any]:
         def step(db: Db) -> dict[int, str]:
             states = {}
             for number in message.jobs:
+                if not 0 < number < _FAR:
+                    raise errors.NotFound(f"there is no job {number}", hint="see `pilotage job ls`")
                 job = records.get(db, number)
                 if not client.grant.acts_for(job.owner):
                     raise errors.Denied(f"job {number} is not yours", hint="ask its owner")

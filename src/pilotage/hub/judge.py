@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pilotage import text
+from pilotage.hub import border
 from pilotage.hub.roster import Held
 from pilotage.job import retry
 from pilotage.payload.model import Why
@@ -20,12 +21,12 @@ def judge(held: Held, end: End) -> retry.End:
         lost=end.reason == Why.LOST,
         stopped=end.reason == Why.STOPPED,
         missing=end.missing if ok else (),
-        exit=end.exit,
-        signal=end.signal,
+        exit=border.number(end.exit),
+        signal=border.number(end.signal),
         result="" if end.result is None else text.dump(end.result),
-        cpu=usage.cpu_user + usage.cpu_system if usage else None,
-        wall=max(0.0, usage.wall) if usage else None,
-        max_rss=usage.max_rss if usage else None,
-        read_bytes=usage.read_bytes if usage else None,
-        written_bytes=usage.written_bytes if usage else None,
+        cpu=border.size(usage.cpu_user + usage.cpu_system) if usage else None,
+        wall=border.size(usage.wall) if usage else None,
+        max_rss=border.number(usage.max_rss) if usage else None,
+        read_bytes=border.number(usage.read_bytes) if usage else None,
+        written_bytes=border.number(usage.written_bytes) if usage else None,
     )

@@ -8,7 +8,8 @@ from typing import cast
 
 from pilotage import errors
 from pilotage.hub.clients import Client, Clients
-from pilotage.hub.pilots import Desk, Pilot
+from pilotage.hub.pilots import Desk
+from pilotage.hub.roster import Pilot
 from pilotage.pilot import wire
 
 _log = logging.getLogger("pilotage.link")
@@ -16,6 +17,12 @@ _END = b"\r\n\r\n"
 #: The longest request for a link, and how much may wait to be read by the other side.
 _LONGEST = 8192
 _WAITING = 64 << 20
+#: Bytes of a message from whom nobody knows, and seconds in which one must have said who it is.
+_STRANGER = 1 << 20
+_PATIENCE_S = 30.0
+#: Pilots that one connection may hold, and questions that are being answered at once.
+_MOST_PILOTS = 50_000
+_MOST_TASKS = 256
 
 
 class Link(asyncio.Protocol):
@@ -24,24 +31,26 @@ class Link(asyncio.Protocol):
     def __init__(self, desk: Desk, clients: Clients) -> None:
         self._desk = desk
         self._clients = clients
-        self._frames = wire.Frames()
+        self._frames = wire.Frames(_STRANGER)
         self._asked: bytes | None = b""
         self._pilots: dict[int, Pilot] = {}
         self._client: Client | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._full = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; the pilots are expected back."""
         del exc
+        self._known()
         for pilot in self._pilots.values():
             self._desk.cut(pilot, self)
-        if self._client:
-            self._clients.leave(self._client)
         for task in self._tasks:
             task.cancel()
 
@@ -84,7 +93,23 @@ class Link(asyncio.Protocol):
             case _:
                 task = asyncio.get_running_loop().create_task(self._answer(message))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._done)
+                if len(self._tasks) >= _MOST_TASKS and not self._full:
+                    self._full = True
+                    self._transport.pause_reading()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._full and len(self._tasks) <= _MOST_TASKS // 2:
+            self._full = False
+            self._transport.resume_reading()
+
+    def _known(self) -> None:
+        """Trust a connection a little more on which somebody has said who they are."""
+        self._frames.most = wire.MOST
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _pilot(self, message: wire.Message) -> Pilot:
         pilot = self._pilots.get(message.p)
@@ -97,14 +122,32 @@ class Link(asyncio.Protocol):
             self.send(wire.answer(message, await self._do(message)))
         except errors.PilotageError as error:
             self.send(wire.refusal(message.n, message.p, error))
+        except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
+            _log.exception("a message could not be dealt with")
+            failure = errors.PilotageError("the hub failed at this", hint="its log says more")
+            self.send(wire.refusal(message.n, message.p, failure))
+
+    def _enter(self, p: int, pilot: Pilot) -> None:
+        """Let a pilot speak here; if the connection broke meanwhile, it is gone already."""
+        self._known()
+        if self._transport.is_closing():
+            self._desk.cut(pilot, self)
+        elif len(self._pilots) >= _MOST_PILOTS and p not in self._pilots:
+            self._desk.cut(pilot, self)
+            raise errors.Denied(f"one connection holds at most {_MOST_PILOTS} pilots")
+        else:
+            self._pilots[p] = pilot
 
     async def _do(self, message: wire.Any_) -> dict[str, object]:
         match message:
             case wire.Hello():
-                self._pilots[message.p] = pilot = await self._desk.enrol(message, self)
+                # Whoever enrols is taken in or not, also when the connection breaks meanwhile.
+                pilot = await asyncio.shield(self._desk.enrol(message, self))
+                self._enter(message.p, pilot)
                 return self._desk.terms(pilot)
             case wire.Resume():
-                self._pilots[message.p], found = await self._desk.resume(message, self)
+                pilot, found = await self._desk.resume(message, self)
+                self._enter(message.p, pilot)
                 return found
             case wire.Ready():
                 await self._desk.ready(self._pilot(message), message)
@@ -112,6 +155,7 @@ class Link(asyncio.Protocol):
                 await self._desk.leave(self._pilot(message), message.reason)
             case wire.Login():
                 self._client = self._clients.login(message)
+                self._known()
                 return {"owner": self._client.owner}
             case wire.Submit() | wire.Ends() | wire.Cancel():
                 if self._client is None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,12 +21,25 @@ from pilotage.pilot.model import Facts, State
 from pilotage.pilot.stencil import Cuts
 from pilotage.store import Db
 
-if TYPE_CHECKING:
-    from pilotage.hub.pilots import Line
-
 _log = logging.getLogger("pilotage.pilot")
 #: States in which a pilot holds nothing and gets nothing.
 OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
+_ENDS = frozenset({State.DRAINING, State.DOWN, State.FAILED, State.LOST})
+#: Which states may follow which; nobody comes back who left or was found unfit.
+_FOLLOWS: dict[State, frozenset[State]] = {
+    State.BOOTING: _ENDS | {State.AVAILABLE},
+    State.AVAILABLE: _ENDS,
+    State.DRAINING: _ENDS,
+    State.LOST: frozenset({State.AVAILABLE, State.DOWN}),
+}
+
+
+class Line(Protocol):
+    """The way back to a pilot."""
+
+    def send(self, data: bytes) -> None:
+        """Send an answer."""
+        ...
 
 
 class Held(msgspec.Struct, gc=False):
@@ -51,8 +64,8 @@ class Pilot:
     """One pilot."""
 
     __slots__ = (
-        "bye", "cut", "deadline", "digest", "facts", "held", "line", "number", "place", "pool",
-        "reason", "seen", "shown", "site", "state", "timer", "until",
+        "asked", "backlog", "bye", "cut", "deadline", "digest", "facts", "held", "line", "number",
+        "open", "place", "pool", "reason", "seen", "shown", "site", "state", "timer", "until",
     )  # fmt: skip
 
     def __init__(
@@ -71,14 +84,19 @@ class Pilot:
         self.cut: Cuts = {}
         #: The way back to it; nothing while it is not connected.
         self.line: Line | None = None
+        #: Its last question, how many have no answer yet, and when the last waits no longer.
+        self.asked: object = None
+        self.open = 0
         self.timer: asyncio.TimerHandle | None = None
+        #: Launches that were too much for one message, by job.
+        self.backlog: dict[int, bytes] = {}
         #: After this time, by the monotonic clock, it counts as lost.
         self.deadline = math.inf
         self.seen = 0.0
         #: When its node is taken away.
         self.until = offer.end(facts, time.time())
-        #: Whether it is to leave at once.
-        self.bye = False
+        #: By when it must have left, by the monotonic clock; 0 if nobody sent it away.
+        self.bye = 0.0
         #: What the store shows of it: when seen, jobs, cores.
         self.shown = (0.0, 0, 0)
 
@@ -136,8 +154,13 @@ class Roster:
 
     def _join(self, ledger: Ledger, db: Db, pilot: Pilot) -> None:
         """Tell the matchmaker of a pilot, and remember what it holds already."""
-        pilot.place = offer.place(pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until)
-        ledger.join(pilot.place)
+        # It is there already if this was done in a turn that could not be written.
+        pilot.place = ledger.matcher.places.get(pilot.number)
+        if pilot.place is None:
+            pilot.place = offer.place(
+                pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until
+            )
+            ledger.join(pilot.place)
         for lease in pilot.place.leases.values():
             spec = ledger.specs.get(db, lease.spec)
             rule = db.value("job_rule", id=lease.job) or ""
@@ -165,7 +188,11 @@ class Roster:
             found.append(self._restore(row))
 
         await self._queue.do(read)
-        return self.pilots.setdefault(number, found[-1])
+        return self.pilots.get(number, found[-1])
+
+    def known(self, db: Db, number: int) -> Pilot:
+        """Find a pilot that is in the store, within a turn."""
+        return self.pilots.get(number) or self._restore(db.rows("pilot_get", id=number)[0])
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -180,26 +207,34 @@ class Roster:
     def change(
         self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
     ) -> None:
-        """Change the state of a pilot within a turn."""
-        ended = now if state in OVER else None
+        """Change the state of a pilot within a turn, unless what it is now rules that out.
+
+        The store says what it is: a turn that could not be written has left its traces in memory.
+        """
+        before = State(db.value("pilot_state", id=pilot.number))
+        if state not in _FOLLOWS.get(before, frozenset()):
+            pilot.state = before
+            return
         db.run(
             "pilot_move", id=pilot.number, state=state, reason=reason, now=pilot.seen or now,
-            ended=ended,
+            ended=now if state in OVER else None,
         )  # fmt: skip
         pilot.state, pilot.reason = state, reason
         if state in OVER:
-            lost = state is State.LOST
-            words = reason or f"its pilot is {state}"
-            ledger.lose(
-                db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
-            )
-            pilot.place, pilot.held = None, {}
-            # Whoever comes back is found in the store.
-            self.pilots.pop(pilot.number, None)
+            self._end(ledger, db, pilot, now)
         elif pilot.place is None:
             self._join(ledger, db, pilot)
-        if pilot.place is not None:
-            pilot.place.taking = state is State.AVAILABLE and pilot.line is not None
+        _open(pilot)
+
+    def _end(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+        lost = pilot.state is State.LOST
+        words = pilot.reason or f"its pilot is {pilot.state}"
+        ledger.lose(
+            db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
+        )
+        pilot.place, pilot.held = None, {}
+        # Whoever comes back is found in the store.
+        self.pilots.pop(pilot.number, None)
 
     def drain(self, pilot: Pilot, reason: str) -> None:
         """Let a pilot finish what it has and give it no more."""
@@ -207,21 +242,34 @@ class Roster:
             lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
         )
 
-    def open_up(self, pilot: Pilot) -> None:
-        """Give a pilot work that is connected again."""
+    async def take_back(self, pilot: Pilot) -> None:
+        """Give a pilot work that is connected again, and know all that it was given before."""
 
-        def change(_ledger: Ledger, _db: Db, _now: float) -> None:
-            if pilot.place is not None:
-                pilot.place.taking = pilot.state is State.AVAILABLE and pilot.line is not None
+        def change(ledger: Ledger, db: Db, now: float) -> None:
+            # What it asked by its old connection would be answered there.
+            ledger.unpark(pilot.number)
+            state = db.value("pilot_state", id=pilot.number)
+            if state == State.LOST:
+                self.change(ledger, db, pilot, State.AVAILABLE, "it came back", now)
+            elif pilot.place is None and state in {State.AVAILABLE, State.DRAINING}:
+                self._join(ledger, db, pilot)
+            _open(pilot)
 
-        self._queue.change(change)
+        await self._queue.do(change)
+        if pilot.state not in OVER:
+            self.pilots[pilot.number] = pilot
 
     def close_down(self, pilot: Pilot) -> None:
         """Give a pilot nothing while it is not connected."""
 
         def change(ledger: Ledger, _db: Db, _now: float) -> None:
-            ledger.unpark(pilot.number)
-            if pilot.place is not None and pilot.line is None:
-                pilot.place.taking = False
+            if pilot.line is None:
+                ledger.unpark(pilot.number)
+                _open(pilot)
 
         self._queue.change(change)
+
+
+def _open(pilot: Pilot) -> None:
+    if pilot.place is not None:
+        pilot.place.taking = pilot.state is State.AVAILABLE and pilot.line is not None

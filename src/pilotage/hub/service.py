@@ -14,6 +14,7 @@ import anyio.to_thread
 from pilotage import text, units
 from pilotage.hub import auth, config, front, tls
 from pilotage.hub.clients import Clients
+from pilotage.hub.counter import Counter
 from pilotage.hub.link import Link
 from pilotage.hub.pilots import Desk
 from pilotage.hub.project import Project
@@ -45,10 +46,10 @@ class Service:
         self._queue = queue
         self._roster = Roster(queue, lease)
         stencils = Stencils(config.place(settings, project.root), settings.pilots.sandbox)
-        self._desk = Desk(
-            queue, self._roster, stencils, settings.pilots, project.clock,
-            str(project.state / "jobs"), self._checks, listener,
-        )  # fmt: skip
+        counter = Counter(
+            queue, self._roster, stencils, settings.pilots, str(project.state / "jobs"), listener
+        )
+        self._desk = Desk(queue, self._roster, counter, settings.pilots, self._checks)
         #: Nobody may come in before those who were here are known.
         self._loaded = anyio.Event()
         self._watchman = Watchman(queue, self._roster, settings.match, lease)

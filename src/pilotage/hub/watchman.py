@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 
 import anyio
+import msgspec
 
 from pilotage import text
 from pilotage.hub.config import Match
@@ -31,6 +33,16 @@ _PATIENCE = 3.0
 _MASS = "many pilots are silent"
 
 
+class Late(msgspec.Struct, frozen=True):
+    """Pilots that should have been heard of by now."""
+
+    silent: list[Pilot]
+    #: Those that were told to leave and have not.
+    stubborn: list[Pilot]
+    #: Why nobody is given up although many are silent; empty if that is not so.
+    mass: str
+
+
 class Watchman:
     """Looks after pilots and the queue, now and then."""
 
@@ -39,6 +51,7 @@ class Watchman:
         self._roster = roster
         self._preempt = settings.preempt == "priority"
         self._lease = lease
+        #: Alarms that the log has.
         self._alarms: set[str] = set()
         self._round = 0
 
@@ -47,13 +60,21 @@ class Watchman:
         await self._queue.do(_load_usage)
         while True:
             await anyio.sleep(_ROUND_S)
-            self._round += 1
-            await self._queue.do(self._look)
+            await self.go_round()
 
-    def _look(self, ledger: Ledger, db: Db, now: float) -> None:
-        self._silent(ledger, db, now)
+    async def go_round(self) -> None:
+        """Look at everything once."""
+        self._round += 1
+        # Chosen before: a turn that could not be written must do the same once more.
+        await self._queue.do(functools.partial(self._look, self._late()))
+
+    def _look(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+        self._part(late, ledger, db, now)
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
+        for (number,) in db.rows("pilot_revoked"):
+            pilot = self._roster.known(db, number)
+            self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
         matcher = ledger.matcher
         patience.keep_room(matcher, now)
         if self._preempt:
@@ -65,39 +86,43 @@ class Watchman:
 
     # -- silent pilots ---------------------------------------------------------------------------
 
-    def _silent(self, ledger: Ledger, db: Db, now: float) -> None:
-        """Give up pilots that have been silent for too long, unless it is the network."""
+    def _late(self) -> Late:
+        """Say which pilots have been silent for too long, and which have not left when told to."""
         tick = time.monotonic()
-        # Listed at once: others enrol meanwhile.
-        alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
+        alive = [one for one in self._roster.pilots.values() if one.state not in OVER]
         silent = [one for one in alive if one.deadline < tick]
+        words = ""
         if len(silent) >= MANY and len(silent) >= SHARE * len(alive):
             words = (
                 f"{len(silent)} of {len(alive)} pilots have not been heard for {self._lease:g} s: "
                 "what they run is not started again before they are back or much later"
             )
-            self._raise(db, _MASS, words, now)
             silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
+        return Late(silent, [one for one in alive if 0 < one.bye < tick], words)
+
+    def _part(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+        """Give pilots up, unless it is the fault of the network."""
+        if late.mass:
+            self._raise(db, _MASS, late.mass, now)
         else:
             self._call_off(db, _MASS)
-        for pilot in silent:
-            self._give_up(ledger, db, pilot, now)
-
-    def _give_up(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
         words = f"its pilot was not heard of for {self._lease:g} s"
-        _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number, pilot.site,
-                     len(pilot.held))  # fmt: skip
-        self._roster.change(ledger, db, pilot, State.LOST, words, now)
+        for pilot in late.silent:
+            _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number,
+                         pilot.site, len(pilot.held))  # fmt: skip
+            self._roster.change(ledger, db, pilot, State.LOST, words, now)
+        for pilot in late.stubborn:
+            self._roster.change(ledger, db, pilot, State.DOWN, "it did not leave when told to", now)
 
     def _obey(self, ledger: Ledger, db: Db, number: int, asked: str, now: float) -> None:
         """Do with a pilot what a person asked for."""
         pilot = self._roster.pilots.get(number)
         db.run("pilot_answer", id=number)
-        if pilot is None or pilot.place is None:
+        if pilot is None:
             return
         self._roster.change(ledger, db, pilot, State.DRAINING, f"asked to {asked} by a person", now)
-        if asked == "stop":
-            pilot.bye = True
+        if asked == "stop" and pilot.place is not None:
+            pilot.bye = time.monotonic() + self._lease
             for lease in pilot.place.leases.values():
                 ledger.stop(pilot.place, lease, "its pilot was stopped by a person", now)
         ledger.unpark(number)
@@ -135,8 +160,8 @@ class Watchman:
         condemned = {f"{HOLE}{node}" for node in ledger.guard.condemned()}
         for name in condemned:
             self._raise(db, name, ledger.guard.verdict(name.removeprefix(HOLE), now), now)
-        for name in [one for one in self._alarms if one.startswith(HOLE)]:
-            if name not in condemned:
+        for name, _, _ in db.rows("alarm_all"):
+            if name.startswith(HOLE) and name not in condemned:
                 self._call_off(db, name)
 
     def _show_reserved(self, ledger: Ledger, db: Db) -> None:
@@ -157,9 +182,8 @@ class Watchman:
         db.run("alarm_put", name=name, words=words, now=now)
 
     def _call_off(self, db: Db, name: str) -> None:
-        if name in self._alarms:
-            self._alarms.discard(name)
-            db.run("alarm_drop", name=name)
+        self._alarms.discard(name)
+        db.run("alarm_drop", name=name)
 
 
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:

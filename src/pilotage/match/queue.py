@@ -12,7 +12,8 @@ from pilotage import crash, errors
 from pilotage.clock import Clock
 from pilotage.job.bulk import Ended
 from pilotage.match.negotiate import Matcher
-from pilotage.match.turn import Batch, Granted, Ledger, Outcome, Request
+from pilotage.match.turn import NOT_NOW, Batch, Ledger
+from pilotage.match.words import Granted, Outcome, Request
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.match")
@@ -93,7 +94,7 @@ class Queue:
             failed.clear()
             try:
                 ledger.attempt(db, lambda: change(ledger, db, now), now)
-            except errors.StoreUnavailable:
+            except NOT_NOW:
                 raise
             except Exception as error:  # noqa: BLE001 - whoever asked must learn of it
                 failed.append(error)

@@ -19,10 +19,9 @@ from pilotage.match.words import Granted, Outcome, Request, Stop
 from pilotage.store import OUTSIDE, Db
 
 _log = logging.getLogger("pilotage.match")
-__all__ = ["Batch", "Granted", "Ledger", "Outcome", "Request", "Stop"]
 
 #: What is no fault of whoever asks: the store cannot be written now.
-_NOT_NOW: tuple[type[Exception], ...] = (errors.StoreUnavailable, *OUTSIDE)
+NOT_NOW: tuple[type[Exception], ...] = (errors.StoreUnavailable, *OUTSIDE)
 _WORDS = {"cancel": "cancelled by a person", "hold": "held by a person"}
 
 
@@ -74,7 +73,7 @@ class Ledger(Books):
         try:
             with db.savepoint():
                 step()
-        except _NOT_NOW:
+        except NOT_NOW:
             raise
         except errors.PilotageError:
             # Whoever refuses says so before anything is changed.
@@ -87,7 +86,7 @@ class Ledger(Books):
         """Do a step; one that cannot be done must not keep all others from being done."""
         try:
             self.attempt(db, step, now)
-        except _NOT_NOW:
+        except NOT_NOW:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
             _log.exception("a change of the matchmaker's books failed and is left out")

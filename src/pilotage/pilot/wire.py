@@ -156,7 +156,9 @@ def refusal(n: int | None, p: int, error: errors.PilotageError) -> bytes:
 class Frames:
     """Takes bytes in as they come, and gives whole messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        #: The largest message that is taken.
+        self.most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -167,9 +169,9 @@ class Frames:
         at = 0
         while len(buffer) - at >= 4:
             (length,) = _LENGTH.unpack_from(buffer, at)
-            if length > MOST:
+            if length > self.most:
                 message = f"a message of {length} bytes is too large"
-                raise errors.UsageError(message, hint=f"at most {MOST} bytes")
+                raise errors.UsageError(message, hint=f"at most {self.most} bytes")
             if len(buffer) - at - 4 < length:
                 break
             found.append(bytes(buffer[at + 4 : at + 4 + length]))

@@ -23,7 +23,8 @@ from pilotage.job.bulk import Ended
 from pilotage.match import fit
 from pilotage.match.model import Offer
 from pilotage.match.queue import Queue
-from pilotage.match.turn import Granted, Ledger, Stop
+from pilotage.match.turn import Ledger
+from pilotage.match.words import Granted, Stop
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Launch, Started
 from pilotage.payload.run import Starter

@@ -3,6 +3,10 @@
 INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen)
 VALUES (:name, :site, :pool, :state, '', :digest, :facts, :now, :now) RETURNING id;
 
+-- name: pilot_token
+-- Note with which token a pilot enrolled.
+UPDATE pilot SET token = :token WHERE id = :id;
+
 -- name: pilot_of_key
 -- The pilot whose node made a key.
 SELECT id, site, pool, state FROM pilot WHERE digest = :digest AND digest <> '';
@@ -11,6 +15,15 @@ SELECT id, site, pool, state FROM pilot WHERE digest = :digest AND digest <> '';
 -- One pilot.
 SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
 FROM pilot WHERE id = :id;
+
+-- name: pilot_state
+-- Where a pilot is in its life.
+SELECT state FROM pilot WHERE id = :id;
+
+-- name: pilot_revoked
+-- Pilots that enrolled with a token that was revoked since, and have not ended.
+SELECT pilot.id FROM token CROSS JOIN pilot ON pilot.token = token.id
+WHERE token.revoked IS NOT NULL AND pilot.state NOT IN ('down', 'failed', 'lost');
 
 -- name: pilot_alive
 -- Pilots that have not ended.
