@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
+from starlette.applications import Starlette
 
 from pilotage import errors, units
 from pilotage.bus.model import Bus
@@ -67,8 +68,12 @@ class Doors:
         """Serve the webhook, if the project has one."""
         settings = self._project.settings.http
         if settings.port:
-            app = http.app(self.accept, self._token(settings), units.size(settings.max_size))
-            await http.serve(app, settings.host, settings.port)
+            await http.serve(self.app(), settings.host, settings.port)
+
+    def app(self) -> Starlette:
+        """Make what takes messages that are posted."""
+        settings = self._project.settings.http
+        return http.app(self.accept, self._token(settings), units.size(settings.max_size))
 
     async def serve_ports(self, bell: Bell) -> None:
         """Open and close the TCP ports of rules, as the rules come and go."""

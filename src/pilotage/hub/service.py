@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from starlette.types import ASGIApp
 
 from pilotage import text, units
 from pilotage.hub import auth, config, front, tls
@@ -36,14 +37,16 @@ class Service:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-        listener: Listener,
+        listener: Listener, events: Callable[[], ASGIApp],
     ) -> None:  # fmt: skip
+        """Put the parts together; `events` makes what takes messages that are posted."""
         settings = project.settings
         lease = units.seconds(settings.pilots.lease)
         self._project = project
         self._writer = writer
         self._open_reader = open_reader
         self._queue = queue
+        self._events = events
         self._roster = Roster(queue, lease)
         stencils = Stencils(config.place(settings, project.root), settings.pilots.sandbox)
         counter = Counter(
@@ -83,6 +86,7 @@ class Service:
                 trouble=lambda: self._queue.broken,
             ),
             gate,
+            self._events(),
         )
         file = project.state / ADDRESS
         authority = tls.authority(settings, project.state) if context else None
