@@ -42,6 +42,9 @@ class PilotageError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            # A program that does not catch it ends with a traceback, which shows notes.
+            self.add_note(f"hint: {hint}")
 
 
 class JobFailed(PilotageError):

@@ -7,6 +7,7 @@ import math
 import os
 import os.path
 import sys
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,12 @@ def test_of_a_program_only_what_the_function_needs_is_sent(program):
     assert "raise_if_loaded" not in recipe.source
     assert "handle" not in recipe.source
     assert load(recipe)(2) == program.work(2)
+
+
+def test_a_traceback_tells_the_lines_of_the_file(program):
+    found = load(function.recipe(program.work))
+    line = PROGRAM.splitlines()[found.__code__.co_firstlineno - 1]
+    assert line == "def work(value):"
 
 
 def test_a_function_inside_another_is_sent_if_it_uses_nothing_of_it(program):
@@ -258,6 +265,29 @@ def test_the_project_above_tells_the_rest(nowhere, monkeypatch):
         where.find()
     (state / "admin-token").write_text("pil_a_x\n")
     assert where.find() == where.Address("127.0.0.1", 5, "pil_a_x", secure=True, ca="/x")
+
+
+def test_only_its_own_hub_gets_the_token_of_a_project(nowhere):
+    state = nowhere / ".pilotage"
+    state.mkdir()
+    (state / "hub.json").write_text('{"url":"http://127.0.0.1:5"}')
+    (state / "admin-token").write_text("pil_a_x\n")
+    assert where.find("127.0.0.1:5").token == "pil_a_x"
+    for other in ("http://127.0.0.1:6", "https://hub.example.org:5", "hub.example.org"):
+        with pytest.raises(errors.Denied, match="no token for the hub") as caught:
+            where.find(other)
+        assert where.TOKEN in caught.value.hint
+
+
+def test_an_address_without_a_scheme_is_encrypted_unless_it_is_here(nowhere):
+    assert where.find("hub.example.org", "token").secure
+    assert not where.find("localhost:9", "token").secure
+
+
+def test_what_to_do_is_in_the_traceback_of_who_does_not_catch_it(nowhere):
+    with pytest.raises(errors.NoProject) as caught:
+        where.find()
+    assert "hint: give `url` and `token`" in "".join(traceback.format_exception(caught.value))
 
 
 def test_without_a_project_and_an_address_it_says_what_to_do(nowhere):

@@ -18,6 +18,7 @@ TOKEN = "PILOTAGE_TOKEN"  # noqa: S105 - a name
 LOADING = "PILOTAGE_LOADING"
 _STATE = ".pilotage"
 _PORT = 8420
+_NEAR = ("localhost", "127.0.0.1", "::1")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -61,17 +62,38 @@ def find(url: str | None = None, token: str | None = None, ca: str | None = None
         raise errors.UsageError(message, hint=hint)
     url = url or os.environ.get(HUB) or ""
     token = token or os.environ.get(TOKEN) or ""
-    if not url or not token:
+    if not url:
         state = _state()
-        if not url:
-            home = _home(state)
-            url, ca = home.url, ca or home.ca
+        home = _home(state)
+        url, ca = home.url, ca or home.ca
         token = token or _read(state / "admin-token").strip()
-    return _address(url, token, ca or "")
+    address = _address(url, token, ca or "")
+    # The token of the project here is for its own hub, and no other one may see it.
+    return address if token else _at_home(address)
+
+
+def _at_home(address: Address) -> Address:
+    """Take the token of the project here if the hub that was named is its own."""
+    missing = errors.Denied(
+        f"there is no token for the hub at {address.name}", hint=f"give `token`, or set {TOKEN}"
+    )
+    try:
+        state = _state()
+        home = _home(state)
+    except errors.PilotageError:
+        raise missing from None
+    own = _address(home.url, "", address.ca or home.ca)
+    if msgspec.structs.replace(own, ca=address.ca) != address:
+        raise missing
+    return msgspec.structs.replace(own, token=_read(state / "admin-token").strip())
 
 
 def _address(url: str, token: str, ca: str) -> Address:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if "://" not in url:
+        # Only on this machine is a hub without encryption.
+        near = urlsplit(f"//{url}").hostname in _NEAR
+        url = f"{'http' if near else 'https'}://{url}"
+    parts = urlsplit(url)
     try:
         port = parts.port or _PORT
     except ValueError:
