@@ -239,7 +239,7 @@ def test_a_place_that_leaves_frees_what_its_jobs_counted_for():
     assert bench.start(place) == jobs[:1]
     bench.matcher.leave(1)
     other = bench.place(2)
-    assert bench.matcher.limited == {"key:1": 0}
+    assert bench.matcher.bounds.limited == {}
     assert bench.start(other) == jobs[1:]
 
 
@@ -258,9 +258,9 @@ def test_a_new_attribute_classes_the_places_anew(count):
     bench = Bench()
     places = [bench.place(number, colour=f"c{number}") for number in range(1, 4)]
     bench.queue(1)
-    assert len(bench.matcher.views) == 1
+    assert len(bench.matcher.classes.views) == 1
     red = bench.queue(count, requirements="colour == 'c2'")
-    assert len(bench.matcher.views) == 3
+    assert len(bench.matcher.classes.views) == 3
     assert bench.start(places[1])[-count:] == red
 
 
@@ -320,4 +320,197 @@ def test_whatever_happens_nothing_is_lost_doubled_or_overbooked(steps):
     assert sum(map(len, homeless)) == len(stuck)
     for bucket in homeless:
         beyond_quota = bucket.owner == "ann" and bucket.cluster.cpus > 5
-        assert beyond_quota or bench.matcher.hopeless(bucket.cluster)
+        assert beyond_quota or bench.matcher.classes.hopeless(bucket.cluster)
+
+
+def test_a_place_that_takes_no_more_is_not_kept_for_a_large_job():
+    bench = Bench()
+    first, second = bench.place(1, cpus=4), bench.place(2, cpus=4)
+    bench.queue(8)
+    bench.start(first), bench.start(second)
+    bench.end(first, *list(first.leases)[:1])
+    (large,) = bench.queue(1, cpus=4)
+    bench.start(first)
+    bench.now += 20
+    patience.keep_room(bench.matcher, bench.now)
+    kept = next(place for place in (first, second) if place.reserved)
+    kept.taking = False
+    patience.keep_room(bench.matcher, bench.now)
+    patience.keep_room(bench.matcher, bench.now)
+    other = second if kept is first else first
+    assert kept.reserved is None
+    assert other.reserved is not None
+    bench.end(other)
+    assert bench.start(other)[0] == large
+
+
+def test_a_kept_place_starts_nothing_beyond_a_quota_and_is_let_go():
+    bench = Bench({"ann": Slice(quota=4)})
+    place, other = bench.place(1, cpus=4), bench.place(2, cpus=4)
+    running = bench.queue(1)
+    bench.start(place)
+    bench.queue(1, cpus=4)
+    assert bench.start(place) == []
+    bench.now += 20
+    patience.keep_room(bench.matcher, bench.now)
+    assert (place.reserved, other.reserved) == (None, None)
+    (small,) = bench.queue(1, owner="bob", cpus=3)
+    assert bench.start(place) == [small]
+    assert list(place.leases) == [*running, small]
+
+
+def test_a_place_that_waits_hears_when_a_quota_has_room_again():
+    bench = Bench({"ann": Slice(quota=1)})
+    here, there = bench.place(1, cpus=4), bench.place(2, cpus=4, site="b")
+    bench.queue(1, requirements="site == 'a'")
+    (later,) = bench.queue(1, requirements="site == 'b'")
+    assert len(bench.start(here)) == 1
+    assert bench.start(there) == []
+    bench.matcher.park(there)
+    assert bench.serve() == {}
+    bench.end(here)
+    assert bench.serve() == {2: [later]}
+
+
+def test_a_new_job_starts_although_the_first_place_that_waits_is_kept_for_another():
+    bench = Bench()
+    kept, free = bench.place(1, cpus=2), bench.place(2, cpus=8)
+    bench.queue(1)
+    bench.start(kept)
+    (large,) = bench.queue(1, cpus=2, requirements="host == 'h1'")
+    assert bench.start(kept) == []
+    bench.now += 20
+    patience.keep_room(bench.matcher, bench.now)
+    assert kept.reserved
+    bench.serve()
+    bench.matcher.park(kept)
+    bench.matcher.park(free)
+    (small,) = bench.queue(1)
+    assert bench.serve() == {2: [small]}
+    bench.end(kept)
+    assert bench.start(kept) == [large]
+
+
+def test_room_is_made_once_for_an_urgent_job_and_kept_for_it():
+    bench = Bench()
+    places = [bench.place(number, cpus=1) for number in range(1, 6)]
+    bench.queue(5, owner="bob")
+    for place in places:
+        bench.start(place)
+    bench.queue(20, owner="bob")
+    (urgent,) = bench.queue(1, priority=5)
+    bench.now += 20
+    chosen = patience.preempt(bench.matcher, bench.now)
+    ((place, lease),) = chosen
+    lease.stopping = bench.now
+    bench.now += 1
+    assert patience.preempt(bench.matcher, bench.now) == []
+    bench.end(place, lease.job)
+    assert bench.start(place) == [urgent]
+
+
+def test_nothing_is_stopped_for_a_job_that_may_not_start():
+    bench = Bench()
+    place = bench.place(cpus=2)
+    bench.queue(1, limit="key:1")
+    bench.queue(1)
+    bench.start(place)
+    bench.queue(1, priority=5, limit="key:1")
+    bench.now += 20
+    assert patience.preempt(bench.matcher, bench.now) == []
+
+
+def test_owners_who_are_given_back_what_they_were_charged_do_not_pile_up():
+    bench = Bench()
+    busy, idle = bench.place(1, cpus=1, kind="a"), bench.place(2, cpus=1, kind="b")
+    bench.queue(1, owner="bob", requirements="kind == 'b'", cpus=1)
+    bench.queue(1, owner="ann", requirements="kind == 'b'", cpus=1)
+    bench.queue(500, owner="ann", requirements="kind == 'a'")
+    for _ in range(400):
+        bench.start(busy)
+        bench.end(busy, wall=0.001)
+    assert len(bench.matcher.classes.of(idle)._owners) < 100
+
+
+def test_what_has_no_jobs_any_more_is_forgotten():
+    bench = Bench()
+    place = bench.place(cpus=1, memory=1 << 40)
+    (kept,) = bench.queue(1, requirements="site == 'a'")
+    bench.start(place)
+    for number in range(1500):
+        bench.queue(1, memory=number + 1, limit=f"key{number}:1", requirements=f"x{number} == 1")
+    assert bench.matcher.tidy() is not None
+    assert len(bench.matcher.buckets) == 1501
+    for bucket in list(bench.matcher.buckets.values()):
+        while bucket:
+            bucket.pop()
+    for number in range(3000):
+        bench.queue(1, memory=number + 1, limit=f"other{number}:1")
+    for bucket in list(bench.matcher.buckets.values()):
+        while bucket:
+            bucket.pop()
+    bench.matcher.tidy()
+    assert len(bench.matcher.buckets) == len(bench.matcher.clusters) == 1
+    assert len(bench.matcher.classes.views) == 1
+    bench.end(place, kept)
+    (new,) = bench.queue(1, memory=5)
+    assert bench.start(place) == [new]
+
+
+def test_a_place_for_which_there_is_nothing_is_searched_once():
+    bench = Bench()
+    place = bench.place(cpus=2)
+    for number in range(200):
+        bench.queue(1, cpus=4, memory=number + 1)
+    large = bench.place(2, cpus=4)
+    bench.start(place)
+    looked = []
+    allowed = bench.matcher._allowed
+    bench.matcher._allowed = lambda *args: looked.append(args) or allowed(*args)  # type: ignore[assignment]
+    assert bench.start(place) == []
+    assert looked == []
+    (small,) = bench.queue(1)
+    assert bench.start(place) == [small]
+    assert len(bench.start(large)) == 1
+
+
+def test_jobs_with_an_image_go_where_there_is_something_to_run_it():
+    bench = Bench()
+    plain = bench.place(1, sandboxes=["bubblewrap"])
+    fitted = bench.place(2, sandboxes=["bubblewrap", "podman"])
+    spec = JobSpec(Command(("x",)), "x", image="docker.io/library/busybox")
+    bench.matcher.add(Queued(7, 0, "ann", bench.matcher.clusters.of(spec, "ann")), bench.now)
+    assert bench.start(plain) == []
+    assert bench.start(fitted) == [7]
+
+
+def test_what_is_true_and_what_is_one_are_of_different_classes():
+    bench = Bench()
+    bench.queue(1, requirements="fast == true")
+    one, two = bench.place(1, fast=1), bench.place(2, fast=True)
+    assert bench.matcher.classes.of(one) is not bench.matcher.classes.of(two)
+
+
+def test_a_job_that_names_its_host_does_not_make_a_class_of_every_place():
+    bench = Bench()
+    (pinned,) = bench.queue(1, requirements="host == 'h250'")
+    places = [bench.place(number, cpus=1) for number in range(1, 301)]
+    assert len(bench.matcher.classes.views) < 150
+    plain = bench.queue(299)
+    started = {place.number: bench.start(place) for place in places}
+    assert started[250] == [pinned]
+    assert sorted(job for jobs in started.values() for job in jobs) == [pinned, *plain]
+    (nowhere,) = bench.queue(1, requirements="host == 'h999'")
+    stuck = [one for one in bench.matcher.buckets.values() if one and one.first[0] == nowhere]
+    assert bench.matcher.classes.hopeless(stuck[0].cluster)
+
+
+def test_what_did_not_fit_a_full_place_starts_when_it_is_empty_again():
+    bench = Bench()
+    place = bench.place(cpus=2)
+    assert bench.start(place) == []
+    jobs = bench.queue(4)
+    assert bench.start(place) == jobs[:2]
+    assert bench.start(place) == []
+    bench.end(place)
+    assert bench.start(place) == jobs[2:]

@@ -82,6 +82,7 @@ class Watchman:
                 ledger.stop(place, lease, "preempted by a job of higher priority", now)
         if self._round % _WRITE == 0:
             patience.charge_running(matcher, now)
+            ledger.tidy()
             self._write(ledger, db, now)
 
     # -- silent pilots ---------------------------------------------------------------------------

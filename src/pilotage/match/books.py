@@ -39,7 +39,7 @@ class Books:
 
     def never(self) -> set[int]:
         """Name the definitions whose jobs no place could ever run."""
-        hopeless = self.matcher.hopeless
+        hopeless = self.matcher.classes.hopeless
         return {spec for (spec, _), cluster in self._clusters.items() if hopeless(cluster)}
 
     def join(self, place: Place, marks: Callable[[str], bool] | None = None) -> None:
@@ -55,6 +55,12 @@ class Books:
         """Note that a place holds a job already."""
         self.matcher.adopt(place, one, lease)
         self.holder[lease.job] = place
+
+    def tidy(self) -> None:
+        """Forget what no job needs any more."""
+        used = self.matcher.tidy()
+        if used is not None:
+            self._clusters = {key: one for key, one in self._clusters.items() if one in used}
 
     # -- ends ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pilotage.match.cluster import Cluster
+    from pilotage.match.place import Place
 
 _ID_BITS = 44
 _ID = (1 << _ID_BITS) - 1
@@ -22,7 +23,7 @@ def order(job: int, priority: int) -> int:
 class Bucket:
     """A queue of jobs that are all alike to the matchmaker."""
 
-    __slots__ = ("_queue", "cluster", "limit", "most", "owner", "since", "starving", "stuck")
+    __slots__ = ("_queue", "cluster", "kept", "limit", "most", "owner", "since", "stuck")
 
     def __init__(self, owner: str, cluster: Cluster, limit: str) -> None:
         self.owner = owner
@@ -35,8 +36,8 @@ class Bucket:
         self.since = 0.0
         #: Since when its first job has found too little room; 0 if it has not looked.
         self.stuck = 0.0
-        #: Whether a place is reserved for it.
-        self.starving = False
+        #: The place that is kept for it.
+        self.kept: Place | None = None
 
     def __len__(self) -> int:
         return len(self._queue)

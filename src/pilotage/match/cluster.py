@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from pilotage.job.model import JobSpec, Resources
-from pilotage.match import expr
+from pilotage.match import expr, wish
 from pilotage.match.place import Place
 
 #: How long a job of an unknown kind is taken to last, in seconds.
 _GUESS_S = 60.0
 #: Weight of the newest job in the mean of how long jobs of a cluster take.
 _NEWEST = 0.2
+
+
+#: Cores, the bits of memory, and GPUs that jobs need.
+Rough = tuple[int, int, int]
 
 
 class Wants(msgspec.Struct, frozen=True):
@@ -31,8 +35,8 @@ class Cluster:
     """Jobs with the same wants, seen as one."""
 
     __slots__ = (
-        "cpus", "disk", "gpus", "job", "last_wall", "memory", "number", "rank", "requirements",
-        "time", "wants",
+        "cpus", "disk", "gpus", "job", "last_wall", "memory", "names", "number", "rank",
+        "requirements", "rough", "time", "wants",
     )  # fmt: skip
 
     def __init__(self, number: int, wants: Wants) -> None:
@@ -46,22 +50,23 @@ class Cluster:
         self.time = needs.time
         self.requirements = expr.parse(wants.requirements) if wants.requirements else None
         self.rank = expr.parse(wants.rank) if wants.rank else None
+        #: The attributes of offers that its expressions look at.
+        self.names = frozenset[str]().union(
+            *(one.names for one in (self.requirements, self.rank) if one is not None)
+        )
+        self.rough: Rough = (self.cpus, self.memory.bit_length(), self.gpus)
         self.job: Mapping[str, Any] = dict(wants.job)
         self.last_wall = min(_GUESS_S, needs.time or _GUESS_S)
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """What a job needs: cores, memory, GPUs and disk."""
+        return self.cpus, self.memory, self.gpus, self.disk
 
     @property
     def plain(self) -> bool:
         """Say whether its jobs need one core and nothing else, as most do."""
         return self.cpus == 1 and not (self.memory or self.gpus or self.disk)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The attributes of offers that its expressions look at."""
-        found: frozenset[str] = frozenset()
-        for expression in (self.requirements, self.rank):
-            if expression is not None:
-                found |= expression.names
-        return found
 
     def accepts(self, attributes: Mapping[str, Any]) -> bool:
         """Say whether its requirements hold for offers like this."""
@@ -105,21 +110,30 @@ class Clusters:
     """All clusters, found by what jobs want."""
 
     def __init__(self) -> None:
-        self.all: list[Cluster] = []
+        self._count = 0
         #: The attributes of offers that any cluster looks at: offers that agree in them are alike.
         self.significant: frozenset[str] = frozenset()
         self._known: dict[Wants, Cluster] = {}
 
     def of(self, spec: JobSpec, owner: str) -> Cluster:
         """Find the cluster of a definition, or begin one."""
-        wants = Wants(spec.resources, spec.requirements, spec.rank, _asked_of_job(spec, owner))
+        required = wish.requirements(spec)
+        wants = Wants(spec.resources, required, spec.rank, _asked_of_job(spec, owner))
         if (known := self._known.get(wants)) is not None:
             return known
-        cluster = Cluster(len(self.all), wants)
-        self.all.append(cluster)
-        self._known[wants] = cluster
+        cluster = self._known[wants] = Cluster(self._count, wants)
+        self._count += 1
         self.significant |= cluster.names
         return cluster
+
+    def __len__(self) -> int:
+        """Count the clusters that are known."""
+        return len(self._known)
+
+    def keep(self, used: Iterable[Cluster]) -> None:
+        """Forget all clusters but some."""
+        self._known = {one.wants: one for one in used}
+        self.significant = frozenset().union(*(one.names for one in self._known.values()))
 
 
 def describe(spec: JobSpec, owner: str) -> dict[str, Any]:

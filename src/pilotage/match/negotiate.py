@@ -7,16 +7,22 @@ so that it costs nothing, however many jobs it has.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from pilotage.match import reserve
+from pilotage.match import barren, reserve
+from pilotage.match.bounds import Bounds
 from pilotage.match.bucket import Bucket
+from pilotage.match.classes import Classes
 from pilotage.match.cluster import Cluster, Clusters
 from pilotage.match.order import Picked, Queued
-from pilotage.match.place import Lease, Place
+from pilotage.match.place import Lease, Place, Reservation
 from pilotage.match.share import Shares
 from pilotage.match.view import View
+
+#: Places that wait which are looked at for a new job, and those that are asked in vain.
+_LOOKS = 2000
+_TRIES = 16
 
 
 class Matcher:
@@ -28,18 +34,14 @@ class Matcher:
         self.patience = patience
         self.clusters = Clusters()
         self.places: dict[int, Place] = {}
-        self.views: dict[tuple[Any, ...], View] = {}
+        self.classes = Classes(shares.key)
         self.buckets: dict[tuple[str, Cluster, str], Bucket] = {}
-        #: Cores in use by owner and by group, and jobs that run by limit.
-        self.cores: dict[str, int] = {}
-        self.limited: dict[str, int] = {}
+        self.bounds = Bounds(shares)
         #: Buckets that were passed over because there was too little room.
-        self.stuck: set[Bucket] = set()
-        self._view_of: dict[int, View] = {}
-        self._significant: frozenset[str] = frozenset()
+        self.stuck: dict[Bucket, None] = {}
         self._delayed: list[tuple[float, int, Queued]] = []
-        #: Buckets that wait for a limit.
-        self._blocked: dict[str, set[Bucket]] = {}
+        #: How many buckets were left when it was last tidied up.
+        self._tidy = 0
         #: Buckets with new first jobs, for places that wait.
         self._touched: dict[Bucket, None] = {}
 
@@ -54,7 +56,7 @@ class Matcher:
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(*key)
-            self._sort_places()
+            self._sort()
         if not bucket:
             bucket.since = now
         if bucket.push(one.job, one.priority):
@@ -73,78 +75,73 @@ class Matcher:
 
     def clear(self) -> None:
         """Forget all jobs, queued or held, and keep the places."""
-        self.buckets, self.cores, self.limited = {}, {}, {}
-        self._delayed, self._blocked, self.stuck, self._touched = [], {}, set(), {}
-        self.views = {}
+        self.buckets, self._delayed, self.stuck, self._touched = {}, [], {}, {}
+        self.bounds.clear()
         for place in self.places.values():
             place.empty()
-            self._put(place)
-
-    def hopeless(self, cluster: Cluster) -> bool:
-        """Say whether no place could ever run jobs of a cluster."""
-        return not any(view.accepts(cluster) for view in self.views.values())
+        self.classes.redo(self.places.values(), (), self.clusters.significant)
 
     def queued(self) -> int:
         """Count the jobs in the queue."""
         return sum(map(len, self.buckets.values())) + len(self._delayed)
 
+    def tidy(self) -> set[Cluster] | None:
+        """Forget buckets and clusters that have no jobs any more, once they are many.
+
+        Return the clusters that are left, if any were looked at.
+        """
+        if len(self.buckets) + len(self.clusters) < 2 * self._tidy + 1000:
+            return None
+        held = {bucket for place in self.places.values() for bucket in place.kinds.values()}
+        kept = {place.reserved.bucket for place in self.places.values() if place.reserved}
+        self.buckets = {
+            key: one for key, one in self.buckets.items() if one or one in held or one in kept
+        }
+        used = {one.cluster for one in self.buckets.values()}
+        used |= {one.cluster for _, _, one in self._delayed}
+        self.clusters.keep(used)
+        self.stuck = {bucket: None for bucket in self.stuck if bucket}
+        self._tidy = len(self.buckets) + len(self.clusters)
+        self._redo()
+        return used
+
+    def _redo(self) -> None:
+        self.classes.redo(self.places.values(), self.buckets.values(), self.clusters.significant)
+
     def _enlist(self, bucket: Bucket) -> None:
-        for view in self.views.values():
-            if view.accepts(bucket.cluster):
-                view.enlist(bucket, self.shares.key)
+        self.classes.enlist(bucket)
         self._touched[bucket] = None
 
     # -- places ----------------------------------------------------------------------------------
 
     def join(self, place: Place) -> None:
         """Take a place into account."""
+        self.leave(place.number)
         self.places[place.number] = place
-        self._put(place)
+        self.classes.put(place, self.buckets.values())
+        if self.classes.crowded:
+            self._redo()
 
-    def leave(self, number: int) -> Place | None:
+    def leave(self, number: int) -> None:
         """Forget a place; whoever asks for this sees to the jobs that it holds."""
         place = self.places.pop(number, None)
         if place is None:
-            return None
-        view = self._view_of.pop(number)
-        view.places.pop(number)
-        view.parked.pop(number, None)
-        if not view.places:
-            self.views = {key: one for key, one in self.views.items() if one is not view}
-        self._unreserve(place)
+            return
+        self.classes.drop(place)
+        self.unreserve(place)
         self.free(place, [(job, None) for job in place.leases], 0.0)
-        return place
 
     def park(self, place: Place) -> None:
         """Note that a place waits for work."""
-        self._view_of[place.number].parked[place.number] = place
+        self.classes.of(place).park(place)
 
     def unpark(self, place: Place) -> None:
         """Note that a place waits no more."""
-        self._view_of[place.number].parked.pop(place.number, None)
+        self.classes.of(place).unpark(place)
 
-    def _put(self, place: Place) -> None:
-        key = tuple(_hashable(place.attributes.get(name)) for name in sorted(self._significant))
-        view = self.views.get(key)
-        if view is None:
-            view = self.views[key] = View(place.attributes)
-        self._view_of[place.number] = view
-        if view.join(place):
-            for bucket in self.buckets.values():
-                if bucket and view.accepts(bucket.cluster):
-                    view.enlist(bucket, self.shares.key)
-
-    def _sort_places(self) -> None:
+    def _sort(self) -> None:
         """Class all places anew when a cluster asks for something that none has asked for."""
-        if self.clusters.significant == self._significant:
-            return
-        self._significant = self.clusters.significant
-        parked = [place for view in self.views.values() for place in view.parked.values()]
-        self.views = {}
-        for place in self.places.values():
-            self._put(place)
-        for place in parked:
-            self.park(place)
+        self.classes.sort(self.places.values(), self.buckets.values(), self.clusters.significant)
 
     # -- matching --------------------------------------------------------------------------------
 
@@ -155,66 +152,84 @@ class Matcher:
             return picked
         if place.reserved:
             self._serve_reserved(place, picked, now)
-        view = self._view_of[place.number]
-        passed = []
+        view = self.classes.of(place)
+        searched = place.reserved is None
 
         def allowed(bucket: Bucket) -> bool:
             return self._allowed(view, bucket, place, now, ahead)
 
+        if searched and barren.still(place, view, allowed, ahead):
+            return picked
+        passed = []
         for owner in view.owners(self.shares.key):
             if len(picked) >= most or place.free_cpus + ahead <= 0:
+                searched = False
                 break
-            bucket = view.first(owner, allowed)
+            bucket = view.first(
+                owner, lambda rough: place.roomy(rough, ahead), allowed,
+                lambda short: self._note_stuck(short, now),
+            )  # fmt: skip
             if bucket is not None:
-                many = self._many(view, bucket, place, ahead)
-                picked += self._take(place, bucket, now, min(many, most - len(picked)))
+                many = min(self._many(view, bucket, place, ahead), most - len(picked))
+                picked += self._take(place, bucket, now, many)
             elif view.pass_over(owner):
                 passed.append(owner)
-        for owner in passed:
-            view.rank(owner, self.shares.key(owner))
+        view.let_back(passed, self.shares.key)
+        if searched:
+            barren.note(place, view, ahead)
         return picked
 
     def serve(self, now: float) -> Iterator[tuple[Place, list[Picked]]]:
         """Give new jobs to places that wait for work, the ones they like best first."""
         touched, self._touched = self._touched, {}
         for bucket in touched:
-            while bucket and (place := self._waiting(bucket, now)) is not None:
+            vain: set[int] = set()
+            while bucket and (place := self._waiting(bucket, now, vain)) is not None:
                 picked = self.pick(place, now)
-                if not picked:
+                if picked:
+                    self.unpark(place)
+                    yield place, picked
+                elif len(vain) < _TRIES:
+                    vain.add(place.number)
+                else:
                     break
-                self.unpark(place)
-                yield place, picked
 
-    def _waiting(self, bucket: Bucket, now: float) -> Place | None:
+    def _waiting(self, bucket: Bucket, now: float, vain: set[int]) -> Place | None:
         cluster = bucket.cluster
-        views = [one for one in self.views.values() if one.parked and one.accepts(cluster)]
-        if cluster.rank is not None:
-            views.sort(key=lambda view: cluster.prefers(view.attributes), reverse=True)
-        for view in views:
-            for place in view.parked.values():
-                if place.taking and not place.blocked and cluster.fits(place):
-                    return place
-        if views:
+        if self.bounds.bar(bucket):
+            return None
+        looked = False
+        for place in itertools.islice(self.classes.waiting(cluster), _LOOKS):
+            looked = True
+            if place.number not in vain and self._suits(bucket, place, now):
+                return place
+        if looked:
             self._note_stuck(bucket, now)
         return None
 
+    def _suits(self, bucket: Bucket, place: Place, now: float) -> bool:
+        """Say whether a job may start at a place now, as far as the place goes."""
+        cluster, kept = bucket.cluster, place.reserved
+        return (
+            place.taking and not place.blocked and cluster.fits(place)
+            and self.classes.suits(cluster, place)
+            and now + (cluster.time or 0.0) <= place.until
+            and (kept is None or kept.bucket is bucket or reserve.backfills(cluster, kept, now))
+        )  # fmt: skip
+
     def _allowed(self, view: View, bucket: Bucket, place: Place, now: float, ahead: int) -> bool:
         cluster = bucket.cluster
-        if bucket.limit and self.limited.get(bucket.limit, 0) >= bucket.most:
-            self._blocked.setdefault(bucket.limit, set()).add(bucket)
+        if self.bounds.bar(bucket):
             view.unlist(bucket)
             return False
-        if now + (cluster.time or 0.0) > place.until:
+        if now + (cluster.time or 0.0) > place.until or not self.classes.suits(cluster, place):
             return False
         if not cluster.fits(place):
             if ahead + place.free_cpus > 0 and cluster.plain and not bucket.limit:
                 return place.reserved is None
             self._note_stuck(bucket, now)
             return False
-        if place.reserved and not reserve.backfills(cluster, place.reserved, now):
-            return False
-        room = self.shares.room(bucket.owner, self.cores)
-        return room is None or cluster.cpus <= room
+        return place.reserved is None or reserve.backfills(cluster, place.reserved, now)
 
     def _many(self, view: View, bucket: Bucket, place: Place, ahead: int) -> int:
         """Say how many jobs of a bucket start at once: one, unless it has no rival and no bound."""
@@ -236,17 +251,8 @@ class Matcher:
         return [Picked(*bucket.pop(), bucket, charged) for _ in range(count)]
 
     def _count(self, bucket: Bucket, change: int) -> None:
-        cpus = change * bucket.cluster.cpus
-        self.cores[bucket.owner] = self.cores.get(bucket.owner, 0) + cpus
-        group, slash, _ = bucket.owner.partition("/")
-        if slash:
-            self.cores[f"{group}/"] = self.cores.get(f"{group}/", 0) + cpus
-        if bucket.limit:
-            self.limited[bucket.limit] = self.limited.get(bucket.limit, 0) + change
-            if change < 0:
-                for waiting in self._blocked.pop(bucket.limit, ()):
-                    if waiting:
-                        self._enlist(waiting)
+        for waiting in self.bounds.count(bucket, change):
+            self._enlist(waiting)
 
     # -- leases ----------------------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ class Matcher:
         """Note that a place holds a job already."""
         key = (one.owner, one.cluster, one.limit)
         bucket = self.buckets.setdefault(key, Bucket(*key))
-        self._sort_places()
+        self._sort()
         place.take(one.cluster)
         self._count(bucket, 1)
         place.leases[lease.job] = lease
@@ -292,41 +298,42 @@ class Matcher:
 
     def _charge(self, owner: str, core_seconds: float, now: float) -> None:
         self.shares.charge(owner, core_seconds, now)
-        if core_seconds < 0 and len(self.cores) > 1:
-            key = self.shares.key(owner)
-            for view in self.views.values():
-                view.rerank(owner, key)
+        if core_seconds < 0 and len(self.buckets) > 1:
+            self.classes.rerank(owner)
 
     # -- large jobs ------------------------------------------------------------------------------
-
-    def homes(self, bucket: Bucket) -> Iterator[Place]:
-        """Go through the places that could run the jobs of a bucket."""
-        for view in self.views.values():
-            if view.accepts(bucket.cluster):
-                yield from view.places.values()
 
     def _note_stuck(self, bucket: Bucket, now: float) -> None:
         if not bucket.stuck:
             bucket.stuck = now
-            self.stuck.add(bucket)
+            self.stuck[bucket] = None
+
+    def keep(self, place: Place, kept: Reservation) -> None:
+        """Keep a place for a large job."""
+        place.reserved = kept
+        kept.bucket.kept = place
+
+    def unreserve(self, place: Place) -> None:
+        """Keep a place for nobody any more."""
+        if place.reserved:
+            place.reserved.bucket.kept = None
+            place.reserved = place.barren = None
+
+    def usable(self, bucket: Bucket, place: Place, now: float) -> bool:
+        """Say whether it makes sense to keep a place for a bucket."""
+        until = now + (bucket.cluster.time or 0.0)
+        return (
+            bool(bucket) and place.taking and not place.blocked and until <= place.until
+            and not self.bounds.bar(bucket)
+        )  # fmt: skip
 
     def _serve_reserved(self, place: Place, picked: list[Picked], now: float) -> None:
         """Start the large job that a place was kept for as soon as it fits."""
-        reserved = place.reserved
-        if reserved is None:
+        if place.reserved is None:
             return
-        bucket = reserved.bucket
-        if not bucket:
-            self._unreserve(place)
-        elif bucket.cluster.fits(place) and self.limited.get(bucket.limit, 0) < bucket.most:
-            self._unreserve(place)
+        bucket = place.reserved.bucket
+        if not self.usable(bucket, place, now):
+            self.unreserve(place)
+        elif bucket.cluster.fits(place):
+            self.unreserve(place)
             picked += self._take(place, bucket, now)
-
-    def _unreserve(self, place: Place) -> None:
-        if place.reserved:
-            place.reserved.bucket.starving = False
-            place.reserved = None
-
-
-def _hashable(value: Any) -> Any:  # noqa: ANN401 - attributes are of any kind
-    return tuple(value) if isinstance(value, list) else value

@@ -48,7 +48,7 @@ class Place:
     """One pilot, or this machine."""
 
     __slots__ = (
-        "attributes", "blocked", "cpus", "disk", "free_cpus", "free_disk", "free_gpus",
+        "attributes", "barren", "blocked", "cpus", "disk", "free_cpus", "free_disk", "free_gpus",
         "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory", "node", "number",
         "reserved", "site", "taking", "until",
     )  # fmt: skip
@@ -79,12 +79,26 @@ class Place:
         #: By job, the bucket that each lease came from.
         self.kinds: dict[int, Bucket] = {}
         self.reserved: Reservation | None = None
+        #: The class, its version and the room with which nothing was found for it last.
+        self.barren: tuple[object, int, tuple[int, ...]] | None = None
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """What it has in all: cores, memory, GPUs and disk."""
+        return self.cpus, self.memory, self.gpus, self.disk
 
     def empty(self) -> None:
         """Forget all that it holds."""
-        self.leases, self.kinds, self.reserved = {}, {}, None
+        self.leases, self.kinds, self.reserved, self.barren = {}, {}, None, None
         self.free_cpus, self.free_memory = self.cpus, self.memory
         self.free_gpus, self.free_disk = self.gpus, self.disk
+
+    def roomy(self, rough: tuple[int, int, int], ahead: int) -> bool:
+        """Say whether jobs that need roughly so much may fit; one core may also be run ahead."""
+        cpus, bits, gpus = rough
+        free = self.free_cpus
+        enough = cpus <= free or (cpus == 1 and free + ahead > 0)
+        return enough and gpus <= self.free_gpus and (1 << bits) >> 1 <= self.free_memory
 
     def take(self, cluster: Cluster, count: int = 1) -> None:
         """Carve out what jobs need; a negative count gives it back."""

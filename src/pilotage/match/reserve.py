@@ -71,20 +71,21 @@ def use(cluster: Cluster, reserved: Reservation, now: float) -> None:
         reserved.disk -= cluster.disk
 
 
-def victims(bucket: Bucket, place: Place, priority: int, now: float) -> list[Lease]:
-    """Choose the jobs to stop so that a more urgent one fits: the youngest of the least urgent."""
-    cluster = bucket.cluster
+def victims(bucket: Bucket, place: Place, priority: int) -> tuple[list[Lease], Reservation] | None:
+    """Choose the jobs to stop so that a more urgent one fits: the youngest of the least urgent.
+
+    Nothing is returned if that would not be enough.
+    """
     free = [place.free_cpus, place.free_memory, place.free_gpus, place.free_disk]
-    need = (cluster.cpus, cluster.memory, cluster.gpus, cluster.disk)
+    need = bucket.cluster.size
     chosen = []
     lesser = [one for one in place.leases.values() if one.priority < priority]
     for lease in sorted(lesser, key=lambda one: (one.priority, -one.started)):
         if all(have >= want for have, want in zip(free, need, strict=True)):
             break
-        other = place.kinds[lease.job].cluster
-        for index, size in enumerate((other.cpus, other.memory, other.gpus, other.disk)):
+        for index, size in enumerate(place.kinds[lease.job].cluster.size):
             free[index] += size
         if not lease.stopping:
             chosen.append(lease)
-    enough = all(have >= want for have, want in zip(free, need, strict=True))
-    return chosen if enough and place.until > now else []
+    left = [have - want for have, want in zip(free, need, strict=True)]
+    return None if min(left) < 0 else (chosen, Reservation(bucket, 0.0, *left))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pilotage.match.bucket import Bucket
-from pilotage.match.cluster import Cluster
+from pilotage.match.cluster import Cluster, Rough
 from pilotage.match.place import Place
 
 _Key = tuple[float, float]
+#: Order of the first job, a number to tell equals apart, and the bucket.
+_Entry = tuple[int, int, Bucket]
+_Size = tuple[int, int, int, int]
+#: So many buckets that were listed last are remembered.
+_NEWS = 10_000
 
 
 class View:
@@ -20,13 +25,26 @@ class View:
     that a change costs nothing to those who do not look.
     """
 
-    def __init__(self, attributes: dict[str, Any]) -> None:
+    def __init__(
+        self, key: tuple[Any, ...], attributes: dict[str, Any], vague: frozenset[str]
+    ) -> None:
+        """Begin a class; its places may differ in `vague` attributes."""
+        self.key = key
+        self._vague = vague
         self.attributes = attributes
         self.places: dict[int, Place] = {}
-        #: Places that wait for work, the longest first.
-        self.parked: dict[int, Place] = {}
+        #: By free cores the places that wait for work, the longest first.
+        self.parked: dict[int, dict[int, Place]] = {}
+        #: How many buckets were listed here so far.
+        self.version = 0
+        self._news: list[Bucket] = []
+        self._rooms: dict[int, int] = {}
+        #: How many places of each size there are, and the sizes that no other is as large as.
+        self._sizes: dict[_Size, int] = {}
+        self._largest: list[_Size] = []
         self._accepts: dict[int, bool] = {}
-        self._lines: dict[str, list[tuple[int, int, Bucket]]] = {}
+        #: By owner and by how much jobs need roughly, the most urgent bucket first.
+        self._lines: dict[str, dict[Rough, list[_Entry]]] = {}
         self._listed: dict[Bucket, int] = {}
         self._owners: list[tuple[_Key, str]] = []
         self._keys: dict[str, _Key] = {}
@@ -36,21 +54,57 @@ class View:
         """Say whether jobs of a cluster may ever run on some place of this class."""
         known = self._accepts.get(cluster.number)
         if known is None:
-            known = self._accepts[cluster.number] = cluster.accepts(self.attributes) and any(
-                cluster.could_fit(place) for place in self.places.values()
-            )
+            known = self._accepts[cluster.number] = any(
+                _covers(size, cluster.size) for size in self._largest
+            ) and (not cluster.names.isdisjoint(self._vague) or cluster.accepts(self.attributes))
         return known
 
     def join(self, place: Place) -> bool:
         """Take a place in; say whether it is larger than all others, so that more may fit."""
-        larger = not any(
-            one.cpus >= place.cpus and one.memory >= place.memory and one.gpus >= place.gpus
-            and one.disk >= place.disk for one in self.places.values()
-        )  # fmt: skip
         self.places[place.number] = place
-        if larger:
-            self._accepts = {key: yes for key, yes in self._accepts.items() if yes}
-        return larger
+        size = place.size
+        self._sizes[size] = self._sizes.get(size, 0) + 1
+        if any(_covers(one, size) for one in self._largest):
+            return False
+        self._largest = [one for one in self._largest if not _covers(size, one)] + [size]
+        self._accepts = {key: yes for key, yes in self._accepts.items() if yes}
+        return True
+
+    def leave(self, place: Place) -> None:
+        """Forget a place."""
+        del self.places[place.number]
+        self.unpark(place)
+        size = place.size
+        self._sizes[size] -= 1
+        if not self._sizes[size]:
+            del self._sizes[size]
+            if size in self._largest:
+                self._largest = _largest(self._sizes)
+                self._accepts = {}
+
+    def park(self, place: Place) -> None:
+        """Note that a place waits; one that is full waits for its own jobs."""
+        if place.free_cpus > 0:
+            self._rooms[place.number] = place.free_cpus
+            self.parked.setdefault(place.free_cpus, {})[place.number] = place
+
+    def unpark(self, place: Place) -> None:
+        """Note that a place waits no more."""
+        room = self._rooms.pop(place.number, None)
+        if room is not None:
+            del self.parked[room][place.number]
+            if not self.parked[room]:
+                del self.parked[room]
+
+    def waiting(self, cpus: int) -> Iterator[Place]:
+        """Give the places that wait and have so many cores free, those with the fewest first."""
+        for room in sorted(one for one in self.parked if one >= cpus):
+            yield from self.parked[room].values()
+
+    def news(self, since: int) -> list[Bucket] | None:
+        """Return the buckets that were listed since a version, if that is remembered."""
+        new = self.version - since
+        return None if new > len(self._news) else self._news[len(self._news) - new :]
 
     def enlist(self, bucket: Bucket, key: Callable[[str], _Key]) -> None:
         """Put a bucket whose first job is new into its owner's line."""
@@ -59,7 +113,13 @@ class View:
             return
         self._listed[bucket] = head
         self._serial += 1
-        heapq.heappush(self._lines.setdefault(bucket.owner, []), (head, self._serial, bucket))
+        self.version += 1
+        self._news.append(bucket)
+        if len(self._news) > _NEWS:
+            del self._news[: _NEWS // 2]
+        lines = self._lines.setdefault(bucket.owner, {})
+        line = lines.setdefault(bucket.cluster.rough, [])
+        heapq.heappush(line, (head, self._serial, bucket))
         if bucket.owner not in self._keys:
             self.rank(bucket.owner, key(bucket.owner))
 
@@ -76,6 +136,10 @@ class View:
         """Move an owner forward, if it is listed here."""
         if owner in self._keys:
             self.rank(owner, key)
+            if len(self._owners) > 2 * len(self._keys) + 64:
+                # Nobody has looked for long: what is out of date would pile up.
+                self._owners = [(key, owner) for owner, key in self._keys.items()]
+                heapq.heapify(self._owners)
 
     def owners(self, key: Callable[[str], _Key]) -> Iterator[str]:
         """Give the owner who is due first, again and again, until `pass_over` leaves none."""
@@ -97,15 +161,37 @@ class View:
         del self._keys[owner]
         return bool(self._lines.get(owner))
 
+    def let_back(self, owners: list[str], key: Callable[[str], _Key]) -> None:
+        """Put owners back that were passed over."""
+        for owner in owners:
+            self.rank(owner, key(owner))
+
     def alone(self, bucket: Bucket) -> bool:
         """Say whether no other bucket waits for places of this class."""
         return len(self._listed) == 1 and bucket in self._listed
 
-    def first(self, owner: str, allowed: Callable[[Bucket], bool]) -> Bucket | None:
-        """Find the most urgent bucket of an owner that is allowed to run now."""
-        line = self._lines.get(owner, [])
-        aside = []
-        found = None
+    def first(
+        self, owner: str, roomy: Callable[[Rough], bool], allowed: Callable[[Bucket], bool],
+        short: Callable[[Bucket], None],
+    ) -> Bucket | None:  # fmt: skip
+        """Find the most urgent bucket of an owner that is allowed to run now.
+
+        Lines that need more than there is are not searched; `short` hears of the first of each.
+        """
+        found: Bucket | None = None
+        lines = self._lines.get(owner, {})
+        for rough, line in list(lines.items()):
+            top = self._top(line)
+            if top is None:
+                del lines[rough]
+            elif not roomy(rough):
+                short(top)
+            elif found is None or top.head < found.head:
+                found = self._search(line, allowed, found)
+        return found
+
+    def _top(self, line: list[_Entry]) -> Bucket | None:
+        """Put the first entry of a line right, and return its bucket."""
         while line:
             head, serial, bucket = line[0]
             if self._listed.get(bucket) != head:
@@ -116,11 +202,34 @@ class View:
             elif bucket.head != head:
                 self._listed[bucket] = bucket.head
                 heapq.heapreplace(line, (bucket.head, serial, bucket))
-            elif allowed(bucket):
-                found = bucket
-                break
             else:
-                aside.append(heapq.heappop(line))
+                return bucket
+        return None
+
+    def _search(
+        self, line: list[_Entry], allowed: Callable[[Bucket], bool], found: Bucket | None
+    ) -> Bucket | None:
+        """Find the first of a line that is allowed, if it is more urgent than what was found."""
+        aside = []
+        while (top := self._top(line)) is not None and (found is None or top.head < found.head):
+            if allowed(top):
+                found = top
+                break
+            aside.append(heapq.heappop(line))
         for entry in aside:
             heapq.heappush(line, entry)
         return found
+
+
+def _covers(one: _Size, other: _Size) -> bool:
+    return (
+        one[0] >= other[0] and one[1] >= other[1] and one[2] >= other[2] and one[3] >= other[3]
+    )  # fmt: skip
+
+
+def _largest(sizes: Iterable[_Size]) -> list[_Size]:
+    found: list[_Size] = []
+    for size in sorted(sizes, reverse=True):
+        if not any(_covers(one, size) for one in found):
+            found.append(size)
+    return found

@@ -8,6 +8,8 @@ from pilotage import errors
 from pilotage.job.model import JobSpec
 from pilotage.match import expr
 
+#: What a node must have for jobs that bring an image.
+_CONTAINER = "('podman' in sandboxes or 'apptainer' in sandboxes)"
 # An image is an argument of programs: it begins with no dash, and holds nothing but a name.
 _IMAGE = re.compile(r"[A-Za-z0-9_./][\w./:@+~-]{0,511}", re.ASCII)
 
@@ -38,3 +40,10 @@ def check_image(image: str) -> None:
     if image and not _IMAGE.fullmatch(image):
         hint = "write `docker.io/library/python:3.12`, `docker://…` or the path of a file"
         raise errors.BadRule(f"{image!r} cannot name an image", hint=hint)
+
+
+def requirements(spec: JobSpec) -> str:
+    """Write what a node must be like: what the job asks for, and what its image needs."""
+    if not spec.image:
+        return spec.requirements
+    return f"{_CONTAINER} and ({spec.requirements})" if spec.requirements else _CONTAINER

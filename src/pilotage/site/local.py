@@ -26,7 +26,7 @@ from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
 from pilotage.payload import run
-from pilotage.payload.model import Ending, Launch, Started
+from pilotage.payload.model import Ending, Launch, Started, Why
 from pilotage.payload.run import Starter
 from pilotage.site import adopt, launch, unchanged, verdict
 from pilotage.site.here import LOCAL, here
@@ -43,6 +43,8 @@ _BLINK_S = 0.02
 _MANY = 16
 #: How long payloads have to end by themselves when the runner stops.
 _GRACE_S = 10.0
+#: How long a question may wait for work.
+_PATIENCE_S = 20.0
 #: So many starters in a row may die before they are ready.
 _TRIES = 5
 #: Weight of the newest job in the mean of how long jobs take.
@@ -138,11 +140,12 @@ class LocalSite:
             tasks.start_soon(self._collect)
             tasks.start_soon(self._watch_adopted)
             tasks.start_soon(self._note_pids)
+            tasks.start_soon(self._ask_again)
             await self._queue.do(self._open_up)
             if self._shelf:
                 await self._hand_over()
             await self._start()
-            while self._alive:
+            while self._alive or self._said:
                 await self._turn()
             tasks.cancel_scope.cancel()
 
@@ -305,6 +308,9 @@ class LocalSite:
                     self._pids[report.key] = report.pid
                 else:
                     crash.point("result.received")
+                    if report.reason is Why.LOST:
+                        # What is claimed from now on belongs to the next starter.
+                        self._here.taking = False
                     self._hear(report)
             # Room is filled at once from the shelf; the turn writes down what ended meanwhile.
             await self._start()
@@ -332,6 +338,12 @@ class LocalSite:
             if self._pids:
                 pids, self._pids = self._pids, {}
                 await self._do(functools.partial(moves.note_pids, pids=pids))
+
+    async def _ask_again(self) -> None:
+        """Ask anew now and then: what time alone changes, nobody tells whoever waits."""
+        while True:
+            await anyio.sleep(_PATIENCE_S)
+            self.poke()
 
     async def _wind_down(self) -> None:
         """Stop what runs, and put it back in the queue before we go."""
