@@ -294,3 +294,17 @@ async def test_one_job_after_another_is_over_at_once_though_nothing_else_happens
             with anyio.fail_after(10):
                 while project.job(number).state is not State.DONE:  # noqa: ASYNC110 - a store
                     await anyio.sleep(0.001)
+
+
+async def test_jobs_that_run_together_are_lent_different_gpus(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    show = Command(("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"; sleep 0.5'))
+    rig = Rig(tmp_path, settings="[site]\ncpus = 4\ngpus = 3\n")
+    async with rig.live() as project:
+        wants = [Resources(gpus=2), Resources(gpus=1), Resources(gpus=1), Resources()]
+        jobs = [project.submit(NewJob(JobSpec(show, "show", resources=one))) for one in wants]
+        await rig.until(lambda: len(rig.jobs("show", State.DONE)) == 4)
+        files = [anyio.Path(project.attempts(job)[0].dir, "stdout") for job in jobs]
+        shown = [(await file.read_text()).strip() for file in files]
+    assert sorted(shown[0].split(",") + shown[1].split(",")) == ["0", "1", "2"]
+    assert (shown[2] in {"0", "1", "2"}, shown[3]) == (True, "")

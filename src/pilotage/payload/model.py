@@ -72,6 +72,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int] = {}
     #: What stands between it and everything else.
     sandbox: Sandbox | None = None
+    #: GPUs that it is lent.
+    gpus: int = 0
     #: The worker that stays, which this is for; empty means a process of its own.
     warm: str = ""
     #: Whether `result.json` in `dir` is part of the report of its end.

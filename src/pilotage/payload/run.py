@@ -54,19 +54,26 @@ class Starter:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, state_dir: Path, *, slots: int = 0, linger: bool = False, grace: float = 10.0
+        cls,
+        state_dir: Path,
+        *,
+        slots: int = 0,
+        linger: bool = False,
+        grace: float = 10.0,
+        devices: Sequence[str] = (),
     ) -> AsyncIterator[Self]:
         """Run a starter; on leaving, stop its payloads or let them go on by themselves.
 
         With `slots`, no more payloads run at once and further ones wait in the starter, which
-        saves the way to and fro between the end of one and the start of the next.
+        saves the way to and fro between the end of one and the start of the next. `devices` are
+        the GPUs to lend to payloads.
         The starter leaves `exit.json` in the directory of every payload whose ending was not
         acknowledged.
         """
         lock = _new_lock(state_dir)
         ours, theirs = socket.socketpair()
         with theirs:
-            pid = _spawn(theirs, lock, slots)
+            pid = _spawn(theirs, lock, slots, devices)
         ours.setblocking(False)
         starter = cls(ours, pid, lock)
         starter.linger = linger
@@ -217,10 +224,11 @@ def _dead(pid: int) -> bool:
         return True
 
 
-def _spawn(channel: socket.socket, lock: Path, slots: int) -> int:
+def _spawn(channel: socket.socket, lock: Path, slots: int, devices: Sequence[str]) -> int:
     """Start the starter, with the channel as its input; what it says goes into the lock file."""
     flags = ["-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
     options = ["--socket", "0", "--lock", str(lock), "--slots", str(slots)]
+    options += ["--devices", ",".join(devices)]
     return os.posix_spawn(
         sys.executable,
         [sys.executable, *flags, str(_PROGRAM), *options],

@@ -37,8 +37,9 @@ class State(StrEnum):
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     """One GPU of a node."""
 
-    #: What the driver calls it.
+    #: What the driver calls it, and the number or name that a program asks for it by.
     name: str = ""
+    device: str = ""
     #: Bytes of memory.
     memory: int = 0
 

@@ -64,7 +64,8 @@ def prepare(
     outputs, optional = _outputs(spec, base, values)
     if isinstance(spec.recipe, model.Call):
         process = _call(place, spec, spec.recipe, binding, values, params)
-        process |= calling.where(process, folder, owner, sandbox)
+        stays = not spec.resources.gpus
+        process |= calling.where(process, folder, owner, sandbox, stays=stays)
     else:
         process = _process(place, spec, spec.recipe, known, params, folder)
         process["env"] |= _about(folder, job, attempt)
@@ -76,6 +77,7 @@ def prepare(
         memory=spec.resources.memory,
         limits={"disk": spec.resources.disk} if spec.resources.disk else {},
         sandbox=sandbox,
+        gpus=spec.resources.gpus,
         **process,
     )
     return Prepared(launch, outputs, optional)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
+import itertools
 import logging
+import os
 import signal
 from asyncio import wrap_future
 from collections.abc import Callable, Collection
@@ -131,7 +133,10 @@ class LocalSite:
             raise
 
     def _open(self, *, linger: bool) -> AbstractAsyncContextManager[Starter]:
-        return Starter.open(self._state, slots=self._offer.cpus, linger=linger)
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        known = shown.split(",") if shown else map(str, range(self._offer.gpus))
+        devices = list(itertools.islice(known, self._offer.gpus))
+        return Starter.open(self._state, slots=self._offer.cpus, linger=linger, devices=devices)
 
     async def _serve(self) -> None:
         """Run jobs for as long as the starter lives."""

@@ -10,11 +10,13 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from . import process, spawn
 from .care import Payload, ending, write_evidence
 from .crash import point
+from .devices import Devices, NoDevice
 from .wire import Wire
 from .workers import Workers
 
@@ -28,13 +30,16 @@ _SAMPLE_SECONDS = 0.25
 class Loop:
     """The payloads that run, those that ended, and what is to happen next."""
 
-    def __init__(self, wire: Wire, home: bytes, lock: bytes, slots: int = 0) -> None:
+    def __init__(
+        self, wire: Wire, home: bytes, lock: bytes, slots: int = 0, devices: Sequence[str] = ()
+    ) -> None:
         self.wire = wire
         #: Where names that do not begin with a slash begin.
         self.home = home
         self.lock = lock
         #: How many payloads run at once; 0 is as many as are ordered.
         self.slots = slots
+        self.devices = Devices(devices)
         #: Orders to start that wait for a slot, the oldest first.
         self.waiting: dict[str, dict[str, Any]] = {}
         self.running: dict[str, Payload] = {}
@@ -94,10 +99,11 @@ class Loop:
                 raise spawn.ClaimedError("the starter is about to end")
             place = os.path.join(self.home, os.fsencode(order["dir"]))
             cwd = os.path.join(self.home, os.fsencode(order["cwd"]))
+            order["env"].update(self.devices.lend(key, order.get("gpus", 0)))
             payload, new = self.begin(order, place, cwd)
         except spawn.ClaimedError as error:
             self.report(None, ending(key, "not_started", f"cannot start: {error}"))
-        except (spawn.RefusedError, OSError, ValueError) as error:
+        except (spawn.RefusedError, NoDevice, OSError, ValueError) as error:
             self.report(place, ending(key, "not_started", f"cannot start: {error}"))
         else:
             self.watch(payload, order["limits"] if new else {})
@@ -133,6 +139,7 @@ class Loop:
 
     def report(self, place: bytes | None, report: dict[str, Any]) -> None:
         """Tell of an end, and keep it until it is acknowledged or written down."""
+        self.devices.take_back(report["key"])
         self.kept[report["key"]] = (place, report)
         self.wire.send(report)
 

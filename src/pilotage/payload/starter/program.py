@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--socket", type=int, required=True, help="inherited stream socket")
     parser.add_argument("--lock", required=True, help="file to hold a lock on while alive")
     parser.add_argument("--slots", type=int, default=0, help="payloads at once; 0 is no limit")
+    parser.add_argument("--devices", default="", help="GPUs to lend, with commas between")
     options = parser.parse_args(argv)
     home = os.fsencode(os.getcwd())
     lock = os.path.join(home, os.fsencode(options.lock))
@@ -34,7 +35,8 @@ def main(argv: Sequence[str]) -> None:
     fcntl.flock(held, fcntl.LOCK_EX)
     wire = Wire(options.socket)
     wire.send({"op": "ready", "pid": os.getpid()})
-    Loop(wire, home, lock, options.slots).run(wake)
+    devices = [name for name in options.devices.split(",") if name]
+    Loop(wire, home, lock, options.slots, devices).run(wake)
     with contextlib.suppress(OSError):
         os.unlink(lock)
 

@@ -26,7 +26,10 @@ def found(env: Mapping[str, str], root: str = "/", query: Sequence[str] = _QUERY
     else:
         wanted = [word.strip() for word in seen.split(",") if word.strip()]
         chosen = [card for word in wanted for card in cards if _is(card, word)]
-    return [{"name": card["name"], "memory": card["memory"]} for card in chosen]
+    return [
+        {"name": card["name"], "memory": card["memory"], "device": card["uuid"] or card["index"]}
+        for card in chosen
+    ]
 
 
 def _asked(query: Sequence[str]) -> list[dict[str, Any]]:
