@@ -204,6 +204,16 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path):
 
 
 @pytest.mark.needs("openssl")
+def test_names_that_came_after_the_certificate_are_told(tmp_path, caplog):
+    state = tmp_path / ".pilotage"
+    state.mkdir()
+    tls.context(Hub(EVERYWHERE, names=("hub.example.org", "2001:db8::1")), state)
+    tls.context(Hub(EVERYWHERE, names=("Hub.example.org", "2001:DB8:0::1")), state)
+    assert not caplog.text
+    tls.context(Hub(EVERYWHERE, names=("hub.example.org", "192.0.2.7")), state)
+    assert "does not name 192.0.2.7, so" in caplog.text
+
+
 def test_a_certificate_is_made_once_for_all_names_of_the_machine(tmp_path):
     settings = Hub(EVERYWHERE, names=("hub.example.org", "no;name"))
     found = tls.context(settings, tmp_path)

@@ -47,6 +47,7 @@ def ls(
             states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
         )
         found = project.jobs(wanted)
+        where = shape.sites(project.db, found) if at.mode == "table" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
             from pilotage.hub import facts, offers
@@ -58,7 +59,7 @@ def ls(
     found = found[-most:] if more else found
     return Answer(
         data={"jobs": [shape.job(one) for one in found], "more": more},
-        shown=(shape.jobs(found, now, reasons),) if found else (),
+        shown=(shape.jobs(found, now, where, reasons),) if found else (),
         ids=tuple(one.id for one in found),
         notes=_notes(found, more=more),
     )

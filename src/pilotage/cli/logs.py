@@ -71,7 +71,9 @@ def _one(
     if name == "stdout" and not many and (size := written.size(written.path(tried.dir, other))):
         notes.append(f"it wrote {size} bytes to stderr too: `pilotage logs {number} --stderr`")
     if not os.path.isdir(tried.dir):
-        notes = [f"the directory of job {number} is gone: {tried.dir}"]
+        # Of calls of functions and of jobs on pilots there is a directory only if they wrote.
+        gone = f"it wrote nothing, or its directory was removed: {tried.dir}"
+        notes = [f"there is no output of job {number}; {gone}"]
     raw = _head(job) + content if many else content
     return Answer(_data(job, tried.number, name, content), notes=tuple(notes), raw=raw)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import msgspec
 
 from pilotage import units
-from pilotage.cli.answer import Cell, Style, Styled, Table, columns
+from pilotage.cli.answer import Style, Styled, Table, columns
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Attempt, Job, State
+from pilotage.store import Db
 
 STYLES: dict[str, Style] = {
     State.RUNNING: "cyan",
@@ -82,18 +84,24 @@ def elapsed(one: Job, now: float) -> str:
     return units.for_people(max(0.0, (one.ended or now) - one.started))
 
 
-def site(one: Job) -> str:
-    """Write where a job runs or ran."""
-    return "local" if one.attempt else ""
+def sites(db: Db, found: Iterable[Job]) -> dict[int, str]:
+    """Find where jobs run or ran: this machine, or the site of a pilot."""
+    tried = {one.id: "local" for one in found if one.attempt}
+    return tried | dict(db.rows("job_sites", ids=json.dumps(list(tried))) if tried else ())
 
 
-def jobs(found: Iterable[Job], now: float, reasons: Mapping[int, str] = {}) -> Table:
+def jobs(
+    found: Iterable[Job], now: float, where: Mapping[int, str], reasons: Mapping[int, str] = {}
+) -> Table:
     """Write jobs as a table with the columns of a batch system."""
-    return Table(_HEADS, tuple(_row(one, now, reasons.get(one.id, one.reason)) for one in found))
-
-
-def _row(one: Job, now: float, reason: str) -> tuple[Cell, ...]:
-    return (one.id, one.name, state(one.state), elapsed(one, now), site(one), reason)
+    rows = (
+        (
+            one.id, one.name, state(one.state), elapsed(one, now), where.get(one.id, ""),
+            reasons.get(one.id, one.reason),
+        )
+        for one in found
+    )  # fmt: skip
+    return Table(_HEADS, tuple(rows))
 
 
 def ended(one: Job) -> bool:

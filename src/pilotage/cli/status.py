@@ -41,6 +41,7 @@ def status(
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
         stuck = facts.hopeless(project.db, scene)
+        where = shape.sites(project.db, trouble[-_FEW:])
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -54,7 +55,7 @@ def status(
     }
     data["hopeless"] = [{"id": one, "jobs": count, "reason": why} for one, count, why in stuck]
     head = _head(project, rules, totals, running=running)
-    shown = (*head, *_table(counts), *_troubles(trouble, totals, now))
+    shown = (*head, *_table(counts), *_troubles(trouble, totals, now, where))
     hints = _hints(totals, trouble, rules, running=running)
     notes = [
         f"{shape.count(count, 'job')} like {one} can never start on what is offered now: {why}"
@@ -115,12 +116,14 @@ def _cell(state: State, count: int) -> Cell:
     return Styled(str(count), shape.STYLES.get(state, "")) if count else Styled("·", "dim")
 
 
-def _troubles(trouble: list[Job], totals: Counter[str], now: float) -> list[Shown]:
+def _troubles(
+    trouble: list[Job], totals: Counter[str], now: float, where: dict[int, str]
+) -> list[Shown]:
     if not trouble:
         return []
     more = sum(totals[state] for state in _TROUBLE) - len(trouble[-_FEW:])
     rest: list[Shown] = [line(Styled(f"… and {more} more", "dim"))] if more > 0 else []
-    return ["", shape.jobs(trouble[-_FEW:], now), *rest]
+    return ["", shape.jobs(trouble[-_FEW:], now, where), *rest]
 
 
 def _hints(

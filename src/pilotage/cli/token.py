@@ -29,8 +29,8 @@ def new(
     owner: Annotated[
         str, Parameter(help="Whose jobs it speaks for, USER or GROUP/USER; else you.")
     ] = "",
-    lifetime: Annotated[str, Parameter(help="Until it expires, such as 30d.")] = "30d",
-    uses: Annotated[int | None, Parameter(help="How often it may be used.")] = None,
+    lifetime: Annotated[str, Parameter(help="Until it expires, else 30d.")] = "30d",
+    uses: Annotated[int | None, Parameter(help="How often it may be used; else always.")] = None,
     pool: Annotated[str, Parameter(help="The pool of pilots that enrol with it.")] = "",
     site: Annotated[str, Parameter(help="The site of pilots that enrol with it.")] = "",
     label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from pilotage import errors, text, units
 from pilotage.cli import live, render, select, shape, tally
-from pilotage.cli.answer import Answer, Styled
+from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
@@ -40,14 +40,15 @@ def wait(
         bad = [one for one in found if one.state is not State.DONE]
         for one in bad[:_FEW]:
             _tell(project, one)
-    return _answer(found, bad, project.clock.now())
+        table = shape.jobs(bad, project.clock.now(), shape.sites(project.db, bad))
+    return _answer(found, bad, table)
 
 
-def _answer(found: list[Job], bad: list[Job], now: float, notes: Sequence[str] = ()) -> Answer:
+def _answer(found: list[Job], bad: list[Job], table: Table, notes: Sequence[str] = ()) -> Answer:
     rest = f"{len(bad)} of {shape.count(len(found), 'job')} did not end well"
     return Answer(
         {"jobs": [shape.job(one) for one in found], "ok": not bad},
-        (shape.jobs(bad, now),) if bad and len(found) > 1 else (),
+        (table,) if bad and len(found) > 1 else (),
         tuple(one.id for one in found),
         (*notes, rest) if bad and len(found) > 1 else tuple(notes),
         status=1 if bad else 0,

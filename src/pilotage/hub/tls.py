@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import os
 import socket
 import ssl
 import subprocess
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pilotage import errors
 
+_log = logging.getLogger(__name__)
 FOLDER = "tls"
 _CERTIFICATE = "certificate.pem"
 _KEY = "key.pem"
@@ -94,7 +96,31 @@ def _files(settings: Wanted, state: Path) -> tuple[Path, Path]:
     certificate, key = state / FOLDER / _CERTIFICATE, state / FOLDER / _KEY
     if not (certificate.exists() and key.exists()):
         _make(certificate, key, [settings.host, *settings.names])
+    elif missing := _missing(certificate, settings.names):
+        _log.warning(
+            "the certificate does not name %s, so pilots and programs that call the hub so will "
+            "not trust it; to have a new one made, remove %s, and copy the new one to the nodes",
+            ", ".join(missing),
+            certificate,
+        )
     return certificate, key
+
+
+def _missing(certificate: Path, names: tuple[str, ...]) -> list[str]:
+    """List the names that a certificate that was made before does not have."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        made.load_verify_locations(certificate)
+        pairs: Any = made.get_ca_certs()[0].get("subjectAltName", ())
+    except (OSError, ssl.SSLError, IndexError):
+        return []  # told when it is used
+    known = {_same(value) for _, value in pairs}
+    return [name for name in names if _plain(name) and _same(name) not in known]
+
+
+def _same(name: str) -> str:
+    """Write an address in one way only."""
+    return str(ipaddress.ip_address(name)) if _is_address(name) else name.lower()
 
 
 def authority(settings: Wanted, state: Path) -> Path | None:
