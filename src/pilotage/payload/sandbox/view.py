@@ -60,7 +60,7 @@ def check_cwd(box: Box, seen: list[Shown], links: dict[str, str]) -> None:
     if not private and not any(f"{box.cwd}/".startswith(f"{root.rstrip('/')}/") for root in roots):
         raise NotPossibleError(
             f"its working directory {box.cwd!r} is not shown in its sandbox; "
-            "name it in `readable` or `writable`, or begin in its own directory"
+            "start the pilot with `--writable DIR`, or submit with `--cwd /tmp`"
         )
 
 

@@ -36,7 +36,8 @@ class Boot(threading.Thread):
         try:
             self._work()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self.found = [_bad("checks", f"cannot check this node: {error!r}")]
+            words = str(error) if isinstance(error, (OSError, ValueError)) else repr(error)
+            self.found = [_bad("checks", f"cannot check this node: {words}")]
         finally:
             self._wake()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 #: Variables that mean something of this machine only.
@@ -11,10 +13,31 @@ _OURS = frozenset({"BASH_ENV", "HOME", "HOSTNAME", "LOGNAME", "SHELL", "TMPDIR",
 _SYSTEM = ("/usr/", "/opt/")
 
 
+@dataclass(frozen=True)
+class Folders:
+    """Folders of the node that the site shows to payloads."""
+
+    readable: Sequence[str] = ()
+    writable: Sequence[str] = ()
+
+    def around(self, folder: str) -> str:
+        """Name the one that a folder lies in; empty if there is none."""
+        inside = os.path.realpath(folder) + os.sep
+        shown = (*self.readable, *self.writable)
+        tops = ((one, os.path.realpath(one).rstrip(os.sep) + os.sep) for one in shown)
+        return next((one for one, top in tops if inside.startswith(top)), "")
+
+
+NO_FOLDERS = Folders()
+
+
 def complete(
-    launch: Mapping[str, Any], env: Mapping[str, str], programs: Collection[str]
+    launch: Mapping[str, Any],
+    env: Mapping[str, str],
+    programs: Collection[str],
+    folders: Folders = NO_FOLDERS,
 ) -> dict[str, Any]:
-    """Name in an order what the payload needs of the pilot: environment and programs."""
+    """Name in an order what the payload needs of the node: environment, programs, folders."""
     order = dict(launch)
     sandbox = order.get("sandbox")
     if not sandbox or sandbox.get("kind", "none") == "none":
@@ -23,7 +46,11 @@ def complete(
     shown = [word for word in argv if word in programs]
     if argv[0] == sys.executable and not sandbox.get("image"):
         shown += sorted(_python())
-    order["sandbox"] = {**sandbox, "readable": [*sandbox.get("readable", ()), *shown]}
+    order["sandbox"] = {
+        **sandbox,
+        "readable": [*sandbox.get("readable", ()), *folders.readable, *shown],
+        "writable": [*sandbox.get("writable", ()), *folders.writable],
+    }
     if order.get("inherit"):
         order["env"] = {**_passed(env, image=bool(sandbox.get("image"))), **order["env"]}
     return order

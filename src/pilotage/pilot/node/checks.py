@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import scripts
 
+_log = logging.getLogger("pilot")
 _DEFAULT_SECONDS = 60.0
 
 
@@ -59,5 +61,14 @@ def _told(name: str, kind: str, outcome: scripts.Outcome) -> dict[str, Any]:
 def _executables(site: str) -> list[str]:
     if not site:
         return []
-    paths = [os.path.join(site, name) for name in sorted(os.listdir(site))]
-    return [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]
+    try:
+        names = sorted(os.listdir(site))
+    except OSError as error:
+        raise ValueError(f"no checks can be read in {site}: {error.strerror}") from error
+    found = []
+    for path in (os.path.join(site, name) for name in names):
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            found.append(path)
+        elif os.path.isfile(path):
+            _log.warning("%s is not executable, so it is no check", path)
+    return found

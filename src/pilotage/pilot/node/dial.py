@@ -17,6 +17,8 @@ _CONNECT_SECONDS = 15.0
 #: A stream over files has pauses of its own.
 _SPOOL_SECONDS = 60.0
 _ANSWER_BYTES = 1 << 14
+#: What OpenSSL calls certificates of another host name or address.
+_OTHER_NAME = (62, 64)
 
 
 class DialError(Exception):
@@ -93,10 +95,21 @@ def dial(way: Route) -> tuple[socket.socket, bytes]:
     except DialError:
         raw.close()
         raise
+    except ssl.SSLCertVerificationError as error:
+        raw.close()
+        raise DialError(f"do not trust {_shown(way)}: {_distrust(error)}") from error
     except (OSError, ValueError) as error:
         raw.close()
         raise DialError(f"cannot speak with {_shown(way)}: {error}") from error
     return raw, rest
+
+
+def _distrust(error: ssl.SSLCertVerificationError) -> str:
+    """Say what is wrong with a certificate, and what to do about it."""
+    why = error.verify_message
+    if error.verify_code in _OTHER_NAME:
+        return f"{why} Name it in `names` of `[hub]`, or call the hub by a name that it has"
+    return f"{why}; give the hub's certificate.pem with --ca"
 
 
 def _reach(way: Route) -> socket.socket:

@@ -30,9 +30,18 @@ _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 class Launcher:
     """Orders go out, reports come in, neither side waits."""
 
-    def __init__(self, work: str, env: Mapping[str, str], slots: int, umask: int) -> None:
+    def __init__(
+        self,
+        work: str,
+        env: Mapping[str, str],
+        slots: int,
+        umask: int,
+        folders: boxed.Folders = boxed.NO_FOLDERS,
+        devices: Iterable[str] = (),
+    ) -> None:
         self._lock = os.path.join(work, f"starter-{uuid.uuid4().hex[:8]}.lock")
         self._env = env
+        self._folders = folders
         self._programs = {os.path.join(work, name) for name in parts.FILES}
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
@@ -44,6 +53,7 @@ class Launcher:
         self._outward = bytearray()
         program = [sys.executable, "-I", "-S", "-c", _BEGIN, os.path.join(work, "starter")]
         options = ["--socket", "0", "--lock", self._lock, "--slots", str(slots)]
+        options += ["--devices", ",".join(devices)]
         with theirs, open(f"{self._lock}.words", "wb") as words:
             # The folder above is ours alone; what payloads leave elsewhere is as the site wants it.
             self._process = subprocess.Popen(
@@ -57,7 +67,10 @@ class Launcher:
 
     def start(self, launch: Mapping[str, Any]) -> None:
         """Order a payload to be started."""
-        self._say({**boxed.complete(launch, self._env, self._programs), "op": "start"})
+        self._say({**self._complete(launch), "op": "start"})
+
+    def _complete(self, launch: Mapping[str, Any]) -> dict[str, Any]:
+        return boxed.complete(launch, self._env, self._programs, self._folders)
 
     def stop(self, key: str, message: str, grace: float | None) -> None:
         """Ask a payload to end, and have it killed after the grace time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from typing import Callable
@@ -10,6 +11,7 @@ from . import spool
 from .channel import Channel
 from .dial import DialError, Route, dial
 
+_log = logging.getLogger("pilot")
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
 _SETTLE_S = 2.0
@@ -37,6 +39,8 @@ class Link:
         self._wake = wake
         self._dice = dice
         self._failures = 0
+        #: The trouble that has been told, so that each is told once.
+        self._said = ""
         self._due = 0.0
         self._caller: threading.Thread | None = None
         self._found: Channel | None = None
@@ -55,6 +59,9 @@ class Link:
         self._caller = None
         self.channel, self._found = self._found, None
         if self.channel is None:
+            if self.trouble != self._said:
+                self._said = self.trouble
+                _log.warning("no connection: %s; trying again", self.trouble)
             self.fail(now)
         return self.channel is not None
 
@@ -85,7 +92,7 @@ class Link:
     def succeed(self) -> None:
         """Note that all is well, so that the next attempt need not wait."""
         self._failures = 0
-        self.trouble = ""
+        self.trouble = self._said = ""
 
     def wait(self, now: float) -> float | None:
         """Say in how many seconds the next attempt is due."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +19,21 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--hub", required=True, metavar="URL", help="such as https://host:8420")
-    add("--secret-file", default="", metavar="FILE", help="file with the token; - is stdin")
+    add(
+        "--secret-file",
+        default="",
+        metavar="FILE",
+        help="file with the token, which is removed once it is used; - is stdin",
+    )
     add("--ca", default="", metavar="FILE", help="certificates to trust; else those of the node")
     add("--proxy", metavar="URL", help="HTTP proxy; else that of https_proxy; none for none")
     add("--link", default="direct", help="direct, relay:HOST:PORT or spool:DIR")
     add("--insecure", action="store_true", help="allow http:// to other machines")
     add("--work", default="", metavar="DIR", help="where to work; else the batch job's scratch")
+    add("--readable", type=_folder, action="append", default=[], metavar="DIR",
+        help="folder of the node that payloads in a sandbox may read; repeatable")  # fmt: skip
+    add("--writable", type=_folder, action="append", default=[], metavar="DIR",
+        help="folder that they may read and write; repeatable")  # fmt: skip
     add("--keep", action="store_true", help="keep folders that are done with")
     add("--cpus", type=_count, metavar="N", help="cores to offer; else all we may use")
     add("--memory", type=size, metavar="SIZE", help="memory to offer, such as 8G")
@@ -31,7 +41,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add("--idle", type=seconds, metavar="TIME", help="leave after so long without work, else 20m")
     add("--site-checks", default="", metavar="DIR", help="programs that test the node")
     add("--recheck", type=seconds, metavar="TIME", help="repeat all tests so often")
-    add("--attribute", type=attribute, action="append", default=[], metavar="NAME=VALUE")
+    add("--attribute", type=attribute, action="append", default=[], metavar="NAME=VALUE",
+        help="something that jobs may require; repeatable")  # fmt: skip
     add("--log-limit", type=size, default=10 << 20, metavar="SIZE", help="of a payload's output")
     add("--name", default="", help="what people call this pilot")
     return parser.parse_args(words)
@@ -66,6 +77,12 @@ def attribute(text: str) -> tuple[str, Any]:
         except ValueError:
             continue
     return name, value
+
+
+def _folder(text: str) -> str:
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
+    return os.path.abspath(text)
 
 
 def _count(text: str) -> int:

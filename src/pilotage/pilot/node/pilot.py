@@ -42,6 +42,8 @@ class Pilot:
         self.exit = Exit(limits)
         #: Hears which folders are not needed any more.
         self.forget: Callable[[str], None] = lambda _: None
+        #: Called when the secret has been used.
+        self.forget_secret: Callable[[], None] = lambda: None
         #: The environment of payloads, once it is known.
         self.env: dict[str, str] = {}
         self._results = results
@@ -131,6 +133,8 @@ class Pilot:
     def _answered(self, op: str, n: int, reply: dict[str, Any], now: float) -> None:
         if op == "hello":
             self._enrolled(reply, now)
+        elif op == "resume":
+            _log.info("connected again")
         elif op == "ready":
             self._ready = True
             self._busy_until = now
@@ -147,7 +151,8 @@ class Pilot:
             self._obey(reply, now)
 
     def _enrolled(self, terms: dict[str, Any], now: float) -> None:
-        _log.info("enrolled as pilot %s (%s)", terms.get("pilot"), terms.get("name", ""))
+        _log.info("enrolled as pilot %s", terms.get("pilot"))
+        self.forget_secret()
         if terms.get("idle") is not None and self.exit.limits.idle is None:
             self.exit.limits = replace(self.exit.limits, idle=float(terms["idle"]))
         self._busy_until = now

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import dial, environment, options, parts, secret, status
 from .boot import Boot
+from .boxed import Folders
 from .crew import Crew
 from .discover import batch, node
 from .duty import Duty
@@ -40,12 +41,19 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     umask = os.umask(0o077)
     try:
-        token = secret.take(given.secret_file, os.environ)
         way = dial.route(given.hub, given.link, given.proxy, given.ca, insecure=given.insecure)
+        scratch = given.work or batch.scratch(os.environ)
+        folders = Folders(given.readable, given.writable)
+        if shown := folders.around(scratch):
+            raise dial.RouteError(
+                f"payloads would see the pilot's own files, which are in {scratch}, as {shown} is "
+                "shown to them; choose another folder with --work"
+            )
+        token = secret.take(given.secret_file, os.environ)
     except (secret.SecretError, dial.RouteError) as error:
         _log.error("%s", error)
         return _USAGE
-    work = Work(given.work or batch.scratch(os.environ), keep=given.keep)
+    work = Work(scratch, keep=given.keep)
     code = status.UNDELIVERED
     try:
         code = _fly(given, token, way, work, umask)
@@ -64,7 +72,9 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
     parts.unpack(work.folder)
     lot = node.Given(given.cpus, given.memory, given.lifetime, dict(given.attribute))
     facts = node.facts(work.folder, lot, os.environ)
+    folders = Folders(given.readable, given.writable)
     facts["sandboxes"] = parts.sandboxes(work.folder)
+    gpus = [one["device"] for one in facts["gpus"]]
     wake = _listen_to_signals()
     base = environment.scrubbed(os.environ)
     session = Session(Link(way, wake.poke, random.SystemRandom()), token, facts, given.name)
@@ -76,13 +86,14 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
     pilot = Pilot(
         session,
         Duty(given.log_limit),
-        Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask)),
+        Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)),
         Results(os.path.join(work.folder, "spool")),
         Limits.of(now, facts["lifetime"], given.idle),
         boot,
         given.recheck,
     )
     pilot.forget = work.forget
+    pilot.forget_secret = lambda: secret.forget(given.secret_file)
     try:
         return _loop(pilot, wake)
     finally:

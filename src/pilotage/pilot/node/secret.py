@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -24,12 +25,12 @@ def hide() -> None:
 
 
 def take(file: str, env: MutableMapping[str, str]) -> str:
-    """Read the secret from where it was left, and leave none there."""
+    """Read the secret from where it was left; `forget` removes its file later."""
     inherited = env.pop(VARIABLE, "")
     if file == "-":
         text = sys.stdin.readline()
     elif file:
-        text = _taken(file)
+        text = _read(file)
     else:
         text = inherited
     secret = text.strip()
@@ -38,11 +39,21 @@ def take(file: str, env: MutableMapping[str, str]) -> str:
     return secret
 
 
-def _taken(file: str) -> str:
+def forget(file: str) -> None:
+    """Remove the file of a secret that has been used, before any payload could read it."""
+    if file and file != "-":
+        with contextlib.suppress(OSError):
+            os.unlink(file)
+
+
+def _read(file: str) -> str:
     try:
         with open(file, encoding="ascii", errors="replace") as source:
-            text = source.read(4096)
-        os.unlink(file)
+            return source.read(4096)
+    except FileNotFoundError:
+        raise SecretError(
+            f"there is no file {file}; a pilot that has enrolled removes its token's file, so give "
+            f"each pilot a copy of its own, or --secret-file - < FILE"
+        ) from None
     except OSError as error:
-        raise SecretError(f"cannot take the secret from {file}: {error.strerror}") from error
-    return text
+        raise SecretError(f"cannot read the secret in {file}: {error.strerror}") from error
