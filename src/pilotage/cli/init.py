@@ -27,6 +27,9 @@ _SETTINGS = """\
 [retention]
 # keep = "30d"        # jobs that ended longer ago are forgotten with their logs
 
+# [hub]
+# host = "0.0.0.0"    # let pilots and programs on other machines in, encrypted
+
 # [http]
 # port = 8080         # take messages by HTTP
 
