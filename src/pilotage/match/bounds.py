@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pilotage.match.bucket import Bucket
 from pilotage.match.share import Shares
 
@@ -26,21 +24,20 @@ class Bounds:
         room = self._shares.room(bucket.owner, self.cores)
         if room is None or bucket.cluster.cpus <= room:
             return False
-        for owner in _counted(bucket.owner):
+        for owner in bucket.counted:
             self._waiting.setdefault(("quota", owner), {})[bucket] = None
         return True
 
     def count(self, bucket: Bucket, change: int) -> list[Bucket]:
         """Count jobs of a bucket that start or end; return the buckets that waited for an end."""
         cpus = change * bucket.cluster.cpus
-        keys = [("quota", owner) for owner in _counted(bucket.owner)]
-        for _, owner in keys:
+        for owner in bucket.counted:
             _add(self.cores, owner, cpus)
         if bucket.limit:
-            keys.append(("limit", bucket.limit))
             _add(self.limited, bucket.limit, change)
         if change > 0 or not self._waiting:
             return []
+        keys = [("quota", owner) for owner in bucket.counted] + [("limit", bucket.limit)]
         return [one for key in keys for one in self._waiting.pop(key, ()) if one]
 
     def clear(self) -> None:
@@ -48,16 +45,9 @@ class Bounds:
         self.cores, self.limited, self._waiting = {}, {}, {}
 
 
-def _counted(owner: str) -> Iterator[str]:
-    """Name all by whom cores of an owner are counted."""
-    yield owner
-    group, slash, _ = owner.partition("/")
-    if slash:
-        yield f"{group}/"
-
-
 def _add(counts: dict[str, int], name: str, change: int) -> None:
     """Count, and forget what comes to nothing."""
-    counts[name] = counts.get(name, 0) + change
-    if not counts[name]:
-        del counts[name]
+    if count := counts.get(name, 0) + change:
+        counts[name] = count
+    else:
+        counts.pop(name, None)

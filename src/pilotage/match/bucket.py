@@ -23,10 +23,13 @@ def order(job: int, priority: int) -> int:
 class Bucket:
     """A queue of jobs that are all alike to the matchmaker."""
 
-    __slots__ = ("_queue", "cluster", "kept", "limit", "most", "owner", "since", "stuck")
+    __slots__ = ("_queue", "cluster", "counted", "kept", "limit", "most", "owner", "since", "stuck")
 
     def __init__(self, owner: str, cluster: Cluster, limit: str) -> None:
         self.owner = owner
+        group, slash, _ = owner.partition("/")
+        #: All by whom its cores are counted: the owner, and the group.
+        self.counted = (owner, f"{group}/") if slash else (owner,)
         self.cluster = cluster
         #: The key of its limit, `key:most`; empty if it has none.
         self.limit = limit

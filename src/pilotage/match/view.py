@@ -187,7 +187,7 @@ class View:
             elif not roomy(rough):
                 short(top)
             elif found is None or top.head < found.head:
-                found = self._search(line, allowed, found)
+                found = top if allowed(top) else self._search(line, allowed, found)
         return found
 
     def _top(self, line: list[_Entry]) -> Bucket | None:
@@ -209,8 +209,8 @@ class View:
     def _search(
         self, line: list[_Entry], allowed: Callable[[Bucket], bool], found: Bucket | None
     ) -> Bucket | None:
-        """Find the first of a line that is allowed, if it is more urgent than what was found."""
-        aside = []
+        """Find who is allowed after the first of a line, if more urgent than what was found."""
+        aside = [heapq.heappop(line)] if self._top(line) else []
         while (top := self._top(line)) is not None and (found is None or top.head < found.head):
             if allowed(top):
                 found = top
