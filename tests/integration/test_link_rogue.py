@@ -359,3 +359,41 @@ def test_launches_that_are_too_much_for_one_message_come_in_several(tmp_path):
         assert sorted(found + first) == sorted(more)
 
     _run(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"key": "x" * 1000}, {"tag": "a\x1bb"}, {"tag": "y" * 1000}, {"after": [HUGE]},
+              {"after": [-1]}]
+)  # fmt: skip
+def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
+    async def play(hub: Backroom) -> None:
+        program = Caller(hub)
+        await program.ask("login", protocol=1, token=hub.token(auth.Scope.USER, "ann"))
+        job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
+        assert await program.refusal("submit", jobs=[{**job, **wrong}]) == "E200"
+
+    _run(tmp_path, play)
+
+
+def test_many_large_results_come_in_several_messages(tmp_path):
+    async def play(hub: Backroom) -> None:
+        program = Caller(hub)
+        await program.ask("login", protocol=1, token=hub.token(auth.Scope.USER, "ann"))
+        call = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}, "tag": "t"}
+        ids = (await program.ask("submit", jobs=[call] * 6))["ids"]
+        node = await hub.node(cpus=6)
+        keys = await node.sync()
+        large = "y" * (1 << 20)
+        for key in keys:
+            await node.sync(ended=[end(key, result=large)], drain=True)
+        heard: list[int] = []
+        after, messages = 0, 0
+        while len(heard) < 6:
+            found = await program.ask("ends", tag="t", after=after, wait=1.0)
+            assert sum(len(one.get("result", "")) for one in found["ends"]) < 5 << 20
+            heard += [one["job"] for one in found["ends"]]
+            after, messages = found["after"], messages + 1
+        assert sorted(heard) == sorted(ids)
+        assert messages == 2
+
+    _run(tmp_path, play)

@@ -12,6 +12,8 @@ from pilotage.match import wish
 from pilotage.store import Db
 
 _FAR = 2**53
+#: Characters of a key and of a label.
+_LONGEST = 500
 _EMPTY = Binding()
 _NOTHING = text.dump(_EMPTY)
 
@@ -58,6 +60,12 @@ def check(item: Item) -> None:
         _within("limit.most", spec.limit.most, 1, _FAR)
     if not spec.name or len(spec.name) > 200 or not spec.name.isprintable():
         raise errors.UsageError("a job needs a name", hint="1 to 200 printable characters")
+    for name, value in (("key", item.key), ("tag", item.tag)):
+        if len(value) > _LONGEST or not value.isprintable():
+            hint = f"at most {_LONGEST} printable characters"
+            raise errors.UsageError(f"`{name}` cannot be like this", hint=hint)
+    if not all(0 < one < _FAR for one in item.after):
+        raise errors.UsageError("`after` holds numbers of jobs", hint="see `pilotage job ls`")
     wish.check(spec)
 
 

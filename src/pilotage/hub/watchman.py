@@ -90,7 +90,8 @@ class Watchman:
     def _late(self) -> Late:
         """Say which pilots have been silent for too long, and which have not left when told to."""
         tick = time.monotonic()
-        alive = [one for one in self._roster.pilots.values() if one.state not in OVER]
+        # Listed at once: a turn under way may take one out.
+        alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
         silent = [one for one in alive if one.deadline < tick]
         words = ""
         if len(silent) >= MANY and len(silent) >= SHARE * len(alive):

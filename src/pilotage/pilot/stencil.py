@@ -14,7 +14,9 @@ from pilotage.site import launch, unchanged
 
 #: Definitions kept at hand, and those kept for one node.
 _MOST = 10_000
-_MOST_CUT = 16
+_MOST_CUT = 4
+#: Bytes of a launch that is kept for one node; there may be very many nodes.
+_LARGE = 4096
 #: A launch in which only the numbers of the attempt are missing, and the files it names.
 Cut = tuple[bytes, list[str]]
 Cuts = dict[int, Cut]
@@ -52,9 +54,11 @@ class Stencils:
             return self._whole(claim, spec, facts, self.sandbox(spec, facts))
         known = cuts.get(claim.spec)
         if known is None:
+            known = self._cut(claim, spec, facts)
             if len(cuts) >= _MOST_CUT:
                 cuts.clear()
-            known = cuts[claim.spec] = self._cut(claim, spec, facts)
+            if len(known[0]) <= _LARGE:
+                cuts[claim.spec] = known
         body, outputs = known
         body = body.replace(self._job, b"%d" % claim.job)
         return body.replace(self._attempt, b"%d" % claim.attempt), outputs, model.Binding()
