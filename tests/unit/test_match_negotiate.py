@@ -237,10 +237,30 @@ def test_a_place_that_leaves_frees_what_its_jobs_counted_for():
     place = bench.place()
     jobs = bench.queue(2, limit="key:1")
     assert bench.start(place) == jobs[:1]
-    bench.matcher.leave(1)
+    bench.matcher.leave(1, bench.now)
     other = bench.place(2)
     assert bench.matcher.bounds.limited == {}
     assert bench.start(other) == jobs[1:]
+
+
+def test_a_job_that_could_not_start_costs_its_owner_nothing():
+    bench = Bench()
+    place = bench.place(cpus=1)
+    bench.queue(3, owner="ann")
+    for _ in range(3):
+        (job,) = bench.start(place)
+        bench.matcher.free(place, [(job, None)], bench.now)
+    assert bench.matcher.shares.usage("ann", bench.now) < 0.001
+
+
+def test_a_job_that_was_lost_costs_the_time_it_was_held():
+    bench = Bench()
+    place = bench.place(cpus=2)
+    bench.queue(1, cpus=2, time=7200.0)
+    bench.start(place)
+    bench.now += 100.0
+    bench.matcher.leave(1, bench.now)
+    assert bench.matcher.shares.usage("ann", bench.now) == pytest.approx(200.0, rel=0.05)
 
 
 def test_ahead_takes_plain_jobs_beyond_the_free_cores_and_no_others():

@@ -114,22 +114,22 @@ class Matcher:
 
     # -- places ----------------------------------------------------------------------------------
 
-    def join(self, place: Place) -> None:
+    def join(self, place: Place, now: float = 0.0) -> None:
         """Take a place into account."""
-        self.leave(place.number)
+        self.leave(place.number, now)
         self.places[place.number] = place
         self.classes.put(place, self.buckets.values())
         if self.classes.crowded:
             self._redo()
 
-    def leave(self, number: int) -> None:
+    def leave(self, number: int, now: float) -> None:
         """Forget a place; whoever asks for this sees to the jobs that it holds."""
         place = self.places.pop(number, None)
         if place is None:
             return
         self.classes.drop(place)
         self.unreserve(place)
-        self.free(place, [(job, None) for job in place.leases], 0.0)
+        self.free(place, [(job, None) for job in place.leases], now)
 
     def park(self, place: Place) -> None:
         """Note that a place waits for work."""
@@ -288,8 +288,10 @@ class Matcher:
             counts[bucket] = counts.get(bucket, 0) + 1
             if wall is not None:
                 bucket.cluster.learn(wall)
-                more = bucket.cluster.cpus * wall - lease.charged
-                due[bucket.owner] = due.get(bucket.owner, 0.0) + more
+            # Whoever took a core away from others pays for it, also if nothing came of it.
+            used = max(0.0, now - lease.started) if wall is None else wall
+            more = bucket.cluster.cpus * used - lease.charged
+            due[bucket.owner] = due.get(bucket.owner, 0.0) + more
         for bucket, count in counts.items():
             place.take(bucket.cluster, -count)
             self._count(bucket, -count)

@@ -133,7 +133,7 @@ class Ledger(Books):
         place = self.matcher.places.get(number)
         if place is not None:
             held = list(place.leases.values())
-            self.matcher.leave(number)
+            self.matcher.leave(number, now)
         else:
             # It was taken away in a turn that could not be written, or never came back.
             held = [lease for _, lease in self.orphans.pop(mark(number), ())]

@@ -370,7 +370,7 @@ class LocalSite:
 
         def leave(ledger: Ledger, db: Db, now: float) -> None:
             ledger.finish(db, [(LOCAL, ended)], now)
-            ledger.matcher.leave(LOCAL)
+            ledger.matcher.leave(LOCAL, now)
             if self._taking:
                 self._show(db, "down", now)
 
