@@ -477,16 +477,21 @@ def test_what_has_no_jobs_any_more_is_forgotten():
     assert bench.start(place) == [new]
 
 
-def test_a_place_for_which_there_is_nothing_is_searched_once():
+def test_a_place_for_which_there_is_nothing_is_searched_once(monkeypatch):
     bench = Bench()
     place = bench.place(cpus=2)
     for number in range(200):
         bench.queue(1, cpus=4, memory=number + 1)
     large = bench.place(2, cpus=4)
     bench.start(place)
-    looked = []
+    looked: list[Any] = []
     allowed = bench.matcher._allowed
-    bench.matcher._allowed = lambda *args: looked.append(args) or allowed(*args)  # type: ignore[assignment]
+
+    def watched(*args: Any) -> bool:
+        looked.append(args)
+        return allowed(*args)
+
+    monkeypatch.setattr(bench.matcher, "_allowed", watched)
     assert bench.start(place) == []
     assert looked == []
     (small,) = bench.queue(1)

@@ -313,7 +313,7 @@ def test_what_cannot_be_recorded_is_refused_and_keeps_nobody_else(desk):
     place, rogue = desk.place(1, cpus=1), desk.place(2, cpus=1)
     first, second = desk.add(2)
     desk.turn(desk.ask(place), desk.ask(rogue))
-    refused = []
+    refused: list[Exception] = []
     bad = desk.ask(rogue, Ended(second, 1, 1, End(ok=False, message="", exit=2**70)), name="rogue")
     bad.refuse = refused.append
     desk.turn(bad, desk.ask(place, desk.ended(place, first), name="good"))
