@@ -23,6 +23,11 @@ OK = End(ok=True, message="", exit=0, wall=1.0, cpu=1.0)
 BAD = End(ok=False, message="exit code 1", exit=1, wall=1.0)
 
 
+def lose_first(ledger: Ledger, db: Db, now: float) -> None:
+    """Give up the place with the number 1."""
+    ledger.lose(db, 1, End(ok=False, message="silent", lost=True), now)
+
+
 class Failed(Exception):
     pass
 
@@ -161,8 +166,7 @@ def test_who_comes_back_late_changes_nothing_once_another_has_begun(desk):
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
     late = desk.ended(place, job)
-    lost = End(ok=False, message="silent", lost=True)
-    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    desk.turn(changes=[lose_first])
     other = desk.place(2, cpus=1)
     desk.turn(desk.ask(other))
     assert records.get(desk.db, job).attempt == 2
@@ -179,8 +183,7 @@ def test_a_late_result_counts_while_nobody_has_begun_anew(desk):
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
     late = desk.ended(place, job)
-    lost = End(ok=False, message="silent", lost=True)
-    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    desk.turn(changes=[lose_first])
     assert desk.states(job) == [State.QUEUED]
     back = desk.place(1, cpus=1)
     back.taking = False
@@ -245,11 +248,9 @@ def test_a_place_that_is_lost_in_a_turn_that_fails_is_lost_in_the_next(desk):
     place = desk.place(cpus=1)
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
-    lost = End(ok=False, message="silent", lost=True)
-    lose = [lambda ledger, db, now: ledger.lose(db, 1, lost, now)]
-    desk.turn(changes=lose, fail=True)
+    desk.turn(changes=[lose_first], fail=True)
     assert desk.states(job) == [State.RUNNING]
-    desk.turn(changes=lose)
+    desk.turn(changes=[lose_first])
     assert desk.states(job) == [State.QUEUED]
     assert desk.ledger.holder == {}
 
@@ -281,8 +282,7 @@ def test_a_late_result_counts_only_from_who_held_the_job(desk):
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
     late = desk.ended(place, job)
-    lost = End(ok=False, message="silent", lost=True)
-    desk.turn(changes=[lambda ledger, db, now: ledger.lose(db, 1, lost, now)])
+    desk.turn(changes=[lose_first])
     thief = desk.place(2, cpus=1)
     thief.taking = False
     desk.turn(desk.ask(thief, late))

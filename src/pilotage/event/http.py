@@ -39,9 +39,8 @@ _LINGER = 2.0
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _KEY = re.compile(r"[!-~]{1,200}")
-#: The first class that fits decides.
-_STATUS: tuple[tuple[type[errors.PilotageError], int], ...] = (
-    (errors.UsageError, 400),
+#: How HTTP calls what goes wrong, whoever serves it; the first class that fits decides.
+STATUS: tuple[tuple[type[errors.PilotageError], int], ...] = (
     (errors.TooLarge, 413),
     (errors.Denied, 403),
     (errors.NotFound, 404),
@@ -49,6 +48,7 @@ _STATUS: tuple[tuple[type[errors.PilotageError], int], ...] = (
     (errors.TimedOut, 408),
     (errors.Unavailable, 503),
 )
+_HERE = ((errors.UsageError, 400), *STATUS)
 
 
 def app(accept: Accept, token: str, max_size: int) -> Starlette:
@@ -217,7 +217,7 @@ async def _failure(request: Request, error: Exception) -> Response:
 
 
 def _status(error: errors.PilotageError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    return next((status for kind, status in _HERE if isinstance(error, kind)), 500)
 
 
 def _routing(request: Request, error: HTTPException) -> errors.PilotageError:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pilotage import errors, text
+from pilotage.event import http
 
 #: When to try again, in seconds, if something cannot be reached now.
 _RETRY_AFTER = "5"
@@ -22,16 +23,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 #: The first class that fits decides.
-STATUS: tuple[tuple[type[errors.PilotageError], int], ...] = (
-    (errors.UsageError, 422),
-    (errors.ConfigError, 422),
-    (errors.TooLarge, 413),
-    (errors.Denied, 403),
-    (errors.NotFound, 404),
-    (errors.Conflict, 409),
-    (errors.TimedOut, 408),
-    (errors.Unavailable, 503),
-)
+_STATUS = ((errors.UsageError, 422), (errors.ConfigError, 422), *http.STATUS)
 
 
 class NoToken(errors.Denied):
@@ -48,7 +40,7 @@ def status(error: errors.PilotageError) -> int:
         return 401
     if isinstance(error, Malformed):
         return 400
-    return next((number for kind, number in STATUS if isinstance(error, kind)), 500)
+    return next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
 
 
 async def answer(request: Request, error: Exception) -> Response:

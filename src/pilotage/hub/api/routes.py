@@ -112,5 +112,5 @@ def _post(
     )  # fmt: skip
 
 
-def _nowhere(*_: Any) -> None:  # noqa: ANN401 - the application answers it itself
-    raise NotImplementedError
+def _nowhere(*_: Any) -> None:  # noqa: ANN401 - of any kind: nobody calls it
+    raise AssertionError("the application answers this itself")

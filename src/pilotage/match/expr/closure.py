@@ -6,6 +6,7 @@ The shapes that most requirements have, a name beside a number or text, get func
 from __future__ import annotations
 
 import fnmatch
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -151,32 +152,21 @@ def _not(item: Closure) -> Closure:
     return contrary
 
 
-def _every(items: tuple[Closure, ...]) -> Closure:
-    def every(offer: Mapping[str, Any], job: Mapping[str, Any]) -> bool | None:
-        whole: bool | None = True
+def _until(items: tuple[Closure, ...], *, decisive: bool) -> Closure:
+    """Join truth values: one that is decisive settles it, and one that is undefined spoils it."""
+    otherwise = not decisive
+
+    def joined(offer: Mapping[str, Any], job: Mapping[str, Any]) -> bool | None:
+        whole: bool | None = otherwise
         for item in items:
             found = item(offer, job)
-            if found is False:
-                return False
-            if found is not True:
+            if found is decisive:
+                return not otherwise
+            if found is not otherwise:
                 whole = None
         return whole
 
-    return every
-
-
-def _any(items: tuple[Closure, ...]) -> Closure:
-    def some(offer: Mapping[str, Any], job: Mapping[str, Any]) -> bool | None:
-        whole: bool | None = False
-        for item in items:
-            found = item(offer, job)
-            if found is True:
-                return True
-            if found is not False:
-                whole = None
-        return whole
-
-    return some
+    return joined
 
 
 def _extreme(choose: Callable[[list[Any]], Any], items: tuple[Closure, ...]) -> Closure:
@@ -219,7 +209,10 @@ def _if(condition: Closure, then: Closure, otherwise: Closure) -> Closure:
     return chosen
 
 
-_CHAINS = {"and": _every, "or": _any}
+_CHAINS = {
+    "and": functools.partial(_until, decisive=False),
+    "or": functools.partial(_until, decisive=True),
+}
 _CALLS: dict[str, Callable[..., Closure]] = {
     "min": lambda *items: _extreme(min, items),
     "max": lambda *items: _extreme(max, items),
