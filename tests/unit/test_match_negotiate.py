@@ -539,3 +539,17 @@ def test_what_did_not_fit_a_full_place_starts_when_it_is_empty_again():
     assert bench.start(place) == []
     bench.end(place)
     assert bench.start(place) == jobs[2:]
+
+
+def test_who_stands_behind_one_that_a_quota_bars_is_not_forgotten():
+    bench = Bench({"ann": Slice(1.0, 4)})
+    small, large = bench.place(1, cpus=1), bench.place(2, cpus=4)
+    (first,) = bench.queue(1)
+    (second,) = bench.queue(1, cpus=4)
+    (third,) = bench.queue(1, cpus=4, limit="key:1")
+    assert bench.start(small) == [first]
+    assert bench.start(large) == []
+    bench.end(small)
+    assert bench.start(large) == [second]
+    bench.end(large)
+    assert bench.start(large) == [third]

@@ -187,7 +187,7 @@ class View:
             elif not roomy(rough):
                 short(top)
             elif found is None or top.head < found.head:
-                found = top if allowed(top) else self._search(line, allowed, found)
+                found = top if allowed(top) else self._search(line, allowed, found, top)
         return found
 
     def _top(self, line: list[_Entry]) -> Bucket | None:
@@ -207,12 +207,14 @@ class View:
         return None
 
     def _search(
-        self, line: list[_Entry], allowed: Callable[[Bucket], bool], found: Bucket | None
-    ) -> Bucket | None:
-        """Find who is allowed after the first of a line, if more urgent than what was found."""
-        aside = [heapq.heappop(line)] if self._top(line) else []
+        self, line: list[_Entry], allowed: Callable[[Bucket], bool], found: Bucket | None,
+        refused: Bucket,
+    ) -> Bucket | None:  # fmt: skip
+        """Find who is allowed after the one who was refused, if more urgent than what was found."""
+        aside = []
         while (top := self._top(line)) is not None and (found is None or top.head < found.head):
-            if allowed(top):
+            # Who was refused may be gone from the line already.
+            if top is not refused and allowed(top):
                 found = top
                 break
             aside.append(heapq.heappop(line))
