@@ -1,0 +1,99 @@
+"""What is known of a site: the file that describes it, closed and checked."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from pilotage import errors, units
+
+BATCH = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: Options that would let a job be run twice, hide it from us, or reach outside what it is.
+_NEVER = ("--requeue", "--wrap", "--job-name", "--array", "--output", "--error", "--chdir", "--uid")
+
+
+class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What jobs and pilots ask the batch system for unless they say otherwise."""
+
+    queue: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    #: Wall time, such as `"1h"`; empty means the queue's own.
+    time: str = ""
+
+
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `sites/NAME.toml`."""
+
+    #: What runs jobs there.
+    batch: Literal["slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local"]
+    #: The host to log in to, as `ssh` knows it; empty means this machine.
+    host: str = ""
+    #: An `ssh` configuration file; empty means the user's own.
+    ssh_config: str = ""
+    #: Folder at the site that login and worker nodes share; relative to the home directory.
+    folder: str = ".pilotage"
+    #: Python 3.9 or newer, at the login node and at worker nodes.
+    python: str = "python3"
+    #: Folders to look for the batch system's programs in, before the usual ones.
+    path: tuple[str, ...] = ()
+    #: Environment of the batch system's programs.
+    env: dict[str, str] = {}
+    #: For people.
+    about: str = ""
+    #: Jobs that may be at the site at once, queued or running, beside pilots.
+    jobs: int = 1000
+    #: Cores that one job may have, over all nodes; 0 means any number.
+    cpus: int = 0
+    #: Memory of a node, such as `"128G"`; empty means any amount.
+    memory: str = ""
+    #: GPUs of a node.
+    gpus: int = 0
+    #: Jobs that go into one array, at most.
+    array: int = 500
+    #: How parallel jobs are started.
+    launcher: Literal["none", "srun", "mpirun"] = "none"
+    #: Options of the batch system that jobs may use in `extra`, such as `"--exclusive"`.
+    allow: tuple[str, ...] = ()
+    #: Commands of the batch system that may run at once, and in a second.
+    at_once: int = 4
+    per_second: float = 20.0
+    #: Time between two listings while something is there.
+    poll: str = "10s"
+    #: After doubt about a submission: so long apart must two good listings be without it.
+    settle: str = "30s"
+    #: Bytes of inputs that are kept at the site, such as `"100G"`; empty means without bound.
+    cache: str = ""
+    #: How pilots reach the hub: by themselves, or by the connection of the hub to the login node.
+    link: Literal["direct", "relay"] = "relay"
+    #: The name by which worker nodes reach the login node; empty means the name it has itself.
+    login: str = ""
+    defaults: Defaults = Defaults()
+
+
+_MEASURES = (("poll", units.seconds), ("settle", units.seconds))
+
+
+def check(name: str, site: Site) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name) or name == "local":
+        message = f"{name!r} cannot be the name of a site"
+        raise errors.ConfigError(message, hint="letters, digits, `-` and `_`; not `local`")
+    for one in site.allow:
+        bare = one.partition("=")[0]
+        if not bare.startswith("-") or bare in _NEVER:
+            raise errors.ConfigError(f"site {name}: `allow` cannot have {one!r}")
+    for key, read in _MEASURES:
+        read(getattr(site, key))
+    for written in (site.memory, site.cache):
+        if written:
+            units.size(written)
+    if site.defaults.time:
+        units.seconds(site.defaults.time)
+    if site.host.startswith("-"):
+        raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
