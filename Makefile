@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 NAME   ?=
 ARGS   ?=
 RINGS  ?= $(wildcard tests/unit tests/contract tests/integration tests/acceptance)
-TYPED  := $(wildcard src bench examples tools tests)
+TYPED  := $(wildcard src bench examples testbed tools tests)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -43,7 +43,7 @@ lock:  ## pin every dependency anew, with hashes
 clean:  ## remove what make made
 	rm -rf $(VENV) $(VENV)-lock docs/_build build dist .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis
-	find src tests bench examples tools docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench examples testbed tools docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # -------------------------------------------------------------------------------------------------
 # Set-up. The stamps are files in .venv; dev holds all that demo holds.

@@ -1,0 +1,116 @@
+"""Slurm: a controller and four nodes on this machine, as a site with short queues would have it."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+from pathlib import Path
+
+from . import processes
+from .bed import Bed, NotUp, free_port
+from .journal import FOLDER
+from .processes import Process
+
+NODES = ("n1", "n2", "n3", "n4")
+
+#: In the environment of everything that one node started.
+NODE_MARK = "PILOTAGE_TESTBED_NODE"
+
+CONFIG = Path(__file__).parent / "slurm.conf"
+
+
+class Slurm(Bed):
+    """A cluster with the partitions `debug`, the default, and `long`, and no accounting."""
+
+    kind = "slurm"
+
+    def up(self) -> None:
+        """Start munge, the controller and the nodes."""
+        self._ports = {name: free_port() for name in ("controller", *NODES)}
+        self._munge_socket = FOLDER / f"{self.name}.munge"
+        for name in ("state", "spool", "log"):
+            (self.folder / name).mkdir()
+        self.config.write_text(self._configuration())
+        self._nodes: dict[str, Process] = {}
+        self._start_munge()
+        self.start_controller()
+        for name in NODES:
+            self._start_node(name)
+        self.wait(self._idle, "The nodes were not idle", "log/slurmctld")
+
+    @property
+    def config(self) -> Path:
+        """The slurm.conf of the cluster."""
+        return self.folder / "slurm.conf"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What makes `sbatch` and its kin speak to this cluster."""
+        return {"SLURM_CONF": str(self.config)}
+
+    def start_controller(self) -> None:
+        """Start the controller; it remembers what it knew before."""
+        self._controller = self.daemon("slurmctld", "-D", log="log/slurmctld.out")
+        self.wait(self._answers, "The controller did not answer", "log/slurmctld")
+
+    def stop_controller(self) -> None:
+        """Stop the controller; jobs go on, commands fail."""
+        self._controller.end(signal.SIGTERM)
+
+    def fail_node(self, name: str) -> None:
+        """Let a node die with everything on it, and tell the controller."""
+        node = self._nodes.pop(name)
+        there = [node, *(each for each in processes.marked(NODE_MARK, self._mark(name)))]
+        for each in there:
+            processes.end([each, *processes.below(each.pid)])
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=failed")
+
+    def restore_node(self, name: str) -> None:
+        """Bring back a node that failed."""
+        self._start_node(name)
+        self.run("scontrol", "update", f"nodename={name}", "state=resume")
+
+    def _start_munge(self) -> None:
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        self.made("file", self._munge_socket)
+        self.made("file", f"{self._munge_socket}.lock")
+        self.daemon(
+            "munged", "--foreground", "--force", f"--socket={self._munge_socket}",
+            f"--key-file={key}", f"--pid-file={self.folder}/munged.pid",
+            f"--seed-file={self.folder}/munge.seed", f"--log-file={self.folder}/log/munged",
+            log="log/munged.out",
+        )  # fmt: skip
+        self.wait(self._munge_socket.exists, "munged did not start", "log/munged.out")
+
+    def _start_node(self, name: str) -> None:
+        mark = {NODE_MARK: self._mark(name)}
+        self._nodes[name] = self.daemon(
+            "slurmd", "-D", "-N", name, log=f"log/slurmd.{name}.out", env=mark
+        )
+
+    def _mark(self, name: str) -> str:
+        return f"{self.name}/{name}"
+
+    def _answers(self) -> bool:
+        try:
+            return "UP" in self.run("scontrol", "ping")
+        except NotUp:
+            return False
+
+    def _idle(self) -> bool:
+        states = self.run("sinfo", "--noheader", "--Node", "--partition=debug", "--format=%T")
+        return states.split() == ["idle"] * len(NODES)
+
+    def _configuration(self) -> str:
+        nodes = "\n".join(
+            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={self._ports[name]}"
+            for name in NODES
+        )
+        return CONFIG.read_text().format(
+            name=self.name.replace("-", ""), host=socket.gethostname().split(".")[0],
+            port=self._ports["controller"], folder=self.folder, munge=self._munge_socket,
+            nodes=nodes,
+        )  # fmt: skip
