@@ -1,0 +1,324 @@
+"""The half of the contract for batch systems that needs a living one.
+
+An adapter's tests subclass `Life`, and give it a `Bed`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import pytest
+
+from pilotage.site.batch.model import Batch, Call, Cause, Item, Order, Phase, Said
+
+#: How a script learns its number in an array, whatever runs it; as the program at worker nodes.
+INDEX = """\
+i=${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-${PILOTAGE_INDEX:-}}}
+if [ -z "$i" ] && [ "${SGE_TASK_ID:-undefined}" != undefined ]; then i=$((SGE_TASK_ID-1)); fi
+if [ -z "$i" ] && [ "${LSB_JOBINDEX:-0}" != 0 ]; then i=$((LSB_JOBINDEX-1)); fi
+i=${i:-0}
+"""
+
+
+class Bed(Protocol):
+    """A batch system to try things with."""
+
+    batch: Batch
+    #: Where orders live: new for each test, and the same path on all nodes.
+    folder: Path
+    #: How many seconds things may take.
+    patience: float
+    #: What it can do, of `memory`, `time`, `signal`, `hold`, `wait`, `step`, `ended` (a listing
+    #: or a history tells of what is over), `cause` (… and that it was called off).
+    can: frozenset[str]
+
+    def run(self, call: Call) -> Said:
+        """Run a command in the environment of the system."""
+        ...
+
+    def waiting(self, order: Order) -> Order:
+        """Change an order so that it stays in the queue."""
+        ...
+
+    def held(self, order: Order) -> Order:
+        """Change an order so that it is held."""
+        ...
+
+    def stranger(self) -> None:
+        """Submit a job whose name is none of ours."""
+        ...
+
+
+class Life:
+    """What becomes of orders."""
+
+    @pytest.fixture
+    def bed(self) -> Bed:
+        raise NotImplementedError
+
+    def test_the_tools_are_there(self, bed: Bed):
+        said = bed.run(bed.batch.version())
+        assert said.exit == 0
+        assert said.out.strip()
+
+    def test_one_job(self, bed: Bed):
+        order = make(bed, 'echo "$i" >> ran; echo out; echo err >&2; exit 0')
+        name = submit(bed, order)
+        # Found by its key at once: what has no id after a crash is found so.
+        (item,) = find(bed, order.key)
+        assert item.index == 0
+        assert name == "" or item.id.startswith(name)
+        over = wait(bed, order, Phase.OVER)
+        assert told(bed, over) == [(0, Cause.EXITED, 0, None)]
+        assert (Path(order.folder) / "ran").read_text() == "0\n"
+        assert not (bed.folder / "ran").exists()
+
+    def test_what_it_writes_is_in_its_folder(self, bed: Bed):
+        order = make(bed, "echo this-is-out; echo this-is-err >&2")
+        submit(bed, order)
+        wait(bed, order, Phase.OVER)
+        text = until(bed, lambda: written(order), lambda text: "out" in text and "err" in text)
+        assert "this-is-out" in text
+        assert "this-is-err" in text
+
+    def test_an_array(self, bed: Bed):
+        if not bed.batch.arrays:
+            pytest.skip("no arrays")
+        order = make(bed, 'touch "ran.$i"; exit "$i"', count=5)
+        submit(bed, order)
+        assert [item.index for item in find(bed, order.key)] == [0, 1, 2, 3, 4]
+        assert len({item.id for item in find(bed, order.key)}) == 5
+        over = wait(bed, order, Phase.OVER)
+        assert told(bed, over) == [(i, Cause.EXITED, i, None) for i in range(5)]
+        assert {path.name for path in Path(order.folder).glob("ran.*")} == {
+            f"ran.{i}" for i in range(5)
+        }
+
+    def test_a_code(self, bed: Bed):
+        order = make(bed, "exit 7")
+        submit(bed, order)
+        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.EXITED, 7, None)]
+
+    def test_a_signal(self, bed: Bed):
+        if "signal" not in bed.can:
+            pytest.skip("it tells of no signals")
+        order = make(bed, "kill -9 $$")
+        submit(bed, order)
+        assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.SIGNALLED, None, 9)]
+
+    def test_a_time_out(self, bed: Bed):
+        if "time" not in bed.can:
+            pytest.skip("it keeps no wall time")
+        order = make(bed, "sleep 300", time=2.0)
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.OVER, extra=120)
+        assert item.cause is Cause.TIMEOUT
+
+    def test_too_much_memory(self, bed: Bed):
+        if "memory" not in bed.can:
+            pytest.skip("it keeps no bound of memory")
+        # `tail` holds the last line, which never ends.
+        order = make(bed, "head -c 900M /dev/zero | tail; sleep 20", memory=100 << 20)
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.OVER, extra=60)
+        assert item.cause is Cause.MEMORY
+
+    def test_states_over_a_life(self, bed: Bed):
+        order = make(bed, "touch runs; while [ ! -e go ]; do sleep 0.1; done; exit 3")
+        submit(bed, order)
+        (running,) = wait(bed, order, Phase.RUNNING)
+        assert running.cause is None
+        assert running.exit is None
+        assert running.node
+        assert running.started is not None
+        assert abs(time.time() - running.started) < bed.patience
+        until(bed, lambda: Path(order.folder, "runs").exists(), bool)
+        Path(order.folder, "go").touch()
+        (over,) = wait(bed, order, Phase.OVER)
+        assert told(bed, [over]) == [(0, Cause.EXITED, 3, None)]
+
+    def test_waiting_and_called_off(self, bed: Bed):
+        if "wait" not in bed.can:
+            pytest.skip("nothing waits")
+        order = bed.waiting(make(bed, "touch ran"))
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.QUEUED)
+        self.call_off(bed, order, [item.id])
+        assert not Path(order.folder, "ran").exists()
+
+    def test_held_and_called_off(self, bed: Bed):
+        if "hold" not in bed.can:
+            pytest.skip("nothing is held")
+        order = bed.held(make(bed, "touch ran"))
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.HELD)
+        assert item.words
+        self.call_off(bed, order, [item.id])
+        assert not Path(order.folder, "ran").exists()
+
+    def test_running_and_called_off(self, bed: Bed):
+        order = make(bed, "sleep 300; touch ran")
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.RUNNING)
+        self.call_off(bed, order, [item.id])
+
+    def test_one_of_an_array_called_off(self, bed: Bed):
+        if not bed.batch.arrays:
+            pytest.skip("no arrays")
+        order = make(bed, '[ "$i" != 1 ] || sleep 300', count=3)
+        submit(bed, order)
+        items = find(bed, order.key)
+        until(bed, lambda: merged(bed, order), lambda seen: seen.get(1) and runs(seen[1]), "item 1")
+        self.call_off(bed, order, [items[1].id])
+        others = [item for item in wait(bed, order, Phase.OVER) if item.index != 1]
+        assert told(bed, others) == [(i, Cause.EXITED, 0, None) for i in (0, 2)]
+
+    def test_a_whole_array_called_off_in_the_queue(self, bed: Bed):
+        if "wait" not in bed.can or not bed.batch.arrays:
+            pytest.skip("no arrays that wait")
+        order = bed.waiting(make(bed, "touch ran", count=4))
+        submit(bed, order)
+        items = find(bed, order.key)
+        assert [item.phase for item in items] == [Phase.QUEUED] * 4
+        self.call_off(bed, order, [item.id for item in items])
+        assert not Path(order.folder, "ran").exists()
+
+    def test_what_is_over_is_called_off_in_peace(self, bed: Bed):
+        order = make(bed, "exit 0")
+        submit(bed, order)
+        items = find(bed, order.key)
+        over = wait(bed, order, Phase.OVER)
+        said = bed.run(bed.batch.cancel([items[0].id]))
+        assert said.exit == 0, said
+        assert told(bed, wait(bed, order, Phase.OVER)) == told(bed, over)
+
+    def test_one_that_is_over_keeps_no_other_alive(self, bed: Bed):
+        first = make(bed, "exit 0")
+        submit(bed, first)
+        gone = find(bed, first.key)
+        wait(bed, first, Phase.OVER)
+        second = make(bed, "sleep 300")
+        submit(bed, second)
+        (item,) = wait(bed, second, Phase.RUNNING)
+        self.call_off(bed, second, [gone[0].id, item.id])
+
+    def test_strangers_are_not_listed(self, bed: Bed):
+        bed.stranger()
+        order = make(bed, "exit 0")
+        submit(bed, order)
+        keys = {item.key for item in bed.batch.listed(bed.run(bed.batch.listing()))}
+        assert order.key in keys
+        assert all(len(key) == 15 and key.isalnum() for key in keys)
+
+    def test_a_step(self, bed: Bed):
+        if "step" not in bed.can:
+            pytest.skip("no steps")
+        order = make(bed, "touch ran; while [ ! -e go ]; do sleep 0.1; done; exit 5", step=True)
+        call = bed.batch.submit(order)
+        assert call.detach
+        assert bed.batch.submitted(bed.run(call)) == ""
+        wait(bed, order, Phase.RUNNING)
+        until(bed, lambda: Path(order.folder, "ran").exists(), bool)
+        Path(order.folder, "go").touch()
+        over = wait(bed, order, Phase.OVER)
+        assert told(bed, over) == [(0, Cause.EXITED, 5, None)]
+
+    def call_off(self, bed: Bed, order: Order, ids: list[str]) -> None:
+        """Cancel, and see that it took effect."""
+        called_off = set(ids)
+        indices = {item.index for item in find(bed, order.key) if item.id in called_off}
+        said = bed.run(bed.batch.cancel(ids))
+        assert said.exit == 0, said
+        if "ended" not in bed.can:
+            until(bed, lambda: find(bed, order.key), lambda items: not items, "gone")
+            return
+        over = wait(bed, order, Phase.OVER)
+        if "cause" in bed.can:
+            causes = {item.cause for item in over if item.index in indices}
+            assert causes == {Cause.CANCELLED}
+
+
+_numbers = itertools.count()
+
+
+def make(bed: Bed, body: str, **changes: Any) -> Order:
+    """Make an order of a few lines of shell, with a folder of its own."""
+    key = f"k{os.getpid() % 10**7:07}{next(_numbers):07}"
+    folder = bed.folder / key
+    folder.mkdir()
+    script = f"#!/bin/sh\n{INDEX}{body}\n"
+    (folder / "script.sh").write_text(script)
+    order = Order(key=key, script=script, folder=str(folder))
+    return msgspec.structs.replace(order, **changes)
+
+
+def submit(bed: Bed, order: Order) -> str:
+    """Submit an order; return the id it was given."""
+    return bed.batch.submitted(bed.run(bed.batch.submit(order)))
+
+
+def find(bed: Bed, key: str) -> list[Item]:
+    """Return what the very next listing has of an order."""
+    items = bed.batch.listed(bed.run(bed.batch.listing()))
+    return sorted((item for item in items if item.key == key), key=lambda item: item.index)
+
+
+def merged(bed: Bed, order: Order) -> dict[int, Item]:
+    """Return what listing and history know of an order, by number."""
+    seen = {item.index: item for item in find(bed, order.key)}
+    if (call := bed.batch.history(time.time() - 3600)) is not None:
+        for item in bed.batch.remembered(bed.run(call)):
+            if item.key == order.key:
+                seen.setdefault(item.index, item)
+    return seen
+
+
+def wait(bed: Bed, order: Order, phase: Phase, *, extra: float = 0) -> list[Item]:
+    """Wait until all of an order is in a phase; return it."""
+
+    def done(seen: dict[int, Item]) -> bool:
+        return set(seen) == set(range(order.count)) and all(
+            item.phase is phase for item in seen.values()
+        )
+
+    seen = until(bed, lambda: merged(bed, order), done, str(phase), extra)
+    return [seen[index] for index in sorted(seen)]
+
+
+def runs(item: Item) -> bool:
+    """Say whether an item runs."""
+    return item.phase is Phase.RUNNING
+
+
+def until(
+    bed: Bed,
+    look: Callable[[], Any],
+    good: Callable[[Any], Any],
+    what: str = "",
+    extra: float = 0,
+) -> Any:
+    """Look again and again until it is good; return what was seen."""
+    deadline = time.monotonic() + bed.patience + extra
+    while not good(seen := look()):
+        assert time.monotonic() < deadline, f"not {what}: {seen}"
+        time.sleep(0.1)
+    return seen
+
+
+def told(bed: Bed, items: list[Item]) -> list[tuple[int, Cause | None, int | None, int | None]]:
+    """Return why items are over."""
+    assert "ended" in bed.can
+    return [(item.index, item.cause, item.exit, item.signal) for item in items]
+
+
+def written(order: Order) -> str:
+    """Return all that the batch system put into the order's folder as output."""
+    folder = Path(order.folder)
+    texts = [path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()]
+    return "".join(text for text in texts if not text.startswith("#!"))

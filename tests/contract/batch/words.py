@@ -1,0 +1,223 @@
+"""The half of the contract for batch systems that needs no system: orders as words, listings read.
+
+An adapter's tests subclass `Words`, and give it the adapter and recorded output of the real tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pilotage.site.batch.model import Batch, BatchError, Call, Item, Order, Said
+
+KEY = "p0123456789abcd"
+SCRIPT = "#!/bin/sh\nexit 0\n"
+ORDER = Order(key=KEY, script=SCRIPT, folder="/site/s/p0123456789abcd")
+
+#: Text that means something to a shell, to a parser of options, or to one of lines.
+HOSTILE = (
+    "a\nb",
+    "a\r\n#SBATCH --uid=0",
+    "a\0b",
+    "-x",
+    "--uid=0",
+    "$(touch /tmp/pwned)",
+    "`id`",
+    "a;id",
+    "a|id",
+    "a&id",
+    "a'b",
+    'a"b',
+    'a" "b',
+    "a b",
+    "a,b=c",
+    "a\\",
+    "a\\\nb",
+    "%j%x",
+    "a\u2028b",
+    "\x1b[2J",
+    "../../etc",
+    "#",
+    "é",
+)
+NAMES = ("queue", "account", "qos", "constraint", "reservation")
+JUNK = ("", "\n", "junk", "{", "[]", "null", "{}", "<html>", "\ufffd\ufffd", "0", "A|B|C\n")
+
+
+class Sample(NamedTuple):
+    """Recorded output, and what is to be read in it."""
+
+    said: Said
+    items: Sequence[Item]
+
+
+class Words:
+    """What every adapter does with orders and with what tools said."""
+
+    #: Each is the output of the real tool.
+    listings: Sequence[Sample] = ()
+    histories: Sequence[Sample] = ()
+    #: Output of the submitting tool, and the id in it.
+    answers: Sequence[tuple[Said, str]] = ()
+    #: What it said when it refused, and whether for ever.
+    refusals: Sequence[tuple[Said, bool]] = ()
+    #: Changes of `ORDER`, and the words that these must put into argv or lines into the input.
+    mapping: Sequence[tuple[dict[str, Any], Sequence[str]]] = ()
+
+    @pytest.fixture
+    def batch(self) -> Batch:
+        raise NotImplementedError
+
+    def test_listings_are_read_as_they_are(self, batch: Batch):
+        for said, items in self.listings:
+            assert sorted(batch.listed(said), key=_place) == sorted(items, key=_place)
+
+    def test_histories_are_read_as_they_are(self, batch: Batch):
+        for said, items in self.histories:
+            assert sorted(batch.remembered(said), key=_place) == sorted(items, key=_place)
+
+    def test_a_listing_that_ends_early_is_never_a_short_one(self, batch: Batch):
+        for said, _ in self.listings:
+            _cut(said, batch.listed)
+        for said, _ in self.histories:
+            _cut(said, batch.remembered)
+
+    @pytest.mark.parametrize("junk", JUNK)
+    def test_junk_is_no_listing(self, batch: Batch, junk: str):
+        with pytest.raises(BatchError):
+            batch.listed(Said(0, junk))
+
+    def test_a_listing_that_failed_is_no_listing(self, batch: Batch):
+        for said, _ in (*self.listings, Sample(Said(0, ""), ())):
+            for code in (1, -1, 255):
+                with pytest.raises(BatchError) as caught:
+                    batch.listed(Said(code, said.out, "the tool said no"))
+                assert "the tool said no" in str(caught.value)
+
+    def test_garbled_listings_break_nothing(self, batch: Batch):
+        for said, _ in self.listings:
+            _garble(said, batch.listed)
+
+    def test_ids_are_read(self, batch: Batch):
+        for said, name in self.answers:
+            assert batch.submitted(said) == name
+
+    @pytest.mark.parametrize("junk", ["", "junk\nmore junk", "\ufffd", "-1", "Submitted", "1 2\n3"])
+    def test_junk_is_no_id(self, batch: Batch, junk: str):
+        with pytest.raises(BatchError) as caught:
+            batch.submitted(Said(0, junk))
+        assert not caught.value.final
+
+    def test_refusals_are_told_apart(self, batch: Batch):
+        for said, final in self.refusals:
+            with pytest.raises(BatchError) as caught:
+                batch.submitted(said)
+            assert caught.value.final is final, said
+
+    def test_an_unknown_refusal_may_pass(self, batch: Batch):
+        with pytest.raises(BatchError) as caught:
+            batch.submitted(Said(1, "", "something that nobody ever heard of"))
+        assert not caught.value.final
+        assert "nobody ever heard of" in str(caught.value)
+
+    def test_resources_become_words(self, batch: Batch):
+        for changes, words in self.mapping:
+            call = batch.submit(msgspec.structs.replace(ORDER, **changes))
+            assert set(words) <= set(call.argv) | set(call.input.splitlines()), (changes, call)
+
+    def test_the_key_is_the_name(self, batch: Batch):
+        call = batch.submit(ORDER)
+        assert any(KEY in word for word in (*call.argv, *call.input.splitlines()))
+
+    @pytest.mark.parametrize("hostile", HOSTILE)
+    @pytest.mark.parametrize("name", NAMES)
+    def test_text_stays_text(self, batch: Batch, name: str, hostile: str):
+        _same_shape(batch, {name: hostile}, {name: "plain"})
+
+    @pytest.mark.parametrize("hostile", HOSTILE)
+    def test_folders_stay_text(self, batch: Batch, hostile: str):
+        _same_shape(batch, {"folder": f"/site/{hostile}"}, {})
+
+    @pytest.mark.parametrize("hostile", ["a\nb", "--a\nb", "plain", "", "--a=\0", "--a=\x1b"])
+    def test_what_is_no_option_is_refused(self, batch: Batch, hostile: str):
+        with pytest.raises(BatchError):
+            batch.submit(msgspec.structs.replace(ORDER, extra=(hostile,)))
+
+    @pytest.mark.parametrize("key", ["", "short", "-0123456789abcd", "p0123456789abc\n", "p" * 16])
+    def test_what_is_no_key_is_refused(self, batch: Batch, key: str):
+        with pytest.raises(BatchError):
+            batch.submit(msgspec.structs.replace(ORDER, key=key))
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"count": 0}, {"nodes": 0}, {"tasks": -1}, {"cpus": 0}, {"gpus": -1}, {"memory": 0},
+            {"time": 0.0}, {"time": float("nan")}, {"time": float("inf")}, {"folder": "here"},
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_is_refused(self, batch: Batch, changes: dict[str, Any]):
+        with pytest.raises(BatchError) as caught:
+            batch.submit(msgspec.structs.replace(ORDER, **changes))
+        assert caught.value.final
+
+    @pytest.mark.parametrize("name", ["", "-a", "1;id", "1 2", "$(id)", "1\n2", "*", "all"])
+    def test_only_ids_are_cancelled(self, batch: Batch, name: str):
+        with pytest.raises(BatchError):
+            batch.cancel([name])
+
+    def test_cancelling_nothing_is_refused(self, batch: Batch):
+        # Many a tool takes no id for every id.
+        with pytest.raises(BatchError):
+            batch.cancel([])
+
+
+def _place(item: Item) -> tuple[str, int, str]:
+    return item.key, item.index, item.id
+
+
+def _cut(said: Said, read: Any) -> None:
+    """Cut at any byte: what is left is refused, or read as a whole."""
+    whole = read(said)
+    data = said.out.encode()
+    for length in range(len(data)) if len(data) < 20_000 else range(0, len(data), 97):
+        try:
+            found = read(Said(said.exit, data[:length].decode(errors="replace"), said.err))
+        except BatchError:
+            continue
+        assert found == whole, length
+
+
+def _garble(said: Said, read: Any) -> None:
+    data = said.out.encode()
+
+    @settings(max_examples=100)
+    @given(at=st.integers(0, len(data)), gone=st.integers(0, 40), new=st.binary(max_size=20))
+    def run(at: int, gone: int, new: bytes) -> None:
+        text = (data[:at] + new + data[at + gone :]).decode(errors="replace")
+        with contextlib.suppress(BatchError):
+            read(Said(0, text))
+
+    run()
+
+
+def _same_shape(batch: Batch, hostile: dict[str, str], plain: dict[str, str]) -> None:
+    """See that text changes neither the number of words nor that of lines, or is refused."""
+    try:
+        call = batch.submit(msgspec.structs.replace(ORDER, **hostile))
+    except BatchError as error:
+        if error.final:
+            return
+        raise
+    benign = batch.submit(msgspec.structs.replace(ORDER, **plain))
+    assert _shape(call) == _shape(benign)
+
+
+def _shape(call: Call) -> tuple[int, int, list[str]]:
+    options = [word.partition("=")[0] for word in call.argv if word.startswith("-")]
+    return len(call.argv), len(call.input.splitlines()), options
