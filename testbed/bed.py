@@ -34,7 +34,8 @@ class Bed:
     kind = "bed"
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._asked = folder
+        """Take the folder in which the bed makes one of its own, by default that of the system."""
+        self._where = folder
 
     def __enter__(self) -> Self:
         if os.geteuid() != 0:
@@ -42,9 +43,9 @@ class Bed:
         journal.FOLDER.mkdir(mode=0o755, exist_ok=True)
         self.name = f"{self.kind}-{secrets.token_hex(3)}"
         self.journal = journal.Journal(journal.FOLDER / f"{self.name}.journal")
-        self.folder = self._asked or Path(tempfile.mkdtemp(prefix=f"pilotage-{self.kind}-"))
-        self.journal.write("folder", str(self.folder))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = (self._where or Path(tempfile.gettempdir())) / f"pilotage-{self.name}"
+        self.made("folder", self.folder)
+        self.folder.mkdir()
         # Also users who are not root look inside.
         self.folder.chmod(0o755)
         self._warden = Warden(self.journal)

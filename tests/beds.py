@@ -1,7 +1,4 @@
-"""Fixtures for real systems, each started once a session when a test first asks for it.
-
-Name this module in `pytest_plugins`, or import the fixture: `from tests.beds import slurm`.
-"""
+"""Fixtures for real systems, each started once a session when a test first asks for it."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.slurm import Slurm
+from testbed.ssh import Sshd
 from tests import system
 
 
@@ -18,3 +16,10 @@ def slurm() -> Iterator[Slurm]:
     system.needs("root", "slurmctld", "slurmd", "munged", "sbatch")
     with Slurm() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[Sshd]:
+    system.needs("root", "sshd", "ssh", "ssh-keygen")
+    with Sshd() as servers:
+        yield servers

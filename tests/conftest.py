@@ -11,6 +11,9 @@ from hypothesis import settings
 
 from tests import system
 
+#: Fixtures for real systems; each starts only when a test asks for it.
+pytest_plugins = ["tests.beds"]
+
 # Whoever started us in the background may have SIGINT ignored; the commands under test obey it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

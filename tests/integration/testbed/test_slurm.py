@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 from testbed.slurm import Slurm
-from tests.beds import slurm  # noqa: F401
 
 
-def test_a_job_runs(slurm: Slurm):  # noqa: F811
+def test_a_job_runs(slurm: Slurm):
     output = slurm.folder / "hello.out"
     slurm.run(
         "sbatch", "--wait", f"--output={output}", "--wrap", "echo hello from $SLURMD_NODENAME"
