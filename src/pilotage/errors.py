@@ -13,7 +13,8 @@
     │   └── TooLarge              5
     ├── Unavailable               6   cannot be reached now; trying again may help
     │   ├── StoreUnavailable      6
-    │   └── NoRunner              6
+    │   ├── NoRunner              6
+    │   └── Unsure                6
     ├── Conflict                  7   something else is in the way
     │   ├── AlreadyRunning        7
     │   └── IllegalTransition     7
@@ -170,6 +171,12 @@ class NoRunner(Unavailable):
     """Nothing runs jobs in this project now."""
 
     code = "E602"
+
+
+class Unsure(Unavailable):
+    """A command was sent, and it is not known whether it was done."""
+
+    code = "E603"
 
 
 class Conflict(PilotageError):

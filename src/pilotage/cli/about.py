@@ -73,6 +73,8 @@ ADVICE = {
     "E601": "make room on the disk or mend the permissions of `.pilotage`; a running process goes "
     "on by itself as soon as it can write.",
     "E602": "`pilotage up` runs the project; what was queued meanwhile is kept.",
+    "E603": "do not send the same again by hand: a running process asks the site until it knows. "
+    "`pilotage site check NAME` tells whether the site answers.",
     "E700": "look at what is in the way, which the message names.",
     "E701": "use the process that runs already: every command talks to it. To start anew, end it "
     "with Ctrl-C first.",

@@ -1,0 +1,1 @@
+"""Shells: commands go in, processes at a site come out, be it here or behind `ssh`."""
