@@ -66,7 +66,7 @@ class Past:
         folder = Path(moves.attempt_dir(str(self.root), number, 1))
         folder.mkdir(parents=True)
         (folder / "stderr").write_text(stderr, errors="surrogateescape")
-        self.db.run("claim_jobs", ids=f"[{number}]", now=at).fetchall()
+        self.db.run("claim_jobs", ids=f"[{number}]", state="running", now=at).fetchall()
         rows = text.dump([[number, 1, ""]])
         self.db.run("claim_attempts", rows=rows, folder=str(self.root), now=at)
         usage = {"exit": 0, "signal": None, "cpu": seconds / 2, "wall": seconds, "max_rss": 2**20}

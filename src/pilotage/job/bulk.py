@@ -33,18 +33,21 @@ class Ended(msgspec.Struct):
     held: bool = False
 
 
-def claim(db: Db, holders: Mapping[int, str], folder: str, now: float) -> dict[int, moves.Claim]:
+def claim(
+    db: Db, holders: Mapping[int, str], folder: str, now: float, state: str = State.RUNNING
+) -> dict[int, moves.Claim]:
     """Take queued jobs for their holders; those taken or stopped meanwhile are left out."""
     claims = {}
     rows = []
     ids = _json.encode(list(holders)).decode()
-    for job, attempt, spec, binding, rule, depth, owner in db.run("claim_jobs", ids=ids, now=now):
-        claims[job] = moves.Claim(job, attempt, spec, binding, rule, depth, owner)
+    for row in db.run("claim_jobs", ids=ids, state=state, now=now):
+        claims[row[0]] = moves.Claim(*row)
+        job, attempt = row[:2]
         rows.append((job, attempt, holders[job]))
     if rows:
         written = text.dump(rows)
         db.run("claim_attempts", rows=written, folder=text.store_path(folder), now=now)
-        db.run("claim_journal", rows=written, now=now)
+        db.run("claim_journal", rows=written, state=state, now=now)
     return claims
 
 
@@ -96,6 +99,4 @@ def _current(db: Db, one: Ended) -> bool:
     state, attempt = db.row("end_facts", id=one.job) or ("", 0)
     if attempt != one.attempt:
         return False
-    return state == State.RUNNING or (
-        state == State.QUEUED and moves.revive(db, one.job, one.attempt)
-    )
+    return state in moves.AWAY or (state == State.QUEUED and moves.revive(db, one.job, one.attempt))

@@ -142,6 +142,31 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="call", 
 
 Recipe = Command | Script | Python | Notebook | App | Call
 
+#: How a job runs at a site: by a pilot or whatever is there, as a batch job of its own, as a
+#: blocking step, or straight on the host that one logs in to.
+Via = Literal["", "batch", "srun", "direct"]
+#: How a job at a site reaches its data: copied there and back, or mounted from here.
+Data = Literal["staged", "mounted"]
+
+
+class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a job that is a batch job of its own asks the batch system for, beside resources."""
+
+    nodes: int = 1
+    #: Tasks on each node; cores, memory and GPUs are those of a task, a node and a node.
+    tasks: int = 1
+    #: Queue or partition; empty means the site's default, as with all that follows.
+    queue: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    #: Further options that the site's file allows, as `--name=value`.
+    extra: tuple[str, ...] = ()
+    #: What starts its tasks: `none`, `srun` or `mpirun`; empty means the site's default.
+    launcher: Literal["", "none", "srun", "mpirun"] = ""
+
+
 #: What happens when the input is another version at start than it was at match time.
 OnChange = Literal["cancel", "latest", "ignore"]
 
@@ -176,6 +201,16 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     rank: str = ""
     #: The container image that it wants to run in.
     image: str = ""
+    #: The site that it runs at; empty means any that pilots come from, or this machine.
+    site: str = ""
+    #: How it runs there.
+    via: Via = ""
+    #: What it asks the batch system for.
+    allocation: Allocation = Allocation()
+    #: How it reaches its data there.
+    data: Data = "staged"
+    #: Files and folders (templates, globs) that it reads beside its trigger.
+    inputs: tuple[str, ...] = ()
     #: Higher runs first.
     priority: int = 0
     #: How many may run at once by key.

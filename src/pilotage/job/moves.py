@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 #: Where somebody else must end a job before it has ended.
-AWAY = frozenset({State.RUNNING, State.SUBMITTED})
+AWAY = frozenset({State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.STAGING_OUT})
+
+
+#: The states of a job at a site, in the order in which it passes them.
+_ORDER = (State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.STAGING_OUT)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -98,9 +102,9 @@ def finish(
     db: Db, job: int, attempt: int, spec: JobSpec, end: retry.End, *, now: float,
     dice: random.Random,
 ) -> None:  # fmt: skip
-    """Record how an attempt ended; only the current attempt of a running job is heard."""
+    """Record how an attempt ended; only the current attempt of a job under way is heard."""
     row = db.row("job_end_facts", id=job)
-    if row is None or row[:2] != (State.RUNNING, attempt):
+    if row is None or row[0] not in AWAY or row[1] != attempt:
         return
     end = msgspec.structs.replace(end, asked=row[3])
     following = retry.decide(spec, end, failures=row[2], attempt=attempt, now=now, dice=dice)
@@ -111,7 +115,20 @@ def finish(
     )  # fmt: skip
     if end.result:
         db.run("result_put", job=job, body=end.result)
-    move(db, job, attempt, State.RUNNING, following, now=now)
+    move(db, job, attempt, State(row[0]), following, now=now)
+
+
+def progress(
+    db: Db, attempts: list[tuple[int, int]], state: State, reason: str, now: float
+) -> None:
+    """Say how far attempts at a site have come; one that is further already stays there."""
+    before = _ORDER[: _ORDER.index(state)]
+    rows = text.dump(attempts)
+    moved = db.rows(
+        "progress_jobs", rows=rows, before=text.dump(before), state=state, reason=reason
+    )
+    if moved:
+        db.run("claim_journal", rows=text.dump(moved), state=state, now=now)
 
 
 def revive(db: Db, job: int, attempt: int) -> bool:

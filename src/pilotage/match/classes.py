@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pilotage.match.bucket import Bucket
-from pilotage.match.cluster import Cluster
+from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.place import Place
 from pilotage.match.view import View
 
@@ -23,7 +23,7 @@ class Classes:
         self._key = key
         self.views: dict[tuple[Any, ...], View] = {}
         self._of: dict[int, View] = {}
-        self._significant: frozenset[str] = frozenset()
+        self._significant = frozenset({QUEUE})
         #: Attributes in which so many places differ that they make no classes.
         self._vague: frozenset[str] = frozenset()
         #: How many classes there were when places were last sorted.

@@ -17,6 +17,9 @@ _GUESS_S = 60.0
 _NEWEST = 0.2
 
 
+#: The attribute that tells a batch queue from a pilot: only jobs that ask for a site go there.
+QUEUE = "batch_queue"
+
 #: Cores, the bits of memory, and GPUs that jobs need.
 Rough = tuple[int, int, int]
 
@@ -27,6 +30,10 @@ class Wants(msgspec.Struct, frozen=True):
     resources: Resources
     requirements: str
     rank: str
+    #: Cores over all nodes and tasks for each of the job's own.
+    times: int
+    #: Whether a batch queue may take it, beside pilots.
+    queues: bool
     #: What the two expressions ask of the job itself.
     job: tuple[tuple[str, Any], ...]
 
@@ -35,7 +42,7 @@ class Cluster:
     """Jobs with the same wants, seen as one."""
 
     __slots__ = (
-        "cpus", "disk", "gpus", "job", "last_wall", "memory", "names", "number", "rank",
+        "cpus", "disk", "gpus", "job", "last_wall", "memory", "names", "number", "queues", "rank",
         "requirements", "rough", "time", "wants",
     )  # fmt: skip
 
@@ -43,7 +50,8 @@ class Cluster:
         needs = wants.resources
         self.number = number
         self.wants = wants
-        self.cpus = needs.cpus
+        self.cpus = needs.cpus * wants.times
+        self.queues = wants.queues
         self.memory = needs.memory or 0
         self.gpus = needs.gpus
         self.disk = needs.disk or 0
@@ -51,7 +59,7 @@ class Cluster:
         self.requirements = expr.parse(wants.requirements) if wants.requirements else None
         self.rank = expr.parse(wants.rank) if wants.rank else None
         #: The attributes of offers that its expressions look at.
-        self.names = frozenset[str]().union(
+        self.names = frozenset({QUEUE}).union(
             *(one.names for one in (self.requirements, self.rank) if one is not None)
         )
         self.rough: Rough = (self.cpus, self.memory.bit_length(), self.gpus)
@@ -70,6 +78,8 @@ class Cluster:
 
     def accepts(self, attributes: Mapping[str, Any]) -> bool:
         """Say whether its requirements hold for offers like this."""
+        if attributes.get(QUEUE) and not self.queues:
+            return False
         return self.requirements is None or self.requirements.holds(attributes, self.job)
 
     def prefers(self, attributes: Mapping[str, Any]) -> float:
@@ -112,13 +122,17 @@ class Clusters:
     def __init__(self) -> None:
         self._count = 0
         #: The attributes of offers that any cluster looks at: offers that agree in them are alike.
-        self.significant: frozenset[str] = frozenset()
+        self.significant = frozenset({QUEUE})
         self._known: dict[Wants, Cluster] = {}
 
     def of(self, spec: JobSpec, owner: str) -> Cluster:
         """Find the cluster of a definition, or begin one."""
         required = wish.requirements(spec)
-        wants = Wants(spec.resources, required, spec.rank, _asked_of_job(spec, owner))
+        allocation = spec.allocation
+        times = allocation.nodes * allocation.tasks if spec.via else 1
+        wants = Wants(
+            spec.resources, required, spec.rank, times, bool(spec.site), _asked_of_job(spec, owner)
+        )
         if (known := self._known.get(wants)) is not None:
             return known
         cluster = self._known[wants] = Cluster(self._count, wants)
@@ -133,7 +147,7 @@ class Clusters:
     def keep(self, used: Iterable[Cluster]) -> None:
         """Forget all clusters but some."""
         self._known = {one.wants: one for one in used}
-        self.significant = frozenset().union(*(one.names for one in self._known.values()))
+        self.significant = frozenset({QUEUE}).union(*(one.names for one in self._known.values()))
 
 
 def describe(spec: JobSpec, owner: str) -> dict[str, Any]:

@@ -148,7 +148,8 @@ class Matcher:
     def pick(self, place: Place, now: float, *, ahead: int = 0, most: int = 4096) -> list[Picked]:
         """Choose what starts at a place now, and `ahead` plain jobs beyond its free cores."""
         picked: list[Picked] = []
-        if not place.taking or place.blocked:
+        most = min(most, place.slots - len(place.leases))
+        if not place.taking or place.blocked or most <= 0:
             return picked
         if place.reserved:
             self._serve_reserved(place, picked, now)
@@ -211,7 +212,8 @@ class Matcher:
         """Say whether a job may start at a place now, as far as the place goes."""
         cluster, kept = bucket.cluster, place.reserved
         return (
-            place.taking and not place.blocked and cluster.fits(place)
+            place.taking and not place.blocked and len(place.leases) < place.slots
+            and cluster.fits(place)
             and self.classes.suits(cluster, place)
             and now + (cluster.time or 0.0) <= place.until
             and (kept is None or kept.bucket is bucket or reserve.backfills(cluster, kept, now))

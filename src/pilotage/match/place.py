@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 def mark(number: int) -> str:
     """Name what the attempts that a pilot holds are marked with in the store."""
     return f"pilot:{number}"
+
+
+def queue_mark(site: str) -> str:
+    """Name what the attempts that the batch queue of a site holds are marked with."""
+    return f"site:{site}"
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -45,12 +51,12 @@ class Reservation(msgspec.Struct):
 
 
 class Place:
-    """One pilot, or this machine."""
+    """One pilot, this machine, or the batch queue of a site."""
 
     __slots__ = (
-        "attributes", "barren", "blocked", "cpus", "disk", "free_cpus", "free_disk", "free_gpus",
-        "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory", "node", "number",
-        "reserved", "site", "taking", "until",
+        "attributes", "barren", "begins", "blocked", "cpus", "disk", "free_cpus", "free_disk",
+        "free_gpus", "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory",
+        "node", "number", "reserved", "site", "slots", "taking", "until",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +75,10 @@ class Place:
         self.memory = self.free_memory = memory
         self.gpus = self.free_gpus = gpus
         self.disk = self.free_disk = disk
+        #: Jobs that it holds at most.
+        self.slots = sys.maxsize
+        #: The state in which jobs begin here.
+        self.begins = "running"
         #: When it goes away; what cannot end before is not started.
         self.until = until
         #: Whether it takes work at all.

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from pilotage import errors, text
-from pilotage.job import bulk, retry
+from pilotage.job import bulk, moves, retry
 from pilotage.match.books import Books
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Picked
@@ -200,8 +200,12 @@ class Ledger(Books):
         granted: dict[int, Granted] = {}
         if not chosen:
             return granted
-        holders = {picked.job: place.holder for place, picked in chosen}
-        claims = bulk.claim(db, holders, self._folder, now)
+        holders: dict[str, dict[int, str]] = {}
+        for place, picked in chosen:
+            holders.setdefault(place.begins, {})[picked.job] = place.holder
+        claims: dict[int, moves.Claim] = {}
+        for state, some in holders.items():
+            claims |= bulk.claim(db, some, self._folder, now, state)
         if missed := [picked.job for _, picked in chosen if picked.job not in claims]:
             self._queue_again(db, missed, now)
         for place, picked in chosen:

@@ -10,6 +10,7 @@ from pilotage.match import expr
 
 #: What a node must have for jobs that bring an image.
 _CONTAINER = "('podman' in sandboxes or 'apptainer' in sandboxes)"
+_SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 # An image is an argument of programs: it begins with no dash, and holds nothing but a name.
 _IMAGE = re.compile(r"[A-Za-z0-9_./][\w./:@+~-]{0,511}", re.ASCII)
 
@@ -28,6 +29,34 @@ def check(spec: JobSpec) -> None:
         error.at = "image"
         raise
 
+    try:
+        check_site(spec)
+    except errors.BadRule as error:
+        error.at = "site"
+        raise
+
+
+def check_site(spec: JobSpec) -> None:
+    """Raise `BadRule` for what no site could read."""
+    if spec.site and not _SITE.fullmatch(spec.site):
+        raise errors.BadRule(f"{spec.site!r} cannot be the name of a site")
+    if spec.via and not spec.site:
+        raise errors.BadRule("`via` says how a job runs at a site, and none is named")
+    asked = spec.allocation
+    if asked.nodes < 1 or asked.tasks < 1:
+        raise errors.BadRule("a job has at least one node and one task")
+    words = (asked.queue, asked.account, asked.qos, asked.constraint, asked.reservation)
+    for word in (*words, *asked.extra):
+        check_word(word)
+    if bad := [one for one in asked.extra if not one.startswith("--")]:
+        raise errors.BadRule(f"{bad[0]!r} is no option", hint="write `--name=value`")
+
+
+def check_word(text: str) -> None:
+    """Raise `BadRule` for what a batch system could take for more than one word."""
+    if any(one.isspace() or not one.isprintable() for one in text):
+        raise errors.BadRule(f"{text!r} is not one word")
+
 
 def check_expression(text: str) -> None:
     """Raise `BadRule` for what is no expression; no text at all asks for nothing."""
@@ -43,7 +72,12 @@ def check_image(image: str) -> None:
 
 
 def requirements(spec: JobSpec) -> str:
-    """Write what a node must be like: what the job asks for, and what its image needs."""
-    if not spec.image:
+    """Write what an offer must be like: what the job asks for, its site, what its image needs."""
+    clauses = [f'site == "{spec.site}"'] if spec.site else []
+    if spec.via:
+        clauses.append("batch_queue")
+    elif spec.image:
+        clauses.append(_CONTAINER)
+    if not clauses:
         return spec.requirements
-    return f"{_CONTAINER} and ({spec.requirements})" if spec.requirements else _CONTAINER
+    return " and ".join([*clauses, f"({spec.requirements})"] if spec.requirements else clauses)

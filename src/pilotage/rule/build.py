@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pilotage import errors, units
-from pilotage.job.model import JobSpec, Limit, Resources, Retry
+from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry
 from pilotage.match import wish
 from pilotage.rule import names, recipe, sweep, template, trigger
 from pilotage.rule.model import (
@@ -18,7 +18,7 @@ from pilotage.rule.model import (
     TimerPattern,
 )
 from pilotage.rule.place import Place, key
-from pilotage.rule.schema import RecipeText, RetryText, RuleText
+from pilotage.rule.schema import WAYS, RecipeText, RetryText, RuleText
 
 _EVERYWHERE = frozenset({"base", "job"})
 _OF_FILES = frozenset({"path", "name", "stem", "suffix", "dir", "rel", "rel_dir", "paths"})
@@ -64,12 +64,13 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
         wish.check_expression(written.rank or "")
     with key("image"):
         wish.check_image(written.image or "")
+    _check_site(written)
     ok_codes = written.ok_codes if written.ok_codes is not None else (0,)
     for code in ok_codes:
         with key("ok_codes"):
             if not 0 <= code <= 255:
                 raise errors.BadRule(f"an exit code is a number from 0 to 255, not {code}")
-    return JobSpec(
+    spec = JobSpec(
         recipe=recipe.recipe(written, folder),
         name=name,
         params=written.params,
@@ -82,11 +83,19 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
         requirements=written.requirements or "",
         rank=written.rank or "",
         image=written.image or "",
+        site=written.site or "",
+        via=WAYS[written.via] if written.via else "",
+        allocation=_allocation(written),
+        data=written.data or "staged",
+        inputs=trigger.texts(written.inputs or ()),
         priority=written.priority or 0,
         limit=_limit(written),
         on_change=written.on_change or "cancel",
         ok_codes=ok_codes,
     )
+    with key("batch" if written.batch else "slurm" if written.slurm else "site"):
+        wish.check_site(spec)
+    return spec
 
 
 def known(pattern: Pattern) -> set[str]:
@@ -127,6 +136,9 @@ def _check_templates(spec: JobSpec, pattern: Pattern, keywords: set[str]) -> Non
                 template.check(text, everything)
     with key("cwd"):
         template.check(spec.cwd, everything)
+    with key("inputs"):
+        for text in spec.inputs:
+            template.check(text, everything)
     with key("limit"):
         template.check(spec.limit.key if spec.limit else "", everything - {"job"})
 
@@ -154,6 +166,28 @@ def _resources(written: RecipeText) -> Resources:
     cpus = 1 if written.cpus is None else _at_least(written.cpus, 1, "cpus")
     gpus = _at_least(written.gpus or 0, 0, "gpus")
     return Resources(cpus=cpus, memory=memory, gpus=gpus, disk=disk, time=time)
+
+
+def _check_site(written: RecipeText) -> None:
+    """Complain of what only means something at a site, where there is none."""
+    for name in ("via", "batch", "slurm", "data"):
+        if getattr(written, name) is not None and not written.site:
+            with key(name):
+                raise errors.BadRule("this goes with `site`", hint='write `site = "NAME"` too')
+    if written.batch and written.slurm:
+        with key("slurm"):
+            raise errors.BadRule("the rule has `batch` already")
+
+
+def _allocation(written: RecipeText) -> Allocation:
+    asked = written.batch or written.slurm
+    if asked is None:
+        return Allocation()
+    return Allocation(
+        nodes=asked.nodes, tasks=asked.tasks, queue=asked.queue or asked.partition,
+        account=asked.account, qos=asked.qos, constraint=asked.constraint,
+        reservation=asked.reservation, extra=asked.extra, launcher=asked.launcher,
+    )  # fmt: skip
 
 
 def _retry(written: int | RetryText | None) -> Retry:

@@ -12,12 +12,14 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from pilotage import errors
-from pilotage.job.model import OnChange
+from pilotage.job.model import Data, OnChange
 from pilotage.rule import build, names, template
 from pilotage.rule.model import Rule
 from pilotage.rule.place import Place, key, table
 from pilotage.rule.schema import (
     RECIPES,
+    WAYS,
+    BatchText,
     GatherText,
     LimitText,
     Part,
@@ -30,15 +32,25 @@ from pilotage.rule.trigger import FINAL
 
 _T = TypeVar("_T", bound=Part)
 
-_TABLES: dict[str, type[Part]] = {"retry": RetryText, "limit": LimitText, "gather": GatherText}
+_TABLES: dict[str, type[Part]] = {
+    "retry": RetryText,
+    "limit": LimitText,
+    "gather": GatherText,
+    "batch": BatchText,
+    "slurm": BatchText,
+}
 _MERGED = ("params", "outputs", "optional_outputs", "env")
-_TEMPLATES = ("run", "args", "output", "params", "outputs", "optional_outputs", "env", "cwd")
+_TEMPLATES = (
+    "run", "args", "output", "params", "outputs", "optional_outputs", "env", "cwd", "inputs",
+)  # fmt: skip
 _CHOICES = {
     "on_change": get_args(OnChange),
     "catch_up": ("none", "one", "all"),
     "version": ("stat", "content"),
     "sweep_mode": get_args(Mode),
     "states": FINAL,
+    "via": tuple(WAYS),
+    "data": get_args(Data),
 }
 _WORDS = {
     "str": "text",
@@ -92,22 +104,30 @@ def recipe_of(draft: Draft) -> str:
 
 def rule_of(draft: Draft, asked: Draft | None = None) -> Rule:
     """Build a rule; the keys of its recipe are those that it does not set itself."""
-    theirs = asked.data if asked else {}
-    merged = {**theirs, **draft.data}
+    theirs, ours = _named(asked.data) if asked else {}, _named(draft.data)
+    merged = {**theirs, **ours}
     for name in _MERGED:
-        if name in theirs and isinstance(draft.data.get(name), dict):
-            merged[name] = {**theirs[name], **draft.data[name]}
-    elsewhere = {name: asked.place for name in theirs if name not in draft.data} if asked else {}
+        if name in theirs and isinstance(ours.get(name), dict):
+            merged[name] = {**theirs[name], **ours[name]}
+    elsewhere = {name: asked.place for name in theirs if name not in ours} if asked else {}
     folder = asked.folder if asked else draft.folder
     with table(draft.place, elsewhere):
         written = convert(merged, RuleText)
         return build.rule(draft.name, written, draft.place, draft.base, folder)
 
 
+def _named(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Call by its own name what is meant by `run = "sbatch"`: how to run, not what."""
+    run = data.get("run")
+    if not isinstance(run, str) or run not in WAYS:
+        return dict(data)
+    return {"via": run, **{name: value for name, value in data.items() if name != "run"}}
+
+
 def convert(data: Mapping[str, Any], kind: type[_T]) -> _T:
     """Check the keys and types of a table."""
     try:
-        clean = {name: _plain(value, name) for name, value in data.items()}
+        clean = {name: _plain(value, name) for name, value in _named(data).items()}
     except RecursionError:
         raise errors.BadRule("this is nested too deeply") from None
     _check_keys(clean, kind)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.job.model import OnChange, State
+from pilotage.job.model import Data, OnChange, State, Via
 
 #: A size or duration: a number, or text such as `"8G"` and `"1h 30m"`.
 Amount = str | int | float
@@ -44,6 +44,26 @@ class LimitText(Part, frozen=True):
     most: int = 1
 
 
+class BatchText(Part, frozen=True):
+    """What a job that is a batch job of its own asks the batch system for."""
+
+    #: Nodes.
+    nodes: int = 1
+    #: Tasks on each node.
+    tasks: int = 1
+    #: Queue; Slurm's word for it does as well.
+    queue: str = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    #: Further options, such as `["--exclusive"]`; the site's file says which are allowed.
+    extra: tuple[str, ...] = ()
+    #: What starts the tasks of a parallel job.
+    launcher: Literal["", "none", "srun", "mpirun"] = ""
+
+
 class GatherText(Part, frozen=True):
     """Several files, one job."""
 
@@ -60,7 +80,7 @@ class GatherText(Part, frozen=True):
 class RecipeText(Part, frozen=True):
     """What can be written in `[recipe.NAME]`, and also in a rule."""
 
-    #: A program and its arguments.
+    #: A program and its arguments; one word such as `"sbatch"` is understood as `via`.
     run: tuple[str, ...] | None = None
     #: A script: a file beside the book, or its text if it has more than one line.
     script: str | None = None
@@ -106,6 +126,18 @@ class RecipeText(Part, frozen=True):
     rank: str | None = None
     #: The container image that it runs in.
     image: str | None = None
+    #: The site that it runs at, as in `sites/NAME.toml`.
+    site: str | None = None
+    #: How it runs there: as a batch job (`"sbatch"`, the same as `"batch"`), as a blocking step
+    #: (`"srun"`), or straight on the host that one logs in to (`"direct"`).
+    via: str | None = None
+    #: What it asks the batch system for; `slurm` is another name for it.
+    batch: BatchText | None = None
+    slurm: BatchText | None = None
+    #: Whether its data is copied to the site or mounted there from this machine.
+    data: Data | None = None
+    #: Files and folders that it reads beside its trigger; templates, globs.
+    inputs: Texts | None = None
     #: Attempts in all, or a table.
     retry: int | RetryText | None = None
     #: Higher runs first.
@@ -174,6 +206,9 @@ class RuleText(RecipeText, frozen=True):
     #: Whether it takes events.
     enabled: bool = True
 
+
+#: How a job runs at a site, as people write it and as we call it.
+WAYS: dict[str, Via] = {"batch": "batch", "sbatch": "batch", "srun": "srun", "direct": "direct"}
 
 #: What a recipe is, exactly one; and the keys that only some of them take.
 RECIPES = ("run", "script", "python", "notebook", "app")

@@ -21,7 +21,7 @@ def tenants(db: Db, place: launch.Place) -> list[Tenant]:
     """Read the jobs that ran when the last process ended."""
     found = []
     for job, attempt, folder, lock, _, number, binding, _, _, rule, _ in db.rows("job_running"):
-        if lock.startswith("pilot:"):
+        if not lock.startswith("/"):
             continue
         spec = records.read_spec(db.value("spec_body", id=number))
         tenant = Tenant(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)

@@ -412,7 +412,7 @@ class LocalSite:
         """Tell the matchmaker of this machine, and of what runs here already."""
         if self._taking:
             self._show(db, "available", now)
-        ledger.join(self._here, lambda mark: not mark.startswith("pilot:"))
+        ledger.join(self._here, lambda mark: mark.startswith("/"))
 
     async def _watch_adopted(self) -> None:
         while any(tenant.adopted for tenant in self._tenants.values()):

@@ -114,8 +114,9 @@ SELECT state, count(*) FROM pilot GROUP BY state;
 -- Jobs that run with a holder; whoever is no pilot is the hub's own machine, `pilot:0`.
 SELECT job.id, job.name, job.state FROM job INDEXED BY job_live
 JOIN attempt AS last ON last.job = job.id AND last.number = job.attempt
-WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
-  AND CASE WHEN last.starter GLOB 'pilot:*' THEN last.starter ELSE 'pilot:0' END = :holder
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND CASE WHEN last.starter GLOB '/*' THEN 'pilot:0' ELSE last.starter END = :holder
 ORDER BY job.id LIMIT :most;
 
 -- name: api_samples

@@ -109,7 +109,8 @@ WHERE id = :id AND state = :old AND attempt = :attempt RETURNING id;
 
 -- name: job_ask
 -- Ask that a job that is under way be ended.
-UPDATE job SET asked = :asked WHERE id = :id AND state IN ('running', 'submitted') RETURNING id;
+UPDATE job SET asked = :asked WHERE id = :id AND state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+RETURNING id;
 
 -- name: job_asked
 -- Jobs under way that someone wants ended.
@@ -173,7 +174,8 @@ SELECT id, state, reason FROM job WHERE id IN (SELECT value FROM json_each(:ids)
 -- name: job_holding_limit
 -- Running jobs with a limit key.
 SELECT id FROM job INDEXED BY job_live
-WHERE state = 'running' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+WHERE state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
   AND limit_key = :key ORDER BY id;
 
 -- name: job_children

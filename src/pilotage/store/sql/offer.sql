@@ -10,7 +10,8 @@ WHERE state = 'lost' AND ended >= :since;
 -- Who holds how many running jobs of which definition and owner.
 SELECT attempt.starter, job.spec, job.owner, count(*) FROM job INDEXED BY job_live
 JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
-WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
 GROUP BY attempt.starter, job.spec, job.owner;
 
 -- name: offer_ahead

@@ -20,14 +20,23 @@ ORDER BY seq;
 SELECT job.id, job.attempt, attempt.starter, job.limit_key, job.spec, job.priority, job.owner,
        attempt.started
 FROM job JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
-WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
 ORDER BY job.id;
 
 -- name: claim_jobs
 -- Claim jobs, each at most once; :ids is [id, ...].
-UPDATE job SET state = 'running', reason = '', attempt = attempt + 1, started = :now, ended = NULL
+UPDATE job SET state = :state, reason = '', attempt = attempt + 1, started = :now, ended = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued' AND not_before <= :now
 RETURNING id, attempt, spec, binding, rule, depth, owner;
+
+-- name: progress_jobs
+-- Say how far jobs have come; :rows is [[job, attempt], ...], :before the states to leave.
+UPDATE job SET state = :state, reason = :reason
+FROM json_each(:rows) AS one
+WHERE job.id = one.value->>0 AND job.attempt = one.value->>1
+  AND job.state IN (SELECT value FROM json_each(:before))
+RETURNING job.id, job.attempt;
 
 -- name: claim_attempts
 -- Begin attempts, each with a directory as `job.moves.attempt_dir` names it; :rows is
@@ -40,12 +49,13 @@ FROM json_each(:rows);
 -- name: claim_journal
 -- Write down that attempts begin; :rows as above.
 INSERT INTO journal (time, job, attempt, state, reason)
-SELECT :now, value->>0, value->>1, 'running', '' FROM json_each(:rows);
+SELECT :now, value->>0, value->>1, :state, '' FROM json_each(:rows);
 
 -- name: end_jobs
 -- End jobs that succeeded and that no other waits for; :ids is [id, ...].
 UPDATE job SET state = 'done', reason = '', asked = '', not_before = 0, ended = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'running'
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
   AND NOT EXISTS (SELECT 1 FROM dependency WHERE on_job = job.id)
 RETURNING id, attempt;
 
