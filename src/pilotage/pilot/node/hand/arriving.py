@@ -1,0 +1,243 @@
+"""A file of the cache while it arrives, and the sum of its bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from . import cache
+
+#: Bytes of a buffer, and buffers between the reading and the summing.
+BUFFER = 1 << 20
+_BUFFERS = 4
+#: Bytes after which the file system is told to begin writing what it got.
+_FLUSH = 32 << 20
+
+
+class Refusal(Exception):
+    """A record cannot be kept; the stream goes on behind it."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+class Cut(Exception):
+    """The stream has ended within a record."""
+
+
+class Piece(NamedTuple):
+    """Bytes of the file that come from one place."""
+
+    offset: int
+    length: int
+    #: Where in the base they are; nothing if they come from the stream or are in the part.
+    base: int | None
+    sent: bool
+
+
+def layout(head: dict[str, Any]) -> list[Piece]:
+    """Put the pieces of a record in the order of the file; no byte is open or given twice."""
+    given = [Piece(at, length, None, True) for at, length in head["spans"]]
+    given += [Piece(at, length, base, False) for at, length, base in head["from_base"]]
+    given.sort(key=lambda piece: piece.offset)
+    whole: list[Piece] = []
+    end = 0
+    for piece in given:
+        if piece.length <= 0 or piece.offset < end or (piece.base or 0) < 0:
+            raise Refusal("usage", "the pieces of a record overlap")
+        if piece.offset > end:
+            whole.append(Piece(end, piece.offset - end, None, False))
+        whole.append(piece)
+        end = piece.offset + piece.length
+    if end < head["size"]:
+        whole.append(Piece(end, head["size"] - end, None, False))
+    if end > head["size"]:
+        raise Refusal("usage", "the pieces of a record are longer than the file")
+    if not head["part"] and any(not one.sent and one.base is None for one in whole):
+        raise Refusal("usage", "a record does not give the whole file")
+    return whole
+
+
+class Arriving:
+    """A file of the cache before it is one."""
+
+    def __init__(self, root: str, head: dict[str, Any]) -> None:
+        self._root = root
+        self._size = head["size"]
+        name = head["name"]
+        self._path = cache.part(root, name)
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        _check_room(root, sum(one[1] for one in (*head["spans"], *head["from_base"])))
+        self._base = _open_base(root, head["base"])
+        try:
+            if head["part"]:
+                os.rename(cache.part(root, name, head["part"]), self._path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o600)
+        except FileNotFoundError as error:
+            self._close_base()
+            raise Refusal("part", "the part to go on with is gone") from error
+        self._unflushed = 0
+        self._flusher: threading.Thread | None = None
+
+    def fill(self, piece: Piece, stream: BinaryIO, total: Sum) -> None:
+        """Write one piece, or read it if it is there; add it to the sum."""
+        os.lseek(self._file, piece.offset, os.SEEK_SET)
+        at, left = piece.base or 0, piece.length
+        while left:
+            buffer = total.buffer()
+            view = memoryview(buffer)[: min(left, BUFFER)]
+            if piece.sent:
+                got = stream.readinto(view)  # type: ignore[attr-defined]
+                if not got:
+                    raise Cut
+            else:
+                source = self._file if piece.base is None else self._base
+                where = piece.offset + piece.length - left if piece.base is None else at
+                got = os.preadv(source, [view], where)
+                if not got:
+                    raise Refusal("part", "the site has less of the file than was agreed")
+            if piece.sent or piece.base is not None:
+                self._write(view[:got])
+            total.add(buffer, got)
+            left -= got
+            at += got
+
+    def _write(self, data: memoryview) -> None:
+        while data:
+            written = os.write(self._file, data)
+            data = data[written:]
+            self._unflushed += written
+        busy = self._flusher is not None and self._flusher.is_alive()
+        if self._unflushed >= _FLUSH and not busy:
+            # Otherwise all of it would have to go to the disk when the last byte is here.
+            self._unflushed = 0
+            self._flusher = threading.Thread(target=_flush, args=(self._file,), daemon=True)
+            self._flusher.start()
+
+    def keep(self, digest: str) -> None:
+        """Show the file under its digest, for good."""
+        self._settle()
+        try:
+            os.ftruncate(self._file, self._size)
+            os.fchmod(self._file, 0o444)
+            os.fsync(self._file)
+            target = cache.place(self._root, digest)
+            if cache.use(self._root, digest):
+                # Another was faster; submissions may have linked that one already.
+                self.discard()
+                return
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            try:
+                os.rename(self._path, target)
+            except FileNotFoundError:
+                # Somebody went on with it meanwhile, and may have finished.
+                if not cache.use(self._root, digest):
+                    raise
+        finally:
+            self.close()
+
+    def leave(self) -> None:
+        """Keep what is here for somebody to go on with, if that is worth it."""
+        useful = os.fstat(self._file).st_size >= cache.STEP
+        if useful:
+            self.close()
+        else:
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove it."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._settle()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._close_base()
+
+    def _settle(self) -> None:
+        if self._flusher is not None:
+            self._flusher.join()
+
+    def _close_base(self) -> None:
+        if self._base >= 0:
+            os.close(self._base)
+            self._base = -1
+
+
+def _open_base(root: str, digest: str | None) -> int:
+    if not digest:
+        return -1
+    try:
+        return os.open(cache.place(root, digest), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise Refusal("base", "the earlier version is gone") from error
+
+
+def _check_room(root: str, needed: int) -> None:
+    """Refuse to fill a disk to the last byte: others use it too."""
+    facts = os.statvfs(root)
+    free = facts.f_bavail * facts.f_frsize
+    if needed > free:
+        raise Refusal("disk", f"{needed} bytes are needed, {free} are free")
+
+
+def _flush(file: int) -> None:
+    with contextlib.suppress(OSError):
+        os.fdatasync(file)
+
+
+class Sum:
+    """A SHA-256 that is computed beside the reading and writing."""
+
+    def __init__(self) -> None:
+        self._free: queue.Queue[bytearray] = queue.Queue()
+        for _ in range(_BUFFERS):
+            self._free.put(bytearray(BUFFER))
+        self._full: queue.Queue[tuple[bytearray, int] | None] = queue.Queue()
+        self._results: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def buffer(self) -> bytearray:
+        """Wait for a buffer that may be filled."""
+        return self._free.get()
+
+    def add(self, buffer: bytearray, length: int) -> None:
+        """Add the first bytes of a buffer; it is free again when they were."""
+        self._full.put((buffer, length))
+
+    def result(self) -> str:
+        """Return the sum of what was added since the last result."""
+        self._full.put((bytearray(), 0))
+        return self._results.get()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._full.put(None)
+
+    def _work(self) -> None:
+        for digest in iter(hashlib.sha256, None):
+            for buffer, length in self._until_result():
+                digest.update(memoryview(buffer)[:length])
+                self._free.put(buffer)
+            if self._ended:
+                return
+            self._results.put(digest.hexdigest())
+
+    def _until_result(self) -> Iterator[tuple[bytearray, int]]:
+        self._ended = False
+        while (one := self._full.get()) is not None:
+            if not one[1]:
+                return
+            yield one
+        self._ended = True
