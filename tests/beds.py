@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from testbed.bed import NotUp
+from testbed.condor import Condor, root
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests import system
@@ -23,3 +25,21 @@ def sshd() -> Iterator[Sshd]:
     system.needs("root", "sshd", "ssh", "ssh-keygen")
     with Sshd() as servers:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def condor() -> Iterator[Condor]:
+    system.needs("root", "debootstrap", "unshare", "setpriv", "condor root")
+    with Condor() as pool:
+        yield pool
+
+
+def _no_condor_root() -> str | None:
+    try:
+        root.ready()
+    except NotUp as error:
+        return str(error)
+    return None
+
+
+system.SPECIAL["condor root"] = _no_condor_root

@@ -1,0 +1,72 @@
+"""A root with a Debian that has HTCondor, made once a machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.bed import NotUp
+
+#: Not in anybody's home: every user runs the commands that are in there.
+CACHE = Path(os.environ.get("PILOTAGE_TESTBED_CACHE", "/var/cache/pilotage-testbed"))
+
+#: The release of Debian: the first one after 11 with HTCondor.
+RELEASE = "trixie"
+
+
+def ready() -> Path:
+    """Return the root; make it if it is not there, which takes a minute or two."""
+    root = CACHE / f"condor-{RELEASE}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _alone():
+        if not root.exists():
+            part = root.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            _bootstrap(part)
+            part.rename(root)
+    return root
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _bootstrap(root: Path) -> None:
+    _run("debootstrap", "--variant=minbase", RELEASE, str(root), _mirror())
+    # Without it packages start their daemons.
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    install = ["apt-get", "install", "-y", "--no-install-recommends", "condor", "python3"]
+    _run("chroot", str(root), *install)
+    _run("chroot", str(root), "apt-get", "clean")
+
+
+def _mirror() -> str:
+    """Return where this machine gets its packages from."""
+    what = "$(REPO_URI) $(RELEASE)"
+    targets = _run("apt-get", "indextargets", "--format", what, "Created-By: Packages")
+    for line in targets.splitlines():
+        address, release = line.split()
+        if "-" not in release:
+            return address
+    raise NotUp("apt knows no mirror of Debian.")
+
+
+def _run(*argv: str) -> str:
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive", LC_ALL="C", PATH=os.defpath + ":/sbin")
+    done = subprocess.run(
+        argv, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise NotUp(f"{argv[0]} failed: {' / '.join(last)}")
+    return done.stdout
