@@ -177,6 +177,8 @@ class Unsure(Unavailable):
     """A command was sent, and it is not known whether it was done."""
 
     code = "E603"
+    # It could be done twice.
+    retryable = False
 
 
 class Conflict(PilotageError):

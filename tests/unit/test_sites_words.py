@@ -18,6 +18,17 @@ Host key for login has changed and you have requested strict checking.
 Host key verification failed.
 """
 
+UNKNOWN = """\
+No ED25519 host key is known for login and you have requested strict checking.
+Host key verification failed.
+"""
+
+FULL = """\
+mux_client_request_session: session request failed: Session open refused by peer
+kex_exchange_identification: Connection closed by remote host
+Connection closed by UNKNOWN port 65535
+"""
+
 
 @pytest.mark.parametrize(
     "said,kind,error",
@@ -25,11 +36,7 @@ Host key verification failed.
         ("me@login: Permission denied (publickey,keyboard-interactive).", Kind.LOGIN, "E600"),
         ("Received disconnect: Too many authentication failures", Kind.LOGIN, "E600"),
         (CHANGED, Kind.CHANGED_KEY, "E500"),
-        (
-            "No ED25519 host key is known for login and you have requested strict checking.\n"
-            "Host key verification failed.",
-            Kind.UNKNOWN_KEY, "E600",
-        ),
+        (UNKNOWN, Kind.UNKNOWN_KEY, "E600"),
         (
             "ssh: Could not resolve hostname login: Name or service not known",
             Kind.NAME, "E600",
@@ -38,12 +45,7 @@ Host key verification failed.
         ("ssh: connect to host login port 22: Connection timed out", Kind.SILENT, "E600"),
         ("ssh: connect to host login port 22: No route to host", Kind.SILENT, "E600"),
         ("Connection closed by 10.0.0.1 port 22", Kind.CLOSED, "E600"),
-        (
-            "mux_client_request_session: session request failed: Session open refused by peer\n"
-            "kex_exchange_identification: Connection closed by remote host\n"
-            "Connection closed by UNKNOWN port 65535",
-            Kind.SESSIONS, "E500",
-        ),
+        (FULL, Kind.SESSIONS, "E500"),
         ("/x/conf: line 2: Bad configuration option: frob", Kind.SETTINGS, "E300"),
         ("something new", Kind.OTHER, "E600"),
         ("", Kind.OTHER, "E600"),
