@@ -13,11 +13,11 @@ from pilotage.pilot.node import parts
 #: The oldest time that an archive can hold: what is packed does not depend on when.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _SHEBANG = b"#!/usr/bin/env python3\n"
-_MAIN = '''"""Run the pilot."""
+_MAIN = '''"""Run the program that the first word names."""
 
 import sys
 
-from node.program import main
+from node.dispatch import main
 
 sys.exit(main())
 '''

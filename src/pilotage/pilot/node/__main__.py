@@ -1,10 +1,10 @@
-"""Run the pilot."""
+"""Run the program that the first word names."""
 
 from __future__ import annotations
 
 import sys
 
-from .program import main
+from .dispatch import main
 
 if __name__ == "__main__":
     sys.exit(main())

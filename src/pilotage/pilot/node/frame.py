@@ -21,10 +21,10 @@ def text(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return _encode(value)
 
 
-def pack(body: str) -> bytes:
+def pack(body: str, limit: int = LIMIT) -> bytes:
     """Make a frame of JSON; half a character, which UTF-8 cannot hold, becomes a question mark."""
     data = body.encode("utf-8", "replace")
-    if len(data) > LIMIT:
+    if len(data) > limit:
         raise FrameError(f"a frame of {len(data)} bytes is too long")
     return len(data).to_bytes(_HEAD, "big") + data
 
@@ -32,7 +32,8 @@ def pack(body: str) -> bytes:
 class Reader:
     """Puts frames together from whatever pieces arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
@@ -42,7 +43,7 @@ class Reader:
         at = 0
         while len(self._data) - at >= _HEAD:
             size = int.from_bytes(self._data[at : at + _HEAD], "big")
-            if size > LIMIT:
+            if size > self._limit:
                 raise FrameError(f"a frame of {size} bytes is too long")
             end = at + _HEAD + size
             if len(self._data) < end:

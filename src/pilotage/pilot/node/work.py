@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import shutil
 import socket
-import stat
 import tempfile
 import threading
-from types import TracebackType
-from typing import Any, Callable
+
+from . import tidy
 
 
 class Work:
@@ -40,28 +37,8 @@ class Work:
         self._done.put("")
         self._janitor.join(10.0)
         if not self.keep:
-            _remove(self.folder)
+            tidy.remove(self.folder)
 
     def _tidy(self) -> None:
         while folder := self._done.get():
-            _remove(folder)
-
-
-def _remove(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder, onerror=_insist)
-
-
-_Failure = tuple[type[BaseException], BaseException, TracebackType]
-
-
-def _insist(_function: Callable[..., Any], path: str, _error: _Failure) -> None:
-    """Try again after a payload made its folders unreadable; what stays is not ours to remove."""
-    folder = os.path.dirname(path)
-    with contextlib.suppress(OSError):
-        os.chmod(folder, stat.S_IRWXU)
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.chmod(path, stat.S_IRWXU)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
+            tidy.remove(folder)

@@ -1,0 +1,86 @@
+"""A door on the login node for worker nodes that reach nothing else: raw bytes to one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any
+
+_BULK = 1 << 18
+_OPEN_S = 30.0
+
+_turn = threading.Lock()
+_doors: dict[tuple[str, int], int] = {}
+
+
+def opened(host: str, port: int, wanted: int | None = None) -> dict[str, Any]:
+    """Open a door that leads to a port of this node; the same one if there is one already."""
+    with _turn:
+        if (host, port) not in _doors:
+            _doors[host, port] = _Door(host, port, wanted or 0).listen()
+        return {"port": _doors[host, port]}
+
+
+class _Door(threading.Thread):
+    """A loop of its own for all that come through."""
+
+    def __init__(self, host: str, port: int, wanted: int) -> None:
+        super().__init__(name="relay", daemon=True)
+        self._host = host
+        self._port = port
+        self._wanted = wanted
+        self._number = 0
+        self._error: OSError | None = None
+        self._ready = threading.Event()
+
+    def listen(self) -> int:
+        """Open it, and return its number."""
+        self.start()
+        self._ready.wait(_OPEN_S)
+        if self._error is not None:
+            raise self._error
+        return self._number
+
+    def run(self) -> None:
+        """Let everybody through."""
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        # With port 0 each address would get a number of its own.
+        host = self._host or "0.0.0.0"  # noqa: S104 - worker nodes come from anywhere
+        try:
+            server = await asyncio.start_server(self._pass, host, self._wanted)
+        except OSError:
+            if not self._wanted:
+                raise
+            server = await asyncio.start_server(self._pass, host, 0)
+        self._number = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await server.serve_forever()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inward, outward = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            writer.close()
+            return
+        try:
+            with contextlib.suppress(OSError):
+                await asyncio.gather(_pump(reader, outward), _pump(inward, writer))
+        finally:
+            outward.close()
+            writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry bytes one way until there are no more."""
+    while data := await reader.read(_BULK):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
