@@ -15,6 +15,8 @@ from pilotage import errors
 LIMIT = 1 << 28
 
 _HEAD = 4
+#: Bytes of text in place of a frame that are shown.
+_STRAY = 500
 
 #: What an answer's kind of error becomes here.
 _KINDS: dict[str, type[errors.PilotageError]] = {
@@ -112,7 +114,7 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
     try:
         size = int.from_bytes(await reader.readexactly(_HEAD), "big")
         if size > LIMIT:
-            raise errors.Unavailable(f"what arrives is no frame ({size} bytes)")
+            raise _stray(size.to_bytes(_HEAD, "big") + await reader.read(_STRAY))
         data = await reader.readexactly(size)
         frame: dict[str, Any] = json.loads(data)
         return frame
@@ -120,6 +122,12 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise errors.Unavailable(f"what arrives is no frame: {error}") from error
+
+
+def _stray(data: bytes) -> errors.Unavailable:
+    """Understand text in place of a frame: a program that could not even begin."""
+    words = data.decode(errors="replace").partition("\n")[0]
+    return errors.Unavailable(words.removeprefix("bad "))
 
 
 def _lost(name: str, op: str) -> errors.Unsure:
