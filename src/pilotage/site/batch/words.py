@@ -36,7 +36,8 @@ def _check_text(order: Order) -> None:
         if value.startswith("-") or value != value.strip() or _CONTROL.search(value):
             raise BatchError(f"{name}: {value!r} is no name", final=True)
     for value in order.extra:
-        if not value.startswith("-") or _CONTROL.search(value):
+        # `-` and `--` alone end the options.
+        if not value.startswith("-") or not value.strip("-") or _CONTROL.search(value):
             raise BatchError(f"extra: {value!r} is no option", final=True)
 
 

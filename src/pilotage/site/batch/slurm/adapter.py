@@ -1,0 +1,67 @@
+"""Orders for Slurm, and what its tools say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pilotage.site.batch import words
+from pilotage.site.batch.model import BatchError, Call, Item, Order, Said
+
+from . import cancel, listing, options, refusal
+
+_ANSWER = re.compile(r"(?P<id>[1-9][0-9]*)(;[\w.-]+)?")
+#: Variables that would change what `sbatch` and `srun` do, for us and behind our back.
+_UNSET = ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SLURM_JOB_ID", "SLURM_JOBID")
+
+
+class Slurm:
+    """Slurm by its commands."""
+
+    name: ClassVar[str] = "slurm"
+    arrays: ClassVar[bool] = True
+
+    def submit(self, order: Order) -> Call:
+        """Have `sbatch` read the script, or let one `srun` run it."""
+        words.check(order)
+        clean = ("env", *(f"--unset={name}" for name in _UNSET))
+        if order.step:
+            script = f"{order.folder}/script.sh"
+            return Call((*clean, "srun", *options.step(order), "/bin/sh", script), detach=True)
+        return Call((*clean, "sbatch", *options.batch(order)), input=order.script)
+
+    def submitted(self, said: Said) -> str:
+        """Read the id of the job or of the array; a step's is known by a listing only."""
+        if said.exit != 0:
+            # An id beside an error says that it was accepted, whatever the error says.
+            accepted = _ANSWER.fullmatch(said.out.strip()) is not None
+            final = not accepted and refusal.is_final(said.err)
+            raise BatchError(f"sbatch: {words.complaint(said)}", final=final)
+        if found := _ANSWER.fullmatch(said.out.strip()):
+            return found["id"]
+        raise BatchError(f"sbatch gave no id but {said.out[:200]!r}")
+
+    def listing(self) -> Call:
+        """Ask `squeue` for all jobs of this user, also those that ended lately."""
+        return listing.SQUEUE
+
+    def listed(self, said: Said) -> list[Item]:
+        """Read what `squeue` said."""
+        return listing.listed(said)
+
+    def history(self, since: float) -> Call | None:
+        """Ask `sacct`; it says so itself if there is no accounting."""
+        return listing.sacct(since)
+
+    def remembered(self, said: Said) -> list[Item]:
+        """Read what `sacct` said."""
+        return listing.remembered(said)
+
+    def cancel(self, ids: Sequence[str]) -> Call:
+        """Call jobs off, those of one array together."""
+        return Call(("scancel", "--quiet", *cancel.joined(ids)))
+
+    def version(self) -> Call:
+        """Ask `sbatch`, which no site with Slurm is without."""
+        return Call(("sbatch", "--version"))
