@@ -40,17 +40,23 @@ class Orders:
                 return {"missing": []}
             missing = self._link(place, links)
             if not missing:
+                if asked.get("script"):
+                    durable.write(os.path.join(place, "script.sh"), asked["script"])
                 durable.write(os.path.join(place, "order.json"), text)
             return {"missing": missing}
 
     def fence(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the items of a submission that no job has begun, so that none ever will."""
+        """Take the items of a submission that no job has begun, so that none ever will.
+
+        `only` names one of them; else all of its `count` are meant.
+        """
         key, count = below.check_key(asked["key"]), int(asked["count"])
+        only = asked.get("only")
         place = self._place(key)
         durable.folder(place)
         free: list[int] = []
         taken: dict[str, Any] = {}
-        for index in range(count):
+        for index in range(count) if only is None else (int(only),):
             found = claim.take(place, index, {"fenced": True, **claim.who()})
             if found is None or found.get("fenced"):
                 free.append(index)
