@@ -21,6 +21,13 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture(scope="session")
+def slurm_accounting() -> Iterator[Slurm]:
+    system.needs("root", "slurmctld", "slurmd", "munged", "sbatch", "slurmdbd", "mariadbd")
+    with Slurm(accounting=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
 def sshd() -> Iterator[Sshd]:
     system.needs("root", "sshd", "ssh", "ssh-keygen")
     with Sshd() as servers:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import time
+
+import pytest
+
+from testbed.bed import NotUp
 from testbed.slurm import Slurm
 
 
@@ -9,3 +14,59 @@ def test_a_job_runs(slurm: Slurm):
         "sbatch", "--wait", f"--output={output}", "--wrap", "echo hello from $SLURMD_NODENAME"
     )
     assert output.read_text().startswith("hello from n")
+
+
+def test_a_job_that_takes_more_memory_than_it_asked_for_is_killed(slurm: Slurm):
+    greed = "python3 -c 'import time; x = bytes(range(256)) * 2_000_000; time.sleep(60)'"
+    job = submit(slurm, "--mem=100M", "--wrap", greed)
+    assert wait(slurm, job, "RUNNING", "PENDING") == "FAILED"
+    assert "exceeded memory limit" in (slurm.folder / f"{job}.out").read_text()
+
+
+def test_a_node_fails_with_its_jobs_and_comes_back(slurm: Slurm):
+    job = submit(slurm, "--nodelist=n2", "--no-requeue", "--wrap", "sleep 600")
+    assert wait(slurm, job, "PENDING", "CONFIGURING") == "RUNNING"
+    slurm.fail_node("n2")
+    assert wait(slurm, job, "RUNNING", "COMPLETING") == "NODE_FAIL"
+    slurm.restore_node("n2")
+    slurm.run("srun", "--nodelist=n2", "true")
+
+
+def test_jobs_outlive_the_controller(slurm: Slurm):
+    job = submit(slurm, "--wrap", "sleep 600")
+    wait(slurm, job, "PENDING", "CONFIGURING")
+    slurm.stop_controller()
+    with pytest.raises(NotUp, match="Unable to contact slurm controller"):
+        state(slurm, job)
+    slurm.start_controller()
+    assert state(slurm, job) == "RUNNING"
+    slurm.run("scancel", job)
+
+
+def test_accounting_remembers(slurm_accounting: Slurm):
+    job = submit(slurm_accounting, "--wait", "--wrap", "true")
+    query = ("sacct", "--jobs", job, "--allocations", "--noheader", "--format=state")
+    deadline = time.monotonic() + 10
+    while slurm_accounting.run(*query).strip() != "COMPLETED":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def submit(slurm: Slurm, *words: str) -> str:
+    """Submit a job; return its number."""
+    return slurm.run("sbatch", "--parsable", f"--output={slurm.folder}/%j.out", *words).strip()
+
+
+def state(slurm: Slurm, job: str) -> str:
+    """Return the state of a job."""
+    query = ("squeue", "--states=all", "--noheader", "--format=%T")
+    return slurm.run(*query, f"--jobs={job}").strip()
+
+
+def wait(slurm: Slurm, job: str, *before: str) -> str:
+    """Return the first state of a job that is none of those that come before."""
+    deadline = time.monotonic() + 30
+    while (now := state(slurm, job)) in before:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return now

@@ -7,10 +7,12 @@ import signal
 import socket
 from pathlib import Path
 
-from . import processes
-from .bed import Bed, NotUp, free_port
-from .journal import FOLDER
-from .processes import Process
+from testbed import processes
+from testbed.bed import Bed, NotUp, free_port
+from testbed.journal import FOLDER
+from testbed.processes import Process
+
+from .accounting import Accounting
 
 NODES = ("n1", "n2", "n3", "n4")
 
@@ -21,19 +23,31 @@ CONFIG = Path(__file__).parent / "slurm.conf"
 
 
 class Slurm(Bed):
-    """A cluster with the partitions `debug`, the default, and `long`, and no accounting."""
+    """A cluster with two partitions, `debug`, which is the default, and `long`."""
 
     kind = "slurm"
+    #: What remembers jobs, if anything does.
+    accounting: Accounting | None = None
+
+    def __init__(self, folder: Path | None = None, *, accounting: bool = False) -> None:
+        """Take also whether there is accounting: many sites have it, `sacct` needs it."""
+        super().__init__(folder)
+        self._with_accounting = accounting
 
     def up(self) -> None:
         """Start munge, the controller and the nodes."""
         self._ports = {name: free_port() for name in ("controller", *NODES)}
         self._munge_socket = FOLDER / f"{self.name}.munge"
+        if self._with_accounting:
+            self.accounting = Accounting(self, self._munge_socket)
         for name in ("state", "spool", "log"):
             (self.folder / name).mkdir()
         self.config.write_text(self._configuration())
         self._nodes: dict[str, Process] = {}
         self._start_munge()
+        if self.accounting:
+            self.accounting.up()
+            self.run("sacctmgr", "--immediate", "add", "cluster", self._cluster)
         self.start_controller()
         for name in NODES:
             self._start_node(name)
@@ -91,6 +105,10 @@ class Slurm(Bed):
             "slurmd", "-D", "-N", name, log=f"log/slurmd.{name}.out", env=mark
         )
 
+    @property
+    def _cluster(self) -> str:
+        return self.name.replace("-", "")
+
     def _mark(self, name: str) -> str:
         return f"{self.name}/{name}"
 
@@ -110,7 +128,7 @@ class Slurm(Bed):
             for name in NODES
         )
         return CONFIG.read_text().format(
-            name=self.name.replace("-", ""), host=socket.gethostname().split(".")[0],
+            name=self._cluster, host=socket.gethostname().split(".")[0],
             port=self._ports["controller"], folder=self.folder, munge=self._munge_socket,
-            nodes=nodes,
+            nodes=nodes, accounting=self.accounting.lines if self.accounting else "",
         )  # fmt: skip
