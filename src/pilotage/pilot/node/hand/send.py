@@ -1,7 +1,8 @@
 """`X.pyz send ROOT`: files go out on standard output, none from outside of the root.
 
-The first line of standard input asks: {"files": [{"path", "offset"}…]}. For each file comes a line
-{"path", "size", "offset", "mode"} and the bytes from the offset on, or {"path", "kind", "words"}.
+The first line of standard input asks: {"files": [{"path", "offset", "size"}…]}, with the size that
+a file must have. For each comes a line {"path", "size", "offset", "mode"} and the bytes from the
+offset on, or {"path", "kind", "words"}.
 A file that becomes shorter while it is sent ends the stream: the reader misses bytes then.
 """
 
@@ -34,12 +35,12 @@ def main(words: Sequence[str]) -> int:
         fcntl.fcntl(1, _SET_PIPE_SIZE, _CHUNK)
     asked = json.loads(sys.stdin.buffer.readline())
     for one in asked["files"]:
-        if not _send(root, one["path"], one["offset"]):
+        if not _send(root, one["path"], one["offset"], one.get("size")):
             return _SHORT
     return 0
 
 
-def _send(root: str, path: str, offset: int) -> bool:
+def _send(root: str, path: str, offset: int, wanted: int | None) -> bool:
     """Send one file; tell whether all of it was there."""
     try:
         file = _open(root, path)
@@ -52,6 +53,10 @@ def _send(root: str, path: str, offset: int) -> bool:
         return True
     try:
         facts = os.fstat(file)
+        if wanted not in (None, facts.st_size):
+            words = f"{path} has {facts.st_size} bytes, not {wanted}"
+            _line({"path": path, "kind": "changed", "words": words})
+            return True
         offset = min(max(offset, 0), facts.st_size)
         mode = stat.S_IMODE(facts.st_mode)
         _line({"path": path, "size": facts.st_size, "offset": offset, "mode": mode})

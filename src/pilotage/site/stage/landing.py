@@ -1,0 +1,97 @@
+"""A file that comes home: beside its place until it is known to be right."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+
+from pilotage import errors, text
+from pilotage.site.stage.model import BIG, Wanted
+
+_CHUNK = 1 << 20
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Wrong(Exception):
+    """What was gone on with did not become what was announced."""
+
+
+class Landing:
+    """One file, from its first byte to its place."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.path = f"{wanted.local}.part-{wanted.sha256[:16]}"
+        self.offset = self._arrived()
+
+    def _arrived(self) -> int:
+        """Say how many bytes an earlier attempt has left."""
+        try:
+            size = os.lstat(self.path).st_size
+        except OSError:
+            return 0
+        return size if BIG <= size <= self.wanted.size else 0
+
+    def open(self) -> None:
+        """Begin, or go on behind what has arrived."""
+        self._file = os.open(self.path, _OPEN, 0o666)
+        try:
+            os.ftruncate(self._file, self.offset)
+            self._sum = hashlib.sha256()
+            left = self.offset
+            while left:
+                data = os.read(self._file, min(left, _CHUNK))
+                self._sum.update(data)
+                left -= len(data)
+        except OSError:
+            self.close()
+            raise
+
+    def add(self, data: memoryview) -> None:
+        """Write the next bytes."""
+        self._sum.update(data)
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Leave what has arrived for the next attempt."""
+        os.close(self._file)
+
+    def finish(self, *, executable: bool) -> None:
+        """Check it, and put it in its place for good."""
+        try:
+            if self._sum.hexdigest() != self.wanted.sha256:
+                os.unlink(self.path)
+                raise Wrong if self.offset else changed(self.wanted)
+            if executable:
+                mode = os.fstat(self._file).st_mode
+                os.fchmod(self._file, (mode | (mode & 0o444) >> 2) & 0o777)
+            os.fsync(self._file)
+        finally:
+            self.close()
+        try:
+            os.replace(self.path, self.wanted.local)
+        except (IsADirectoryError, NotADirectoryError) as error:
+            where = text.show(self.wanted.local)
+            raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error
+        sync_folder(os.path.dirname(self.wanted.local))
+
+
+def changed(wanted: Wanted) -> errors.Conflict:
+    """Say that a file is not what the evidence of its job says."""
+    return errors.Conflict(
+        f"{text.show(wanted.remote)} at the site is not what the job left there",
+        hint="something that outlived the job may have written it",
+    )
+
+
+def sync_folder(path: str) -> None:
+    """See to it that what a folder holds outlives a power cut."""
+    # Some network file systems cannot, and need not.
+    with contextlib.suppress(OSError):
+        folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,34 @@
+"""Names of files that come from a site are not to be trusted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from pilotage import errors, text
+
+
+def check(names: Collection[str]) -> None:
+    """Raise `Denied` for a name that leads out of its folder, or is a folder of another."""
+    folders: set[str] = set()
+    for name in names:
+        parts = name.split("/")
+        if not all(parts) or "\0" in name or {".", ".."} & set(parts):
+            raise errors.Denied(f"the site names a file {text.show(name)!r}, which cannot be")
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    if both := folders.intersection(names):
+        one = text.show(min(both))
+        raise errors.Denied(f"the site names {one!r} as a file and as a folder")
+
+
+def inside(top: str, name: str) -> str:
+    """Make the folder of a file below another; raise `Denied` if a link leads out."""
+    path = os.path.join(top, name)
+    folder = os.path.dirname(path)
+    real = os.path.realpath(top)
+    # Before anything is made: a link must not make us build folders elsewhere.
+    for target in (folder, path):
+        if os.path.commonpath((real, os.path.realpath(target))) != real:
+            raise errors.Denied(f"{text.show(path)} is a link that leads out of {text.show(top)}")
+    os.makedirs(folder, exist_ok=True)
+    return path
