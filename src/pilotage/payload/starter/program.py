@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import fcntl
@@ -20,6 +19,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(argv: Sequence[str]) -> None:
     """Take orders from the inherited socket until there is nothing left to do."""
+    # Where this is a part of another program, its options come from there.
+    import argparse
+
     parser = argparse.ArgumentParser(prog="starter")
     parser.add_argument("--socket", type=int, required=True, help="inherited stream socket")
     parser.add_argument("--lock", required=True, help="file to hold a lock on while alive")
@@ -28,23 +30,28 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv)
     home = os.fsencode(os.getcwd())
     lock = os.path.join(home, os.fsencode(options.lock))
-    keep_apart({0, 1, 2, options.socket})
+    devices = [name for name in options.devices.split(",") if name]
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    serve(options.socket, home, lock, options.slots, devices)
+
+
+def serve(fd: int, home: bytes, lock: bytes, slots: int = 0, devices: Sequence[str] = ()) -> None:
+    """Take orders from a socket; the lock tells others that we live."""
+    keep_apart({0, 1, 2, fd})
     wake = listen_to_signals()
     # Never closed: the kernel lets go of the lock when this process is no more.
     held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
-    wire = Wire(options.socket)
+    wire = Wire(fd)
     wire.send({"op": "ready", "pid": os.getpid()})
-    devices = [name for name in options.devices.split(",") if name]
-    Loop(wire, home, lock, options.slots, devices).run(wake)
+    Loop(wire, home, lock, slots, devices).run(wake)
     with contextlib.suppress(OSError):
         os.unlink(lock)
 
 
 def keep_apart(fds: set[int]) -> None:
-    """Depend no more on the parent's session, folder and open files, and adopt orphans."""
-    with contextlib.suppress(PermissionError):
-        os.setsid()
+    """Depend no more on the parent's folder and open files, and adopt orphans."""
     os.chdir("/")
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in fds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 
 _MEBI = 1 << 20
@@ -63,6 +62,9 @@ def scratch(env: Mapping[str, str]) -> str:
     for variable in _SCRATCH:
         if env.get(variable) and os.path.isdir(env[variable]):
             return env[variable]
+    # It loads much, and most who want the other facts have no use for it.
+    import tempfile
+
     return tempfile.gettempdir()
 
 

@@ -1,0 +1,85 @@
+"""Put the inputs of an item where its payload looks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable, NamedTuple
+
+_BULK = 1 << 20
+_EXECUTABLE = 0o111
+
+
+class PlaceError(Exception):
+    """An input cannot be put in its place."""
+
+
+class Placed(NamedTuple):
+    """An input that shares its content with the cache."""
+
+    path: str
+    cached: str
+    facts: tuple[int, int]
+
+
+def place(
+    inputs: Iterable[Mapping[str, Any]], folder: str, area: str, check: Callable[[], None]
+) -> list[Placed]:
+    """Link or copy inputs; `check` may raise in between. Return those that are links."""
+    shared = []
+    for one in inputs:
+        check()
+        source = os.path.join(folder, "in", one["sha256"])
+        target = os.path.normpath(one["path"])
+        if not target.startswith(f"{area}/"):
+            raise PlaceError(f"the input {target} is not below {area}")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if _join(source, target, one):
+            shared.append(Placed(target, source, _facts(target)))
+        size = os.stat(target).st_size
+        if one.get("size", size) != size:
+            raise PlaceError(f"the input {target} has {size} bytes instead of {one['size']}")
+    return shared
+
+
+def changed(shared: Iterable[Placed]) -> list[str]:
+    """Find inputs whose content a payload has changed in place, so that no other job gets it."""
+    found = []
+    for one in shared:
+        try:
+            same = _facts(one.cached) == one.facts
+        except FileNotFoundError:
+            continue
+        if not same:
+            found.append(one.path)
+            digest = os.path.basename(one.cached)
+            root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(one.cached))))
+            for name in (os.path.join(root, "cache", digest[:2], digest), one.cached):
+                if os.path.lexists(name):
+                    os.unlink(name)
+    return found
+
+
+def _join(source: str, target: str, one: Mapping[str, Any]) -> bool:
+    """Give a file its second name; copy it where that cannot be done. Tell whether it is one."""
+    mode = int(one.get("mode", 0o644))
+    executable = os.stat(source).st_mode & _EXECUTABLE
+    # The mode belongs to the content, so all jobs that read it have the same.
+    if bool(mode & _EXECUTABLE) == bool(executable):
+        try:
+            os.link(source, target)
+            return True
+        except FileExistsError:
+            raise
+        except OSError:
+            pass
+    with open(source, "rb") as read, open(target, "xb") as write:
+        while piece := read.read(_BULK):
+            write.write(piece)
+    os.chmod(target, mode | 0o600)
+    return False
+
+
+def _facts(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns

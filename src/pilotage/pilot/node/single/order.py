@@ -1,0 +1,97 @@
+"""Which item of a submission this job is, and what that item says."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+#: The variables that number the jobs of an array, and what the first one is. Ours goes first: we
+#: set it for one job alone, while the others may come from a job in which this one was submitted.
+_NUMBERS = (
+    ("PILOTAGE_INDEX", 0),
+    ("SLURM_ARRAY_TASK_ID", 0),
+    ("PBS_ARRAY_INDEX", 0),
+    ("PBS_ARRAYID", 0),
+    ("SGE_TASK_ID", 1),
+    ("LSB_JOBINDEX", 1),
+)
+_TRIES_S = 10.0
+_PAUSE_S = 0.2
+
+
+class OrderError(Exception):
+    """There is nothing that this job could do."""
+
+
+def index(env: Mapping[str, str], count: int) -> int:
+    """Tell which of so many items is ours."""
+    if count == 1:
+        return 0
+    for name, first in _NUMBERS:
+        value = env.get(name, "")
+        # Grid Engine says `undefined` and LSF says 0 outside of arrays.
+        if value.isdigit() and int(value) >= first:
+            number = int(value) - first
+            break
+    else:
+        raise OrderError(f"no variable tells which of {count} items this is")
+    if number >= count:
+        raise OrderError(f"there are {count} items, and {name} is {value}")
+    return number
+
+
+def batch(env: Mapping[str, str]) -> str:
+    """Name the batch job and its number in the array, such as `slurm:123_4`."""
+    if env.get("PILOTAGE_BATCH"):
+        return env["PILOTAGE_BATCH"]
+    if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_JOB_ID"):
+        return f"slurm:{env['SLURM_ARRAY_JOB_ID']}_{env.get('SLURM_ARRAY_TASK_ID', '')}"
+    from ..discover import batch as discover
+
+    name = discover.job(env)
+    if name.startswith("sge:") and env.get("SGE_TASK_ID", "").isdigit():
+        return f"{name}.{env['SGE_TASK_ID']}"
+    if name.startswith("lsf:") and env.get("LSB_JOBINDEX", "0") != "0":
+        return f"{name}[{env['LSB_JOBINDEX']}]"
+    return name
+
+
+def items(folder: str) -> list[str]:
+    """Read the items of a submission, each as JSON."""
+    text = _text(os.path.join(folder, "order.json"))
+    lines = text.rstrip("\n").split("\n")
+    # As the hand writes it: to read all of a large array would take each of its jobs long.
+    if len(lines) > 2 and lines[0].endswith('"items":[') and lines[-1] == "]}":
+        return [line.rstrip(",") for line in lines[1:-1]]
+    try:
+        return [json.dumps(one) for one in json.loads(text)["items"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise OrderError(f"{folder}/order.json is not understood: {error!r}") from error
+
+
+def item(text: str) -> dict[str, Any]:
+    """Read one item."""
+    try:
+        found = json.loads(text)
+        if not all(isinstance(found["launch"][name], str) for name in ("key", "dir", "cwd")):
+            raise TypeError("its launch is incomplete")
+        return dict(found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise OrderError(f"an item is not understood: {error!r}") from error
+
+
+def _text(path: str) -> str:
+    """Read a file that a login node has just written, which may take a moment to be seen."""
+    deadline = time.monotonic() + _TRIES_S
+    while True:
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except OSError as error:
+            # Without the folder around it, it was dropped.
+            if time.monotonic() > deadline or not os.path.isdir(os.path.dirname(path)):
+                raise OrderError(f"there is no order {path}: {error.strerror}") from error
+            time.sleep(_PAUSE_S)

@@ -1,0 +1,162 @@
+"""The starter as a process beside this one: no second interpreter, so jobs begin at once.
+
+It stays in the session of the batch job, where schedulers look for what they are to end. It
+listens before it is given its order, so it hears of our death whenever that comes, and then ends
+the payload politely and leaves evidence in the attempt directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .. import beside, orphans
+from .signals import Signals
+
+_BULK = 1 << 18
+_LEAVE_S = 5.0
+_PR_SET_PDEATHSIG = 1
+#: Nobody has a session of this number.
+_NO_SESSION = -1
+
+
+class Starter:
+    """A child that runs one payload."""
+
+    def __init__(self, env: Mapping[str, str], umask: int, signals: Signals, spare: str) -> None:
+        self._signals = signals
+        self._lock = os.path.join(_local(spare), f"pilotage-{os.urandom(8).hex()}.lock")
+        self._socket, theirs = socket.socketpair()
+        self._inward = b""
+        self._pid = os.fork()
+        if not self._pid:
+            self._be(theirs.detach(), env, umask)
+        theirs.close()
+
+    def run(self, launch: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a payload to its end, and return the report of it."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._signals.inner, select.POLLIN)
+        ordered = told = False
+        while True:
+            poll.poll()
+            if not ordered:
+                self._signals.check()
+            elif self._signals.heard() and not told:
+                told = True
+                poll.unregister(self._signals.inner)
+                self._say({"op": "stop", "key": launch["key"], "message": self._signals.words()})
+            lines = self._hear()
+            if lines is None:
+                return self._bury(launch)
+            for report in lines:
+                if report["op"] == "ready":
+                    self._say({**launch, "op": "start"})
+                    ordered = True
+                elif report["op"] == "ended":
+                    return _judged(report, self._signals)
+
+    def leave(self, key: str) -> None:
+        """Part from it; it need not keep the end, which is safe."""
+        self._say({"op": "ack", "keys": [key]})
+        self._socket.close()
+        deadline = time.monotonic() + _LEAVE_S
+        while time.monotonic() < deadline:
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                return
+            time.sleep(0.002)
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if message["op"] == "stop":
+            message = {"grace": None, **message}
+        # If it is dead, that shows where its reports are read.
+        with contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def _hear(self) -> list[dict[str, Any]] | None:
+        """Take the reports that have arrived; nothing if there will be none."""
+        try:
+            data = self._socket.recv(_BULK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self._inward = (self._inward + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _bury(self, launch: Mapping[str, Any]) -> dict[str, Any]:
+        """End what a dead starter left behind; tell what is known of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        orphans.end(_NO_SESSION, self._lock)
+        with contextlib.suppress(OSError):
+            os.unlink(self._lock)
+        try:
+            with open(os.path.join(launch["dir"], "exit.json"), encoding="utf-8") as file:
+                found = json.load(file)
+            if found["key"] == launch["key"]:
+                return _judged(dict(found), self._signals)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        message = "its starter died, so nobody saw how it ended"
+        return _judged(ending(launch["key"], "lost", message), self._signals)
+
+    def _be(self, fd: int, env: Mapping[str, str], umask: int) -> None:
+        """Be the starter, and never return."""
+        code = 1
+        try:
+            self._signals.leave()
+            os.umask(umask)
+            os.environ.clear()
+            os.environ.update(env)
+            parent = os.getppid()
+            program = beside.module("starter.program")
+            program.ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+            if os.getppid() == parent:
+                program.serve(fd, b"/", os.fsencode(self._lock), 1)
+                code = 0
+        except BaseException:  # noqa: BLE001 - a child of a fork must not go on as its parent
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+
+def ending(key: str, reason: str, message: str) -> dict[str, Any]:
+    """Report an end without a process."""
+    facts = {"key": key, "time": time.time(), "exit": None, "signal": None}
+    return {**facts, "reason": reason, "message": message, "usage": None}
+
+
+def _judged(report: dict[str, Any], signals: Signals) -> dict[str, Any]:
+    """Say that the batch system ended a payload, if it did: it may have told all processes."""
+    report.pop("op", None)
+    reason, code = report["reason"], report["exit"]
+    if reason == "signalled":
+        # The signal that the payload got is on its way to us, too.
+        signals.wait(0.1)
+    bad = reason in ("signalled", "stopped", "lost") or (reason == "exited" and code != 0)
+    if bad and signals.heard():
+        report.update(reason="stopped", message=signals.words())
+    return report
+
+
+def _local(spare: str) -> str:
+    """Name a folder of this node; locks on network file systems may not work."""
+    for folder in (os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"):  # noqa: S108 - names are random
+        if folder and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return spare
