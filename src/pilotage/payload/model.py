@@ -36,7 +36,8 @@ class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     kind: str = "none"
     #: The container image, for podman and apptainer.
     image: str = ""
-    #: The user of the operating system to become, for `user`.
+    #: The user of the operating system to become, for `user`; with podman, `root` means that the
+    #: user who runs it is root inside, without the rights of one.
     user: str = ""
     #: Folders that the payload may read, and those it may write beside its own.
     readable: tuple[str, ...] = ()

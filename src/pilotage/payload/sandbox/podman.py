@@ -67,8 +67,11 @@ def _walls(box: Box) -> list[str]:
     made = ["--init", "--log-driver", "passthrough", "--read-only", "--cap-drop", "all"]
     made += ["--security-opt", "no-new-privileges", "--ipc", "private", "--pid", "private"]
     made += ["--network", "host" if box.network else "none", "--unsetenv-all"]
-    # Only its own user can write into the payload's directory.
-    return made if os.geteuid() == 0 else [*made, "--userns", "keep-id"]
+    if os.geteuid() == 0:
+        return made
+    # Only its own user can write into the payload's directory: under its own number, or as a root
+    # that can do nothing more, which a folder needs that only this user may look into.
+    return [*made, *(["--user", "0:0"] if box.user == "root" else ["--userns", "keep-id"])]
 
 
 def _bounds(box: Box) -> list[str]:

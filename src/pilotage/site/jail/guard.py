@@ -26,18 +26,18 @@ class Guard:
     def writing(self, path: Steps) -> None:
         """Refuse if a path is an input or lies in one."""
         if any(path[:size] in self._paths for size in range(len(path) + 1)):
-            raise failed(errno.EROFS)
+            raise failed(errno.EACCES)
 
     def moving(self, path: Steps) -> None:
         """Refuse if a path cannot be removed, replaced or renamed: it has an input in it, too."""
         self.writing(path)
         if path in self._around:
-            raise failed(errno.EROFS)
+            raise failed(errno.EACCES)
 
     def touching(self, what: os.stat_result) -> None:
         """Refuse if this is an input, by whatever name."""
         if (what.st_dev, what.st_ino) in self._files:
-            raise failed(errno.EROFS)
+            raise failed(errno.EACCES)
 
 
 def _files(tree: Tree, path: Steps) -> set[tuple[int, int]]:

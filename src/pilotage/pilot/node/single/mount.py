@@ -1,0 +1,268 @@
+"""The job's data, mounted from the user's machine for as long as the job runs.
+
+The mount is made outside of the job's sandbox and by the job's own user: no container needs a right
+of its own for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+#: How long all of it may take to begin, and how long to end.
+_BEGIN_SECONDS = 90.0
+_END_SECONDS = 60.0
+_BUSY_SECONDS = 10.0
+_LOOK_SECONDS = 0.01
+_CONNECT_SECONDS = 30
+_WORDS = 2000
+
+_HOST = re.compile(r"[A-Za-z0-9_.:-]+")
+_USER = re.compile(r"[A-Za-z0-9_]+")
+_KNOWN = re.compile(r"([A-Za-z0-9_.-]+) ssh-ed25519 [A-Za-z0-9+/=]+( [^\n]*)?")
+#: What an order may add; everything else is decided here.
+_OPTION = re.compile(
+    r"allow_other|allow_root|auto_cache|kernel_cache|direct_io|no_readahead|sync_readdir"
+    r"|disable_hardlink|compression=yes|max_conns=[1-8]|dcache_timeout=[0-9]{1,5}"
+)
+#: A server that went away is looked for again; programs and devices that come from elsewhere lend
+#: nobody a right.
+_OPTIONS = ("idmap=user", "reconnect", "nosuid", "nodev", "noatime", "fsname=pilotage")
+#: Only this job has the folder, so what was read once may be kept.
+_ALONE = "auto_cache"
+#: The folder is mounted twice, and what is done on one side must be seen on the other.
+_SHARED = "auto_cache,dir_cache=no,entry_timeout=0,negative_timeout=0,attr_timeout=0"
+#: Rootless podman keeps one view of all mounts for the containers of a user. Unless mounts are shared
+#: with it, as systemd has them, it does not see what was mounted after it began.
+_INSIDE = ("podman", "unshare")
+
+# The scheduler's polite signal goes to all processes of a job: it is for the payload, which may
+# still want to write. But the mount must not outlive us.
+_START = """
+import ctypes, os, signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_IGN)
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+_CONFIG = """Host *
+    BatchMode yes
+    CheckHostIP no
+    ClearAllForwardings yes
+    Compression no
+    ConnectTimeout {seconds}
+    ControlMaster no
+    ControlPath none
+    ForwardAgent no
+    ForwardX11 no
+    GlobalKnownHostsFile /dev/null
+    HostKeyAlgorithms ssh-ed25519
+    HostKeyAlias {alias}
+    IdentitiesOnly yes
+    IdentityAgent none
+    IdentityFile "{folder}/key"
+    LogLevel ERROR
+    PermitLocalCommand no
+    PreferredAuthentications publickey
+    ProxyCommand none
+    ServerAliveCountMax 4
+    ServerAliveInterval 15
+    StrictHostKeyChecking yes
+    UpdateHostKeys no
+    UserKnownHostsFile "{folder}/known_hosts"
+"""
+
+
+class NotMountedError(Exception):
+    """The data cannot be mounted here; the text says why."""
+
+
+@contextlib.contextmanager
+def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
+    """Have an item's data mounted below its own folder; yields the mount point, or nothing.
+
+    Call it from the thread that lives longest: when that ends, so does the mount.
+    """
+    mount = item.get("mount")
+    if not mount:
+        yield ""
+        return
+    path = _checked(mount, folder)
+    _check_machine()
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    # As the kernel names it: there may be links on the way.
+    path = os.path.realpath(path)
+    # On the node itself: the key has no business on a file system that many machines share.
+    private = tempfile.mkdtemp(prefix="pilotage-mount-")
+    try:
+        source = _source(mount, private)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_served(source, path, _ALONE))
+            if _podman(item) and not _is_mounted(path, _INSIDE):
+                stack.close()
+                stack.enter_context(_served(source, path, _SHARED, _INSIDE))
+                stack.enter_context(_served(source, path, _SHARED))
+            yield path
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+def shown(launch: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Have what is mounted seen in the sandbox of a launch."""
+    sandbox = launch.get("sandbox") or {}
+    kind = sandbox.get("kind", "none")
+    if not path or kind == "none":
+        return dict(launch)
+    made = {**sandbox, "writable": [*sandbox.get("writable", ()), path]}
+    if kind == "podman":
+        # Only this user may look at what it mounted, and what makes a container is root there.
+        made["user"] = "root"
+    return {**launch, "sandbox": made}
+
+
+def _podman(item: Mapping[str, Any]) -> bool:
+    """Tell whether the job runs where this user's containers have a view of their own."""
+    sandbox = item.get("launch", {}).get("sandbox") or {}
+    return sandbox.get("kind") == "podman" and os.geteuid() != 0
+
+
+def _checked(mount: Mapping[str, Any], folder: str) -> str:
+    """Refuse what would mean something else to the programs it is given to."""
+    path = os.path.normpath(str(mount["path"]))
+    if not os.path.isabs(path) or not path.startswith(os.path.normpath(folder) + os.sep):
+        raise NotMountedError(f"{path} is not in the folder of this job")
+    wrong = [
+        name
+        for name, pattern in (("host", _HOST), ("user", _USER), ("known_hosts", _KNOWN))
+        if not pattern.fullmatch(str(mount[name]).strip())
+    ]
+    if wrong or not 0 < int(mount["port"]) < 65536 or str(mount["host"]).startswith("-"):
+        raise NotMountedError(
+            f"the way to the data is not understood: {', '.join(wrong) or 'port'}"
+        )
+    bad = [option for option in mount.get("options") or () if not _OPTION.fullmatch(option)]
+    if bad:
+        raise NotMountedError(f"a mount cannot have the option {bad[0]!r}")
+    return path
+
+
+def _check_machine() -> None:
+    if not shutil.which("sshfs"):
+        raise NotMountedError("this node has no `sshfs`, so data cannot be mounted here")
+    if not _unmounter():
+        raise NotMountedError("this node has no `fusermount3`, so data cannot be mounted here")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        raise NotMountedError("this node lets nobody use /dev/fuse, so data cannot be mounted here")
+
+
+def _unmounter() -> str:
+    return shutil.which("fusermount3") or shutil.which("fusermount") or ""
+
+
+def _source(mount: Mapping[str, Any], private: str) -> list[str]:
+    """Write down how the data is reached; return the beginning of the command."""
+    known = str(mount["known_hosts"]).strip()
+    # In that file, `%` begins something that is filled in.
+    config = _CONFIG.format(
+        alias=known.split()[0], folder=private.replace("%", "%%"), seconds=_CONNECT_SECONDS
+    )
+    key = str(mount["key"]).rstrip("\n") + "\n"
+    for name, text in (("key", key), ("known_hosts", known + "\n"), ("config", config)):
+        fd = os.open(os.path.join(private, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+    host = str(mount["host"])
+    options = ",".join((*_OPTIONS, *(mount.get("options") or ())))
+    argv = ["sshfs", "-f", "-F", f"{private}/config", "-p", str(int(mount["port"])), "-o", options]
+    return [*argv, f"{mount['user']}@{f'[{host}]' if ':' in host else host}:/"]
+
+
+@contextlib.contextmanager
+def _served(
+    source: list[str], path: str, options: str, inside: tuple[str, ...] = ()
+) -> Iterator[None]:
+    """Have `sshfs` run: here, or in the view that this user's containers have."""
+    prelude = [sys.executable, "-I", "-S", "-c", _START]
+    argv = [*prelude, *([*inside, *prelude] if inside else []), *source, path]
+    argv += ["-o", options if inside else f"{options},auto_unmount"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
+    with tempfile.TemporaryFile() as words:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            _wait(process, path, inside, words)
+            yield
+        finally:
+            _end(process, path, inside)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], path: str, inside: tuple[str, ...], words: IO[bytes]
+) -> None:
+    """Wait until the folder is there."""
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while not _is_mounted(path, inside):
+        if process.poll() is not None:
+            raise NotMountedError(f"the data cannot be mounted: {_words(words)}")
+        if time.monotonic() > deadline:
+            raise NotMountedError(f"the data was not mounted in time: {_words(words)}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _is_mounted(path: str, inside: tuple[str, ...] = ()) -> bool:
+    """Tell whether something is mounted, without asking what is mounted there."""
+    wanted = path.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
+    if inside:
+        argv = [*inside, "cat", "/proc/self/mountinfo"]
+        done = subprocess.run(argv, capture_output=True, check=False, cwd="/")
+        lines = os.fsdecode(done.stdout).splitlines()
+    else:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    return any(line.split(" ", 5)[4] == wanted for line in lines)
+
+
+def _words(words: IO[bytes]) -> str:
+    words.seek(0)
+    text = words.read().decode("utf-8", "replace")
+    return " ".join(text[-_WORDS:].split()) or "sshfs says nothing"
+
+
+def _end(process: subprocess.Popen[bytes], path: str, inside: tuple[str, ...]) -> None:
+    """Take the folder away, after all that was written has arrived."""
+    patience = _END_SECONDS if _is_mounted(path, inside) else 0.0
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while _is_mounted(path, inside) and time.monotonic() < deadline:
+        _unmount(path, inside)
+        time.sleep(_LOOK_SECONDS)
+    if _is_mounted(path, inside):
+        # Somebody is still in there; it vanishes under their feet.
+        _unmount(path, inside, "-z")
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _unmount(path: str, inside: tuple[str, ...], *options: str) -> None:
+    argv = [*inside, _unmounter(), "-u", *options, "--", path]
+    subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd="/")
