@@ -8,13 +8,14 @@ import platform
 import pwd
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 from .. import durable, frame
-from . import news
+from . import news, quick
 from .command import Commands
 from .files import Files
 from .orders import Orders
@@ -89,6 +90,8 @@ class Hand:
     def serve(self) -> None:
         """Take requests until there are no more."""
         self._orders.tidy()
+        if archive := _archive():
+            threading.Thread(target=quick.make, args=(archive,), daemon=True).start()
         news.start(news.News(self._news, self._talk.say), self.commands.collect)
         for asked in self._talk.requests():
             pool = self._runs if asked.get("op") == "run" else self._others
@@ -154,10 +157,16 @@ def _take_streams() -> Talk:
     return Talk(inward, outward)
 
 
+def _archive() -> str:
+    """Name the archive that runs; empty if we are not in one."""
+    path = os.path.abspath(sys.argv[0])
+    return path if path.endswith(".pyz") and os.path.isfile(path) else ""
+
+
 def _version() -> str:
-    """Return the digest of the archive that runs; nothing if we are not in one."""
-    archive = os.path.abspath(sys.argv[0])
-    if not os.path.isfile(archive) or not archive.endswith(".pyz"):
+    """Return the digest of the archive that runs; empty if we are not in one."""
+    archive = _archive()
+    if not archive:
         return ""
     with open(archive, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
