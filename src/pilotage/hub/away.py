@@ -14,7 +14,6 @@ from pilotage.event import records as events
 from pilotage.job import model, moves, records
 from pilotage.job.model import State
 from pilotage.job.retry import Next
-from pilotage.pilot.stencil import carried
 from pilotage.site import launch
 from pilotage.store import Db
 
@@ -171,7 +170,7 @@ def _following(end: End, asked: str) -> Next:
 def order(out: Out, at: Where, base: str) -> dict[str, object]:
     """Write a job as the hub is to run it: recipes travel, what only we can see was looked at."""
     spec = msgspec.structs.replace(
-        carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None
+        launch.carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None
     )
     binding = records.read_binding(out.claim.binding)
     return {"spec": spec, "binding": binding, "key": at.key(out), "tag": at.tag}

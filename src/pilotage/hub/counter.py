@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pilotage import errors, text, units
-from pilotage.hub import border, judge, output
+from pilotage.hub import border, judge
 from pilotage.hub.config import Pilots
 from pilotage.hub.roster import OVER, Held, Line, Pilot, Roster
 from pilotage.job import bulk, moves, retry
@@ -19,6 +19,7 @@ from pilotage.match.words import Granted, Request, Stop
 from pilotage.pilot import model, wire
 from pilotage.pilot.model import State
 from pilotage.pilot.stencil import Refused, Stencils
+from pilotage.site import output
 from pilotage.site.local import Listener
 from pilotage.store import Db
 

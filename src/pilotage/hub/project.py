@@ -92,6 +92,11 @@ class Project:
         """Read the attempts of a job."""
         return jobs.attempts(self.db, number)
 
+    def ask_site(self, name: str, asked: str) -> None:
+        """Ask something of a site: `drain`, or nothing any more."""
+        with self._change() as db:
+            db.run("site_ask", name=name, asked=asked)
+
     def cancel(self, numbers: Sequence[int]) -> dict[int, State]:
         """Call jobs off."""
         return self._each(numbers, moves.cancel)

@@ -1,8 +1,9 @@
 """Everything, put together: this file is the architecture of one process.
 
 files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ Queue ◀──▶ LocalSite
-                                            ▲                    ▲
-                      books ──▶ Keeper ─────┘                    └─▶ Service ◀──▶ pilots, programs
+                                            ▲                    ▲ ▲
+                      books ──▶ Keeper ─────┘                    │ └─▶ Sites ◀──▶ batch systems
+                                                                 └─▶ Service ◀──▶ pilots, programs
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
 from pilotage.hub.service import Service
+from pilotage.hub.sites import Sites
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
 from pilotage.site.local import LocalSite
@@ -82,10 +84,12 @@ class Hub:
         self._service = Service(
             project, writer, open_reader, self._queue, self._reception, self._reception.doors.app
         )
+        place = config.place(project.settings, project.root)
         self._site = LocalSite(
-            writer, self._queue, config.place(project.settings, project.root),
-            config.offer(project.settings), project.state, self._reception,
+            writer, self._queue, place, config.offer(project.settings), project.state,
+            self._reception,
         )  # fmt: skip
+        self._sites = Sites(project, writer, self._queue, place, self._reception)
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,
@@ -97,6 +101,7 @@ class Hub:
             tasks.start_soon(self._service.watch)
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
+            tasks.start_soon(self._sites.run)
             await self._reception.begin(tasks)
             ready()
             if serve:

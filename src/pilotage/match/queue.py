@@ -53,6 +53,10 @@ class Queue:
         else:
             self._fly()
 
+    def now(self) -> float:
+        """Say what time it is by the clock of the queue."""
+        return self._clock.now()
+
     def change(self, change: Change) -> None:
         """Change the places in the next turn."""
         self._batch.changes.append(change)

@@ -102,23 +102,13 @@ class Stencils:
         place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)
         sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
         prepared = launch.prepare(
-            place, carried(spec), binding, job=claim.job, attempt=claim.attempt,
+            place, launch.carried(spec), binding, job=claim.job, attempt=claim.attempt,
             folder=f"{facts.work}/jobs/{claim.job}.{claim.attempt}", owner=claim.owner,
             sandbox=sandbox,
         )  # fmt: skip
         written = msgspec.structs.asdict(prepared.launch) | {"outputs": prepared.outputs}
         declared = [*prepared.outputs.values(), *prepared.optional.values()]
         return text.dump(written).encode(), declared, binding
-
-
-def carried(spec: model.JobSpec) -> model.JobSpec:
-    """Put the text of a recipe into its definition: the file is here, not on the node."""
-    recipe = spec.recipe
-    if not isinstance(recipe, model.Command | model.App) and recipe.file and not recipe.source:
-        with open(recipe.file, encoding="utf-8", errors="surrogateescape") as file:
-            recipe = msgspec.structs.replace(recipe, source=file.read(), file="")
-        return msgspec.structs.replace(spec, recipe=recipe)
-    return spec
 
 
 def _inside(path: str) -> str:

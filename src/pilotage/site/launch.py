@@ -241,6 +241,16 @@ def _about(folder: str, job: int, attempt: int) -> dict[str, str]:
     }
 
 
+def carried(spec: model.JobSpec) -> model.JobSpec:
+    """Put the text of a recipe into its definition: the file is here, not where the job runs."""
+    recipe = spec.recipe
+    if not isinstance(recipe, model.Command | model.App) and recipe.file and not recipe.source:
+        with open(recipe.file, encoding="utf-8", errors="surrogateescape") as file:
+            recipe = msgspec.structs.replace(recipe, source=file.read(), file="")
+        return msgspec.structs.replace(spec, recipe=recipe)
+    return spec
+
+
 def missing(outputs: Mapping[str, str]) -> tuple[str, ...]:
     """List the declared outputs that are not there."""
     return tuple(path for path in outputs.values() if not Path(path).exists())

@@ -329,7 +329,8 @@ class LocalSite:
         self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
         if ending.usage:
             self._mean_wall += _NEWEST * (ending.usage.wall - self._mean_wall)
-        self._ends.append((ending.key, verdict.judge(tenant, ending)))
+        end = verdict.judge(tenant.spec, ending, lambda: launch.missing(tenant.outputs))
+        self._ends.append((ending.key, end))
         if -self._offer.free_cpus < self._offer.cpus or len(self._ends) >= _MANY:
             self.poke()
         elif len(self._ends) == 1:

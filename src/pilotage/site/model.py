@@ -58,6 +58,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     array: int = 500
     #: How parallel jobs are started.
     launcher: Literal["none", "srun", "mpirun"] = "none"
+    #: What runs the images of jobs there.
+    container: Literal["podman", "apptainer"] = "podman"
     #: Options of the batch system that jobs may use in `extra`, such as `"--exclusive"`.
     allow: tuple[str, ...] = ()
     #: Commands of the batch system that may run at once, and in a second.

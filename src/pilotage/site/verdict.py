@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from pilotage import crash
-from pilotage.job import retry
+from pilotage.job import model, retry
 from pilotage.payload import report
 from pilotage.payload.model import Ending, Why
-from pilotage.site import launch
-from pilotage.site.tenant import Tenant
 
 
-def judge(tenant: Tenant, ending: Ending) -> retry.End:
-    """Say what an ending means for its job."""
+def judge(spec: model.JobSpec, ending: Ending, look: Callable[[], tuple[str, ...]]) -> retry.End:
+    """Say what an ending means for its job; `look` names declared outputs that are not there."""
     ok = ending.ok
     missing: tuple[str, ...] = ()
     if ending.reason is Why.EXITED:
-        ok = ending.exit in tenant.spec.ok_codes
-        missing = launch.missing(tenant.outputs) if ok else ()
+        ok = ending.exit in spec.ok_codes
+        missing = look() if ok else ()
     crash.point("result.checked")
     end = retry.End(
         ok=ok,

@@ -1,0 +1,66 @@
+"""How a job at a site ended: by its own evidence, else by the scheduler's word, else it is lost."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotage.job import retry
+from pilotage.payload.model import Ending
+from pilotage.site import guest, verdict
+from pilotage.site.batch.model import Cause, Item
+from pilotage.site.driver import End
+from pilotage.site.guest import Guest
+
+#: What the scheduler says of ends that are the job's own, in words.
+_OWN = {
+    Cause.MEMORY: "it used more memory than it had asked for",
+    Cause.TIMEOUT: "it used up its wall time",
+}
+#: And of those that are nobody's fault: the job is tried again.
+_LOST = {
+    Cause.NODE: "its node failed",
+    Cause.PREEMPTED: "its place was given to another job",
+    Cause.SIGNALLED: "it was killed from outside",
+    Cause.UNKNOWN: "the batch system does not say how it ended",
+}
+
+
+def judge(one: Guest, end: End, stopping: str) -> retry.End:
+    """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
+    if end.evidence is not None:
+        return _by_evidence(one, end.evidence, stopping)
+    if stopping:
+        return retry.End(ok=False, message=stopping, stopped=True)
+    if end.item is None:
+        words = end.never or "it vanished from the batch system, and left no evidence of its end"
+        final = bool(end.never) and end.never != "it never began"
+        return retry.End(ok=False, message=words, lost=not final)
+    return _by_scheduler(end.item, never=end.never)
+
+
+def _by_evidence(one: Guest, evidence: dict[str, object], stopping: str) -> retry.End:
+    found = msgspec.convert(evidence["end"], Ending, strict=False)
+    outputs = evidence.get("outputs")
+    left = outputs if isinstance(outputs, dict) else {}
+    judged = verdict.judge(one.spec, found, lambda: guest.lacking(one, left))
+    if stopping and not judged.ok:
+        return msgspec.structs.replace(judged, stopped=True, message=stopping)
+    if judged.stopped:
+        # Nobody here asked for it: the batch system took its node away.
+        return msgspec.structs.replace(judged, stopped=False, lost=True)
+    return judged
+
+
+def _by_scheduler(item: Item, never: str) -> retry.End:
+    cause = item.cause or Cause.UNKNOWN
+    said = f" ({item.words})" if item.words else ""
+    if cause in _OWN:
+        return retry.End(ok=False, message=f"the batch system ended it: {_OWN[cause]}{said}")
+    if cause is Cause.CANCELLED:
+        words = f"it was called off at the batch system{said}"
+        return retry.End(ok=False, message=words, call_off=words)
+    if cause is Cause.EXITED and item.exit:
+        words = f"its batch job ended with exit code {item.exit} and no evidence{said}"
+        return retry.End(ok=False, message=words, exit=item.exit)
+    words = _LOST.get(cause, "its batch job ended without evidence")
+    return retry.End(ok=False, message=f"{words}{'; ' + never if never else ''}{said}", lost=True)

@@ -1,0 +1,204 @@
+"""A job at a site: where its files are there, what it is ordered to do, what it leaves."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.job import model, moves
+from pilotage.payload.model import Sandbox
+from pilotage.rule import template
+from pilotage.site import launch
+from pilotage.site.model import Site
+from pilotage.site.stage.model import Digest, Folder, Wanted
+
+#: Where files that are not below the project lie, in the job's own folder.
+_OUTSIDE = ".outside"
+#: Files that one job may have brought to a site.
+_MOST_FILES = 100_000
+
+
+class Guest(msgspec.Struct):
+    """An attempt that a site holds."""
+
+    claim: moves.Claim
+    spec: model.JobSpec
+    binding: model.Binding
+    #: Where the project is here.
+    base: str
+    #: By path here, the content of what it reads.
+    inputs: dict[str, Digest] = {}
+    #: By name, paths here of what it must leave and of what it may leave.
+    outputs: dict[str, str] = {}
+    optional: dict[str, str] = {}
+    #: How it reaches what this machine serves, for data that is mounted.
+    mount: dict[str, Any] | None = None
+    #: The image that comes along with it.
+    image: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of the attempt."""
+        return f"{self.claim.job}.{self.claim.attempt}"
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        """The job and the number of the attempt."""
+        return self.claim.job, self.claim.attempt
+
+
+def wanted(guest: Guest) -> list[str]:
+    """List the files that a job reads: its trigger, and what it names beside."""
+    binding, base = guest.binding, guest.base
+    known = template.keywords(binding, base, guest.claim.job)
+    values = known | template.parameters(guest.spec, binding, known)
+    paths = [binding.path, *binding.paths] if binding.path or binding.paths else []
+    for pattern in guest.spec.inputs:
+        place = template.place(pattern, values, base)
+        found = sorted(glob.glob(place, recursive=True)) if glob.has_magic(place) else [place]
+        if not found:
+            raise errors.NotFound(f"no input is there that fits {text.show(pattern)}")
+        paths += found
+    files: dict[str, None] = {}
+    for path in paths:
+        if path:
+            _walk(path, files)
+    return list(files)
+
+
+def _walk(path: str, files: dict[str, None]) -> None:
+    """Add a file, or all files of a folder."""
+    if not os.path.isdir(path):
+        files[path] = None
+        return
+    for folder, _, names in os.walk(path):
+        for name in sorted(names):
+            files[os.path.join(folder, name)] = None
+            if len(files) > _MOST_FILES:
+                message = f"{text.show(path)} has more than {_MOST_FILES} files"
+                raise errors.Denied(message, hint='mount it: `data = "mounted"`')
+
+
+class Room(msgspec.Struct, frozen=True):
+    """The folder of one item of a submission at the site."""
+
+    root: str
+    key: str
+    place: int
+
+    @property
+    def folder(self) -> str:
+        """The folder itself."""
+        return f"{self.root}/s/{self.key}/{self.place}"
+
+    @property
+    def run(self) -> str:
+        """The attempt's directory, which the starter makes."""
+        return f"{self.folder}/run"
+
+    @property
+    def data(self) -> str:
+        """What stands for the project's folder there."""
+        return f"{self.folder}/data"
+
+    @property
+    def lib(self) -> str:
+        """The programs that travel with jobs."""
+        return f"{self.folder}/lib"
+
+    def there(self, path: str, base: str) -> str:
+        """Say where a file of this machine is at the site."""
+        return f"{self.data}/{relative(path, base)}"
+
+
+def relative(path: str, base: str) -> str:
+    """Name a file within the folder that stands for the project's."""
+    start = base.rstrip("/") + "/"
+    if path.startswith(start):
+        return path.removeprefix(start)
+    mark = hashlib.sha256(os.fsencode(os.path.dirname(path))).hexdigest()[:12]
+    return f"{_OUTSIDE}/{mark}/{os.path.basename(path)}"
+
+
+def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str, Any]:
+    """Write the order of a job as its program at the site reads it."""
+    there = msgspec.structs.replace(
+        guest.binding,
+        path=room.there(guest.binding.path, guest.base) if guest.binding.path else "",
+        paths=tuple(room.there(path, guest.base) for path in guest.binding.paths),
+        other=room.there(guest.binding.other, guest.base) if guest.binding.other else "",
+    )
+    spec = msgspec.structs.replace(launch.carried(guest.spec), base=room.data)
+    at = msgspec.structs.replace(place, base=room.data, python=site.python, programs=room.lib)
+    sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
+    prepared = launch.prepare(
+        at, spec, there, job=guest.claim.job, attempt=guest.claim.attempt, folder=room.run,
+        owner=guest.claim.owner, sandbox=sandbox,
+    )  # fmt: skip
+    for path in (*prepared.outputs.values(), *prepared.optional.values()):
+        if not path.startswith(f"{room.data}/"):
+            message = f"the output {text.show(path)} is not below the project's folder"
+            raise errors.BadRule(message, hint="jobs at a site write below `{base}`")
+    guest.outputs = _here(prepared.outputs, room, guest.base)
+    guest.optional = _here(prepared.optional, room, guest.base)
+    started = _parallel(msgspec.to_builtins(prepared.launch), guest.spec, site)
+    return {
+        "launch": started,
+        "outputs": prepared.outputs,
+        "optional": prepared.optional,
+        "inputs": [] if guest.mount else [
+            {"path": room.there(path, guest.base), "sha256": one.sha256, "mode": 0o644}
+            for path, one in guest.inputs.items()
+        ],
+        "mount": {**guest.mount, "path": room.data} if guest.mount else None,
+        "image": guest.image,
+    }  # fmt: skip
+
+
+def _here(paths: Mapping[str, str], room: Room, base: str) -> dict[str, str]:
+    return {
+        name: os.path.normpath(os.path.join(base, path.removeprefix(f"{room.data}/")))
+        for name, path in paths.items()
+    }
+
+
+def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[str, Any]:
+    """Put what starts the tasks of a parallel job before its program."""
+    asked = spec.allocation
+    tasks = asked.nodes * asked.tasks
+    match asked.launcher or (site.launcher if tasks > 1 else "none"):
+        case "srun":
+            words = ["srun", f"--ntasks={tasks}", f"--nodes={asked.nodes}", "--kill-on-bad-exit=1"]
+        case "mpirun":
+            words = ["mpirun", "-n", str(tasks)]
+        case _:
+            words = []
+    return {**started, "argv": [*words, *started["argv"]]}
+
+
+def homeward(guest: Guest, room: Room, found: Mapping[str, Any]) -> list[Wanted | Folder]:
+    """Say which files come home, by the evidence of what was left."""
+    coming: list[Wanted | Folder] = []
+    for name, local in (guest.outputs | guest.optional).items():
+        facts = found.get(name)
+        if not facts:
+            continue
+        remote = room.there(local, guest.base)
+        if "files" in facts:
+            files = {path: msgspec.convert(one, Digest) for path, one in facts["files"].items()}
+            coming.append(Folder(remote=remote, local=local, files=files))
+        else:
+            one = msgspec.convert(facts, Digest)
+            coming.append(Wanted(remote=remote, local=local, size=one.size, sha256=one.sha256))
+    return coming
+
+
+def lacking(guest: Guest, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the declared outputs that were not left."""
+    return tuple(path for name, path in guest.outputs.items() if not found.get(name))

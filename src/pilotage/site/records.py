@@ -1,0 +1,81 @@
+"""Submissions in the store: the intent is there before the batch system is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pilotage import text
+from pilotage.site.batch.model import Order
+from pilotage.site.submission import Submission, Work
+from pilotage.store import Db
+
+_order = msgspec.json.Decoder(Order)
+
+
+def number(db: Db, site: str) -> int:
+    """Find the number of a site, and give it one if it has none."""
+    return int(db.value("site_number", name=site))
+
+
+def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) -> None:
+    """Write down how a site is."""
+    db.run("site_show", name=site, trouble=trouble, since=since, facts=facts, now=now)
+
+
+def asked(db: Db, site: str) -> str:
+    """Read what a person asked of a site."""
+    return str(db.value("site_asked", name=site) or "")
+
+
+def intend(
+    db: Db, site: str, batch: str, order: Order, works: Sequence[Work], now: float
+) -> Submission:
+    """Write down what is about to be submitted."""
+    row = int(
+        db.value(
+            "submission_add", key=order.key, site=site, batch=batch, body=_body(order), now=now
+        )
+    )
+    rows = [(row, one.place, one.job or None, one.attempt, one.pilot or None) for one in works]
+    db.run("submitted_add", rows=text.dump(rows))
+    return Submission(row, order.key, batch, order, works={one.place: one for one in works})
+
+
+def renew(db: Db, one: Submission, order: Order) -> None:
+    """Write down that a submission is tried anew, under another key."""
+    db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
+
+
+def know(db: Db, one: int, given: str) -> None:
+    """Write down the id that the batch system gave."""
+    db.run("submission_know", id=one, number=given)
+
+
+def note(db: Db, one: int, words: str) -> None:
+    """Write down the last word about a submission."""
+    db.run("submission_note", id=one, reason=words)
+
+
+def close(db: Db, ended: Iterable[tuple[int, int]], now: float) -> None:
+    """Write down that works are over, and submissions with them; each is (submission, place)."""
+    rows = text.dump(list(ended))
+    db.run("submitted_over", rows=rows)
+    db.run("submission_over", rows=rows, now=now)
+
+
+def load(db: Db, site: str) -> list[Submission]:
+    """Read the submissions of a site that are not over."""
+    found: dict[int, Submission] = {}
+    for row, key, batch, body, state, given, tries in db.rows("submission_live", site=site):
+        found[row] = Submission(
+            row, key, batch, _order.decode(body), state == "known", given, tries, works={}
+        )
+    for row, place, job, attempt, pilot in db.rows("submitted_out", site=site):
+        found[row].works[place] = Work(place, job or 0, attempt or 0, pilot or 0)
+    return list(found.values())
+
+
+def _body(order: Order) -> str:
+    return msgspec.json.encode(order).decode()

@@ -1,0 +1,100 @@
+-- name: site_number
+-- The number of a site; a new one if it has none.
+INSERT INTO site (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name
+RETURNING id;
+
+-- name: site_show
+-- Write down how a site is.
+UPDATE site SET trouble = :trouble, since = :since, facts = :facts, seen = :now WHERE name = :name;
+
+-- name: site_asked
+-- What a person asked of a site.
+SELECT asked FROM site WHERE name = :name;
+
+-- name: site_ask
+-- Ask something of a site.
+INSERT INTO site (name, asked) VALUES (:name, :asked)
+ON CONFLICT (name) DO UPDATE SET asked = excluded.asked;
+
+-- name: site_all
+-- All sites that were ever used, and how they are.
+SELECT id, name, trouble, since, seen, facts, asked FROM site ORDER BY name;
+
+-- name: site_counts
+-- How many attempts each site holds, by the state of their jobs.
+SELECT attempt.starter, job.state, count(*) FROM job INDEXED BY job_live
+JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND attempt.starter GLOB 'site:*'
+GROUP BY attempt.starter, job.state;
+
+-- name: submission_add
+-- Write down what is about to be submitted.
+INSERT INTO submission (key, site, batch, body, state, created)
+VALUES (:key, :site, :batch, :body, 'intent', :now) RETURNING id;
+
+-- name: submission_renew
+-- Write down that a submission is tried anew.
+UPDATE submission SET key = :key, body = :body, state = 'intent', number = '', tries = tries + 1
+WHERE id = :id;
+
+-- name: submission_know
+-- Write down the id that the batch system gave.
+UPDATE submission SET state = 'known', number = :number, reason = '' WHERE id = :id AND state <> 'over';
+
+-- name: submission_note
+-- Write down the last word about a submission.
+UPDATE submission SET reason = :reason WHERE id = :id;
+
+-- name: submission_over
+-- End submissions of which nothing is out; :rows is [[submission, place], ...].
+UPDATE submission SET state = 'over', ended = :now
+WHERE id IN (SELECT value->>0 FROM json_each(:rows)) AND state <> 'over' AND NOT EXISTS (
+    SELECT 1 FROM submitted WHERE submission = submission.id AND state = 'out'
+);
+
+-- name: submission_live
+-- Submissions of a site that are not over.
+SELECT id, key, batch, body, state, number, tries FROM submission INDEXED BY submission_live
+WHERE site = :site AND state <> 'over' ORDER BY id;
+
+-- name: submission_of
+-- What was submitted for an attempt of a job, the newest first.
+SELECT submission.site, submission.batch, submission.key, submission.number, submission.state,
+       submission.reason, submitted.place, submission.tries
+FROM submitted JOIN submission ON submission.id = submitted.submission
+WHERE submitted.job = :job AND submitted.attempt = :attempt ORDER BY submission.id DESC;
+
+-- name: submission_purge
+-- Forget submissions that were over before a time.
+DELETE FROM submission WHERE state = 'over' AND ended < :before;
+
+-- name: submitted_add
+-- What a submission is for; :rows is [[submission, place, job, attempt, pilot], ...].
+INSERT INTO submitted (submission, place, job, attempt, pilot)
+SELECT value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_each(:rows);
+
+-- name: submitted_over
+-- End parts of submissions; :rows is [[submission, place], ...].
+UPDATE submitted SET state = 'over' FROM json_each(:rows) AS one
+WHERE submission = one.value->>0 AND place = one.value->>1;
+
+-- name: submitted_out
+-- What submissions of a site are for that is not over.
+SELECT submission, place, job, attempt, pilot FROM submission INDEXED BY submission_live
+JOIN submitted ON submission = submission.id
+WHERE site = :site AND submission.state <> 'over' AND submitted.state = 'out';
+
+-- name: site_claims
+-- Attempts that a holder has, as claims.
+SELECT job.id, job.attempt, spec, binding, rule, depth, owner, job.state FROM job INDEXED BY job_live
+JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND attempt.starter = :holder
+ORDER BY job.id;
+
+-- name: job_say
+-- Say why jobs at a site wait; :rows is [[job, attempt], ...].
+UPDATE job SET reason = :reason FROM json_each(:rows) AS one
+WHERE job.id = one.value->>0 AND job.attempt = one.value->>1
+  AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out');
