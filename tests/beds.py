@@ -8,6 +8,7 @@ import pytest
 
 from testbed.bed import NotUp
 from testbed.condor import Condor, root
+from testbed.gridengine import GridEngine
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests import system
@@ -39,6 +40,13 @@ def condor() -> Iterator[Condor]:
     system.needs("root", "debootstrap", "unshare", "setpriv", "condor root")
     with Condor() as pool:
         yield pool
+
+
+@pytest.fixture(scope="session")
+def gridengine() -> Iterator[GridEngine]:
+    system.needs("root", "sge_qmaster", "sge_execd", "qsub")
+    with GridEngine() as cluster:
+        yield cluster
 
 
 def _no_condor_root() -> str | None:
