@@ -161,6 +161,7 @@ class Single:
             from . import mount
 
             stack.enter_context(mount.mounted(self._item, self._area))
+        self._open_folders()
         launch = self._completed(passed)
         self._point("single.placed")
         end = starter.run(launch)
@@ -187,8 +188,10 @@ class Single:
         if not self._launch["dir"].startswith(inside):
             raise inputs.PlaceError(f"{self._launch['dir']} is not below {self._area}")
         os.makedirs(self._area, exist_ok=True)
-        if f"{self._launch['cwd']}/".startswith(inside):
-            os.makedirs(self._launch["cwd"], exist_ok=True)
+        cwd, attempt = f"{self._launch['cwd']}/", f"{self._launch['dir']}/"
+        # The attempt's own directory is made by the starter, as its claim.
+        if cwd.startswith(inside) and not cwd.startswith(attempt):
+            os.makedirs(cwd, exist_ok=True)
         library = os.path.join(self._area, "lib")
         for name in ("call.py", "warm.py"):
             path = os.path.join(library, name)
@@ -196,6 +199,14 @@ class Single:
                 os.makedirs(library, exist_ok=True)
                 with open(path, "wb") as file:
                     file.write(beside.data(name))
+
+    def _open_folders(self) -> None:
+        """Make the folders that outputs go to, as they are where the job comes from."""
+        named = {**(self._item.get("outputs") or {}), **(self._item.get("optional") or {})}
+        for path in named.values():
+            folder = os.path.dirname(path)
+            if f"{folder}/".startswith(f"{self._area}/"):
+                os.makedirs(folder, exist_ok=True)
 
     def _completed(self, passed: Mapping[str, str]) -> dict[str, Any]:
         """Add to the launch what it needs of this node."""
