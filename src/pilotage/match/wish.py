@@ -66,8 +66,15 @@ def check_expression(text: str) -> None:
 
 def check_image(image: str) -> None:
     """Raise `BadRule` for what cannot name a container image; no text is no image."""
-    if image and not _IMAGE.fullmatch(image):
-        hint = "write `docker.io/library/python:3.12`, `docker://…` or the path of a file"
+    scheme, _, rest = image.partition(":")
+    # What comes from this machine is a file of the project, or an image that podman knows here.
+    own = scheme in {"file", "local"}
+    outside = scheme == "file" and (rest.startswith("/") or ".." in rest.split("/"))
+    if image and (not _IMAGE.fullmatch(image) or outside or (own and not _IMAGE.fullmatch(rest))):
+        hint = (
+            "write `docker.io/library/python:3.12`, `docker://…`, the path of a file on the node, "
+            "`file:` with the path of a file in the project, or `local:` with an image of yours"
+        )
         raise errors.BadRule(f"{image!r} cannot name an image", hint=hint)
 
 

@@ -40,8 +40,8 @@ _OPTIONS = ("idmap=user", "reconnect", "nosuid", "nodev", "noatime", "fsname=pil
 _ALONE = "auto_cache"
 #: The folder is mounted twice, and what is done on one side must be seen on the other.
 _SHARED = "auto_cache,dir_cache=no,entry_timeout=0,negative_timeout=0,attr_timeout=0"
-#: Rootless podman keeps one view of all mounts for the containers of a user. Unless mounts are shared
-#: with it, as systemd has them, it does not see what was mounted after it began.
+#: Rootless podman keeps one view of all mounts for a user. Unless mounts are shared with it, as
+#: systemd has them, it does not see what was mounted after it began.
 _INSIDE = ("podman", "unshare")
 
 # The scheduler's polite signal goes to all processes of a job: it is for the payload, which may
