@@ -44,6 +44,7 @@ class Bed:
         self.name = f"{self.kind}-{secrets.token_hex(3)}"
         self.journal = journal.Journal(journal.FOLDER / f"{self.name}.journal")
         self.folder = (self._where or Path(tempfile.gettempdir())) / f"pilotage-{self.name}"
+        self.made("owner", str(Process.of(os.getpid())))
         self.made("folder", self.folder)
         self.folder.mkdir()
         # Also users who are not root look inside.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +17,9 @@ from . import processes
 
 #: Where journals are, and sockets: their paths may not be long.
 FOLDER = Path("/run/pilotage-testbed")
+
+#: Who sees to it that the rest is undone: whoever asked for the bed, and its warden.
+KEEPERS = ("owner", "warden")
 
 
 class Journal:
@@ -41,10 +43,17 @@ class Journal:
         lines = self.path.read_text().splitlines()
         return [(kind, what) for kind, what in map(json.loads, lines)]
 
+    @property
+    def left_over(self) -> bool:
+        """Whether nobody is left who would undo it."""
+        those = [processes.Process.parse(what) for kind, what in self.read() if kind in KEEPERS]
+        return not any(each.alive for each in those)
+
     def undo(self) -> None:
         """Undo everything, the last first, and remove the journal."""
         for kind, what in reversed(self.read()):
-            UNDO[kind](what)
+            if kind in UNDO:
+                UNDO[kind](what)
         self.path.unlink()
 
 
@@ -55,13 +64,6 @@ def every() -> Iterator[Journal]:
 
 def _end_process(what: str) -> None:
     processes.Process.parse(what).end()
-
-
-def _end_warden(what: str) -> None:
-    warden = processes.Process.parse(what)
-    if warden.alive and warden.pid != os.getpid():
-        processes.end(processes.below(warden.pid))
-        warden.end()
 
 
 def _remove_file(what: str) -> None:
@@ -95,7 +97,6 @@ def _quietly(*argv: str) -> None:
 
 
 UNDO: dict[str, Callable[[str], None]] = {
-    "warden": _end_warden,
     "process": _end_process,
     "file": _remove_file,
     "folder": _remove_folder,

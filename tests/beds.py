@@ -9,6 +9,7 @@ import pytest
 from testbed.bed import NotUp
 from testbed.condor import Condor, root
 from testbed.gridengine import GridEngine
+from testbed.network import Sites
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests import system
@@ -47,6 +48,13 @@ def gridengine() -> Iterator[GridEngine]:
     system.needs("root", "sge_qmaster", "sge_execd", "qsub")
     with GridEngine() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def sites() -> Iterator[Sites]:
+    system.needs("root", "ip", "nsenter", "sshd", "slurmctld", "slurmd", "munged", "sbatch")
+    with Sites(slurm=True) as sites:
+        yield sites
 
 
 def _no_condor_root() -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import signal
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import processes
@@ -19,7 +21,23 @@ NODES = ("n1", "n2", "n3", "n4")
 #: In the environment of everything that one node started.
 NODE_MARK = "PILOTAGE_TESTBED_NODE"
 
-CONFIG = Path(__file__).parent / "slurm.conf"
+TEMPLATES = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the network a cluster is."""
+
+    #: What comes before commands on the login node, and before the daemons of nodes.
+    login: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    #: Where the login node, with the controller, and the nodes are.
+    login_address: str = "127.0.0.1"
+    node_address: str = "127.0.0.1"
+
+
+#: All on the loopback.
+HERE = Place()
 
 
 class Slurm(Bed):
@@ -29,9 +47,12 @@ class Slurm(Bed):
     #: What remembers jobs, if anything does.
     accounting: Accounting | None = None
 
-    def __init__(self, folder: Path | None = None, *, accounting: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, accounting: bool = False, place: Place = HERE
+    ) -> None:
         """Take also whether there is accounting: many sites have it, `sacct` needs it."""
         super().__init__(folder)
+        self._place = place
         self._with_accounting = accounting
 
     def up(self) -> None:
@@ -43,6 +64,7 @@ class Slurm(Bed):
         for name in ("state", "spool", "log"):
             (self.folder / name).mkdir()
         self.config.write_text(self._configuration())
+        shutil.copy(TEMPLATES / "cgroup.conf", self.folder)
         self._nodes: dict[str, Process] = {}
         self._start_munge()
         if self.accounting:
@@ -63,9 +85,15 @@ class Slurm(Bed):
         """What makes `sbatch` and its kin speak to this cluster."""
         return {"SLURM_CONF": str(self.config)}
 
+    def run(self, *argv: str, timeout: float = 60) -> str:
+        """Run a command on the login node as root; return what it writes."""
+        return super().run(*self._place.login, *argv, timeout=timeout)
+
     def start_controller(self) -> None:
         """Start the controller; it remembers what it knew before."""
-        self._controller = self.daemon("slurmctld", "-D", log="log/slurmctld.out")
+        self._controller = self.daemon(
+            *self._place.login, "slurmctld", "-D", log="log/slurmctld.out"
+        )
         self.wait(self._answers, "The controller did not answer", "log/slurmctld")
 
     def stop_controller(self) -> None:
@@ -102,7 +130,7 @@ class Slurm(Bed):
     def _start_node(self, name: str) -> None:
         mark = {NODE_MARK: self._mark(name)}
         self._nodes[name] = self.daemon(
-            "slurmd", "-D", "-N", name, log=f"log/slurmd.{name}.out", env=mark
+            *self._place.nodes, "slurmd", "-D", "-N", name, log=f"log/slurmd.{name}.out", env=mark
         )
 
     @property
@@ -124,11 +152,13 @@ class Slurm(Bed):
 
     def _configuration(self) -> str:
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={self._ports[name]}"
+            f"NodeName={name} NodeHostname=localhost NodeAddr={self._place.node_address}"
+            f" Port={self._ports[name]}"
             for name in NODES
         )
-        return CONFIG.read_text().format(
+        return (TEMPLATES / "slurm.conf").read_text().format(
             name=self._cluster, host=socket.gethostname().split(".")[0],
-            port=self._ports["controller"], folder=self.folder, munge=self._munge_socket,
+            address=self._place.login_address, port=self._ports["controller"],
+            folder=self.folder, munge=self._munge_socket,
             nodes=nodes, accounting=self.accounting.lines if self.accounting else "",
         )  # fmt: skip

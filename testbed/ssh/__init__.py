@@ -9,25 +9,13 @@ from pathlib import Path
 from testbed import user
 from testbed.bed import Bed
 
-from . import keys
+from . import client, keys
 from .server import Server, renamed
 
 HERE = Path(__file__).parent
 
 #: Seconds for which certificates hold.
 HOUR_S = 3600
-
-CLIENT = """\
-Host *
-    User {user}
-    IdentityFile {key}
-    IdentitiesOnly yes
-    IdentityAgent none
-    UserKnownHostsFile {known_hosts}
-    GlobalKnownHostsFile none
-    StrictHostKeyChecking yes
-    LogLevel ERROR
-"""
 
 #: What asks for a code; each kind of question needs one module that says yes.
 PAM = """\
@@ -69,9 +57,9 @@ class Sshd(Bed):
             "code": self._serve_codes(by_key),
             "certificate": self._serve_certificates(),
             "jump": self._serve("jump", by_key),
-            "behind": self._serve("behind", by_key, client=["ProxyJump jump"]),
+            "behind": self._serve("behind", by_key, ["ProxyJump jump"]),
         }
-        self._write_client()
+        client.write(self.config, self.user.name, self._key, self.servers.values())
 
     @property
     def config(self) -> Path:
@@ -113,8 +101,8 @@ class Sshd(Bed):
     def _codes(self) -> Path:
         return self.folder / "codes"
 
-    def _serve(self, alias: str, lines: list[str], client: Sequence[str] = ()) -> Server:
-        return Server(self, alias, lines, client, env=self._session)
+    def _serve(self, alias: str, lines: list[str], route: Sequence[str] = ()) -> Server:
+        return Server(self, alias, lines, route, env=self._session)
 
     def _serve_codes(self, by_key: list[str]) -> Server:
         # A PAM service is named after the program that asks.
@@ -133,12 +121,5 @@ class Sshd(Bed):
 
     def _serve_certificates(self) -> Server:
         trusted = f"TrustedUserCAKeys {self._authority}.pub"
-        client = [f"IdentityFile {self._certified}", f"CertificateFile {self._certified}-cert.pub"]
-        return self._serve("certificate", [trusted, "AuthorizedKeysFile none"], client=client)
-
-    def _write_client(self) -> None:
-        known = self.folder / "known_hosts"
-        servers = self.servers.values()
-        known.write_text("".join(f"{server.known_host}\n" for server in servers))
-        common = CLIENT.format(user=self.user.name, key=self._key, known_hosts=known)
-        self.config.write_text("\n\n".join([*(server.entry for server in servers), common]))
+        shown = [f"IdentityFile {self._certified}", f"CertificateFile {self._certified}-cert.pub"]
+        return self._serve("certificate", [trusted, "AuthorizedKeysFile none"], shown)

@@ -62,8 +62,7 @@ class Server:
         self._process = self.bed.daemon(
             *self.prefix, str(self.program), "-D", "-e", "-f", str(self._config), log=log
         )
-        if not self.prefix:
-            self.bed.wait(self._listens, f"sshd for {self.alias} did not listen", log)
+        self.bed.wait(self._listens, f"sshd for {self.alias} did not listen", log)
 
     def stop(self) -> None:
         """Stop it and cut its connections; what runs on the other side goes on, if it can."""

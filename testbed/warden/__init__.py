@@ -41,7 +41,7 @@ class Warden:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "testbed.warden", str(journal.path)],
-                cwd=ROOT, stdin=theirs.fileno(), start_new_session=True,
+                cwd=ROOT, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         self._socket = ours
         self._stream = ours.makefile("rw")

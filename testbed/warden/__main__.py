@@ -73,8 +73,8 @@ def obey(order: Order, journal: Journal) -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the warden is killed."""
-    for number in (*DEAF_TO, signal.SIGCHLD):
+    """Have the kernel kill this process when the warden is killed; ignore no signal."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

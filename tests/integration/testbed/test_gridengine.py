@@ -17,7 +17,7 @@ def test_a_job_runs(gridengine: GridEngine):
 def test_jobs_wait_for_the_master(gridengine: GridEngine):
     gridengine.run("qsub", "-h", "-b", "yes", "-N", "held", "true")
     gridengine.stop_master()
-    with pytest.raises(NotUp, match="to qmaster|contact qmaster"):
+    with pytest.raises(NotUp, match=r"(to|contact) qmaster"):
         gridengine.run("qstat")
     gridengine.start_master()
     assert "hqw" in gridengine.run("qstat")
