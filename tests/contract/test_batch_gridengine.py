@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pilotage.site.batch.gridengine import GridEngine
+from pilotage.site.batch.model import Call, Cause, Order, Phase
+from testbed.gridengine import GridEngine as Cluster
+from tests.beds import gridengine  # noqa: F401
+from tests.contract.batch import beds
+from tests.contract.batch.life import Bed, Life, make, submit, wait
+
+CAN = frozenset({"time", "signal", "hold", "wait", "ended"})
+
+
+class TestGridEngine(Life):
+    @pytest.fixture
+    def bed(self, gridengine: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
+        return beds.Commands(
+            GridEngine(), tmp_path, beds.environment(gridengine.env), can=CAN, patience=40,
+            waits=("-a=204001010000",), holds=("-h",),
+            stranger=Call(("qsub", "-N", "odd", "-o", "/dev/null", "-j", "y"), "true\n"),
+        )  # fmt: skip
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("code", [99, 100])
+    def test_no_code_has_it_run_again(self, bed: Bed, code: int):
+        order = make(bed, f"echo x >> began; exit {code}")
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.OVER)
+        assert (item.cause, item.exit) == (Cause.EXITED, 1)
+        time.sleep(4)
+        assert began(order) == 1
+
+    @pytest.mark.slow
+    def test_it_is_told_before_it_is_killed(self, bed: Bed):
+        order = make(bed, "exec sh -c 'trap \"echo told > told; exit 0\" USR2; sleep 300 & wait'")
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.RUNNING)
+        time.sleep(1)
+        assert bed.run(bed.batch.cancel([item.id])).exit == 0
+        (item,) = wait(bed, order, Phase.OVER)
+        assert Path(order.folder, "told").exists()
+
+    @pytest.mark.slow
+    def test_what_cannot_start_is_held_and_says_why(self, bed: Bed):
+        order = make(bed, "exit 0")
+        Path(order.folder, "script.sh").unlink()
+        Path(order.folder).rmdir()
+        submit(bed, order)
+        (item,) = wait(bed, order, Phase.HELD)
+        assert "No such file or directory" in item.words
+        assert bed.run(bed.batch.cancel([item.id])).exit == 0
+
+    @pytest.mark.slow
+    def test_a_master_that_is_away_lists_nothing(self, bed: Bed, gridengine: Cluster):  # noqa: F811
+        order = make(bed, "sleep 3; exit 6")
+        submit(bed, order)
+        wait(bed, order, Phase.RUNNING)
+        gridengine.stop_master()
+        try:
+            said = bed.run(bed.batch.listing())
+            assert said.exit != 0
+            assert bed.run(bed.batch.cancel(["1"])).exit != 0
+        finally:
+            gridengine.start_master()
+        (item,) = wait(bed, order, Phase.OVER)
+        assert (item.cause, item.exit) == (Cause.EXITED, 6)
+
+
+def began(order: Order) -> int:
+    return len(Path(order.folder, "began").read_text().split())
