@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,6 +47,7 @@ HOSTILE = (
     "#",
     "é",
 )
+RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("queue", "account", "qos", "constraint", "reservation")
 JUNK = ("", "\n", "junk", "{", "[]", "null", "{}", "<html>", "\ufffd\ufffd", "0", "A|B|C\n")
 
@@ -55,6 +57,13 @@ class Sample(NamedTuple):
 
     said: Said
     items: Sequence[Item]
+
+
+def recorded(name: str) -> Sample:
+    """Return what a tool once wrote, from `recorded/NAME.txt` and `recorded/NAME.json`."""
+    text = (RECORDED / f"{name}.txt").read_bytes().decode(errors="replace")
+    items = msgspec.json.decode((RECORDED / f"{name}.json").read_bytes(), type=list[Item])
+    return Sample(Said(0, text), items)
 
 
 class Words:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pilotage.site.batch import words
+from pilotage.site.batch import whole, words
 from pilotage.site.batch.model import BatchError, Call, Item, Phase, Said
 
 from . import states
 
 _FIELD = "\x1f"
 _ROW = "\x1e\n"
-_END = "end of listing"
 #: Each with a width, or 20 letters count. The name comes last and may be anything; those of a key
 #: have 15 letters, so that one which is cut at 16 is none.
 _SQUEUE = (
@@ -37,12 +36,19 @@ _SQUEUE = (
 _SACCT = ("JobID", "State", "ExitCode", "Reason", "NodeList", "Start", "End", "JobName")
 #: Variables by which users narrow what the tools show.
 _UNSET = (
-    "SQUEUE_ACCOUNT SQUEUE_JOBS SQUEUE_LICENSES SQUEUE_NAMES SQUEUE_PARTITION SQUEUE_QOS "
-    "SQUEUE_RESERVATION SQUEUE_STATES SQUEUE_USERS SQUEUE_FORMAT SQUEUE_FORMAT2 SQUEUE_NOCONVERT "
-    "SACCT_FORMAT SLURM_CLUSTERS"
+    "SQUEUE_ACCOUNT",
+    "SQUEUE_JOBS",
+    "SQUEUE_LICENSES",
+    "SQUEUE_NAMES",
+    "SQUEUE_PARTITION",
+    "SQUEUE_QOS",
+    "SQUEUE_RESERVATION",
+    "SQUEUE_STATES",
+    "SQUEUE_USERS",
+    "SLURM_CLUSTERS",
 )
-#: The last line comes only if the tool succeeded; times are seconds, wherever the site is.
-_SHELL = f'unset {_UNSET}; export SLURM_TIME_FORMAT=%s; "$@" && echo "{_END}"'
+#: Times are seconds, wherever the site is.
+_ENV = ("env", *(f"--unset={name}" for name in _UNSET), "SLURM_TIME_FORMAT=%s")
 
 #: Accounting says this and ends with 1, which is no failure: there is no history.
 _NO_HISTORY = "accounting storage is disabled"
@@ -58,7 +64,7 @@ def _squeue() -> Call:
     fields = [f"{name}:{width}{_FIELD}" for name, width in _SQUEUE]
     shown = ",".join(fields).removesuffix(_FIELD) + _ROW[0]
     flags = ("--me", "--array", "--noheader", "--all", "--states=all")
-    return Call(("sh", "-c", _SHELL, "sh", "squeue", *flags, f"--Format={shown}"))
+    return whole.asked(*_ENV, "squeue", *flags, f"--Format={shown}")
 
 
 SQUEUE = _squeue()
@@ -69,7 +75,7 @@ def sacct(since: float) -> Call:
     flags = ("--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={_FIELD}")
     fields = f"--format={','.join(_SACCT)}"
     window = (f"--starttime=uts{max(0, int(since))}", "--endtime=now")
-    return Call(("sh", "-c", _SHELL, "sh", "sacct", *flags, fields, *window))
+    return whole.asked(*_ENV, "sacct", *flags, fields, *window)
 
 
 def listed(said: Said) -> list[Item]:
@@ -92,11 +98,9 @@ def remembered(said: Said) -> list[Item]:
 
 def _rows(said: Said, tool: str, end: str) -> list[str]:
     """Cut the output of a tool that succeeded into rows."""
-    if said.exit != 0:
-        raise BatchError(f"{tool}: {words.complaint(said)}")
-    *rows, last = said.out.removesuffix("\n").split(end)
-    if last != _END or not said.out.endswith("\n"):
-        raise BatchError(f"{tool}: the listing ends with {said.out[-100:]!r}")
+    *rows, last = whole.body(said, tool).split(end)
+    if last:
+        raise BatchError(f"{tool}: {last[:200]!r} is no row")
     return rows
 
 
@@ -129,7 +133,7 @@ def _queued(row: list[str]) -> Item:
     return _item(
         (job, number, name),
         (state, reason, nodes),
-        states.end(state, raw >> 8 & 0xFF, raw & 0x7F),
+        states.end(state, raw >> 8 & 0xFF, raw & 0x7F, nodes),
         times,
     )
 
@@ -161,9 +165,9 @@ def _accounted(row: list[str]) -> Iterator[Item]:
         places = list(_places(job))
     except ValueError:
         raise BatchError(f"sacct: {row!r} is no row") from None
-    # `CANCELLED by 1000`
-    why = states.end(state.partition(" ")[0], int(code["code"]), int(code["signal"]))
     where = nodes if nodes != "None assigned" else ""
+    # `CANCELLED by 1000`
+    why = states.end(state.partition(" ")[0], int(code["code"]), int(code["signal"]), where)
     for base, index in places:
         yield _item((base, index, name), (state, reason, where), why, times)
 

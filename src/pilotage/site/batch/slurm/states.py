@@ -57,6 +57,7 @@ _HOLDING = (
     "accountnotallowed",
     "qosnotallowed",
     "accountingpolicy",
+    "partitionconfig",
     "partitionnodelimit",
     "partitiontimelimit",
     "perjob",
@@ -81,11 +82,13 @@ def phase(state: str, reason: str) -> Phase:
     return found
 
 
-def end(state: str, code: int, signal: int) -> End:
+def end(state: str, code: int, signal: int, nodes: str) -> End:
     """Return why a job that is over ended."""
     if state in _CAUSES:
         return End(_CAUSES[state])
-    if signal == _NOT_STARTED or (state == "FAILED" and not code and not signal):
+    # Also what `sbatch` refused may be listed, as failed with status 1 and without a node.
+    failed = state == "FAILED" and (not nodes or not (code or signal))
+    if failed or signal == _NOT_STARTED:
         return End(Cause.NODE)
     if signal:
         return End(Cause.SIGNALLED, signal=signal)
