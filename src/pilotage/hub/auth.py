@@ -66,6 +66,8 @@ class Grant(msgspec.Struct, frozen=True):
     site: str = ""
     #: When it ends.
     expires: float = 0.0
+    #: The pilot that was asked for, which whoever enrols with it is.
+    pilot: int | None = None
 
     def covers(self, wanted: Scope) -> bool:
         """Say whether it is enough for what needs a scope."""
@@ -78,13 +80,13 @@ class Grant(msgspec.Struct, frozen=True):
 
 def mint(  # noqa: PLR0913 - so many facts has a token
     db: Db, scope: Scope, owner: str, *, now: float, lifetime: float, pool: str = "",
-    site: str = "", label: str = "", uses: int | None = None,
+    site: str = "", label: str = "", uses: int | None = None, pilot: int | None = None,
 ) -> tuple[str, int]:  # fmt: skip
     """Make a token; its text is told once, and its number names it from then on."""
     secret = f"pil_{scope[0]}_{secrets.token_urlsafe(32)}"
     number = db.value(
         "token_add", digest=digest(secret), scope=scope, owner=owner, pool=pool, site=site,
-        label=label, now=now, expires=now + lifetime, uses=uses,
+        label=label, now=now, expires=now + lifetime, uses=uses, pilot=pilot,
     )  # fmt: skip
     return secret, int(number)
 
@@ -103,7 +105,7 @@ def look(db: Db, secret: str, now: float) -> Grant:
         raise errors.Denied("the token has expired", hint=_HINT)
     if row[6] is not None and row[6] < 1:
         raise errors.Denied("the token is used up", hint=_HINT)
-    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5])
+    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5], row[8])
 
 
 def consume(db: Db, secret: str, scope: Scope, now: float) -> Grant:

@@ -13,12 +13,15 @@ from pilotage.hub.config import Settings
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
 from pilotage.job.owner import me
+from pilotage.match.cluster import QUEUE
 from pilotage.match.model import Offer
 from pilotage.match.place import Place
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Offered, Offers
 from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
+from pilotage.site.direct import place_of
 from pilotage.site.here import LOCAL, here
+from pilotage.site.model import Site
 from pilotage.store import Db
 
 #: What begins the name of an alarm about a node on which payloads fail.
@@ -60,6 +63,7 @@ def read(db: Db, settings: Settings, *, now: float, running: bool, room: bool = 
     reserved = [Reserved(*row) for row in db.rows("reserved_all")] if running else []
     judge = _Judge(db, settings, {one.pilot: one.job for one in reserved}, now, running=running)
     found = [one for row in rows if (one := _offered(row, judge)) is not None]
+    found += [one for row in db.rows("site_all") if (one := _queue(row, judge)) is not None]
     if not running:
         found.append(Offered(here(config.offer(settings))))
     cores = _take(db, {one.place.number: one.place for one in found}) if room else {}
@@ -114,6 +118,21 @@ def _offered(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
     return Offered(place, idle, words)
 
 
+def _queue(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
+    """Make an offer of the batch queue of a site, as its file was when it was last used."""
+    number, name, trouble, _since, seen, facts, asked = row
+    told = msgspec.json.decode(facts)
+    if "site" not in told:
+        return None
+    place = place_of(name, number, msgspec.convert(told["site"], Site))
+    if asked:
+        return Offered(place, DRAINING, f"{name}: a person asked to drain it")
+    if trouble:
+        return Offered(place, SILENT, f"{name}: {trouble}")
+    idle, words = judge.idle(place, "", "", seen)
+    return Offered(place, idle, f"{name}: {words}" if words else "")
+
+
 def holder(mark: str) -> int:
     """Read from the mark of an attempt which pilot holds it; what is no pilot's runs here."""
     found = _HOLDER.fullmatch(mark)
@@ -124,12 +143,13 @@ def _take(db: Db, places: dict[int, Place]) -> dict[str, int]:
     """Take what running jobs use from their places; return the cores in use by owner."""
     cores: dict[str, int] = {}
     specs: dict[int, JobSpec] = {}
+    queues = [one for one in places.values() if one.attributes.get(QUEUE)]
     for mark, number, owner, count in db.rows("offer_used"):
         if number not in specs:
             specs[number] = records.read_spec(db.value("spec_body", id=number))
         needs = specs[number].resources
         cores[owner or me()] = cores.get(owner or me(), 0) + count * needs.cpus
-        place = places.get(holder(mark))
+        place = next((one for one in queues if mark in one.marks), None) or places.get(holder(mark))
         if place is not None:
             _carve(place, needs, count)
     return cores

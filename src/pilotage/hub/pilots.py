@@ -56,11 +56,20 @@ class Desk:
                 return
             grant = auth.consume(db, hello.token, auth.Scope.ENROL, now)
             site = grant.site or hello.facts.host
-            number = db.value(
-                "pilot_add", name=text.show(hello.name or hello.facts.host)[:100], site=site,
-                pool=grant.pool, state=State.BOOTING, digest=digest,
-                facts=text.dump(hello.facts), now=now,
-            )  # fmt: skip
+            name = text.show(hello.name or hello.facts.host)[:100]
+            facts = text.dump(hello.facts)
+            if grant.pilot is None:
+                number = db.value(
+                    "pilot_add", name=name, site=site, pool=grant.pool, state=State.BOOTING,
+                    digest=digest, facts=facts, now=now,
+                )  # fmt: skip
+            else:
+                number = db.value(
+                    "pilot_come", id=grant.pilot, name=name, digest=digest, facts=facts, now=now
+                )
+            if number is None:
+                message = f"pilot {grant.pilot} is not wanted any more"
+                raise errors.Denied(message, hint="ask for another: `pilotage pilot start`")
             db.run("pilot_token", id=number, token=grant.id)
             found.append((int(number), site, grant.pool))
 

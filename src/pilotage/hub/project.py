@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+import msgspec
+
 from pilotage import errors, text
 from pilotage.clock import Clock, WallClock
 from pilotage.event import message, records
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
+    from pilotage.site.wish import Wish
 
 _LOCK = "lock"
 _POKE = "poke"
@@ -91,6 +94,16 @@ class Project:
     def attempts(self, number: int) -> list[Attempt]:
         """Read the attempts of a job."""
         return jobs.attempts(self.db, number)
+
+    def want_pilots(self, site: str, wish: Wish, count: int, pool: str) -> list[int]:
+        """Ask for pilots at a site."""
+        body = msgspec.json.encode(wish).decode()
+        with self._change() as db:
+            now = self.clock.now()
+            return [
+                int(db.value("pilot_want", name=site, site=site, pool=pool, wish=body, now=now))
+                for _ in range(count)
+            ]
 
     def ask_site(self, name: str, asked: str) -> None:
         """Ask something of a site: `drain`, or nothing any more."""

@@ -127,6 +127,10 @@ class Roster:
         self._lease = lease
         self.pilots: dict[int, Pilot] = {}
 
+    def now(self) -> float:
+        """Say what time it is by the clock of the queue."""
+        return self._queue.now()
+
     async def load(self) -> None:
         """Read the pilots that were here before; each has a whole lease to come back."""
         await self._queue.do(self._load)

@@ -47,19 +47,19 @@ class Service:
         self._open_reader = open_reader
         self._queue = queue
         self._events = events
-        self._roster = Roster(queue, lease)
+        self.roster = Roster(queue, lease)
         stencils = Stencils(config.place(settings, project.root), settings.pilots.sandbox)
         counter = Counter(
-            queue, self._roster, stencils, settings.pilots, str(project.state / "jobs"), listener
+            queue, self.roster, stencils, settings.pilots, str(project.state / "jobs"), listener
         )
-        self._desk = Desk(queue, self._roster, counter, settings.pilots, self._checks)
+        self._desk = Desk(queue, self.roster, counter, settings.pilots, self._checks)
         #: Nobody may come in before those who were here are known.
         self._loaded = anyio.Event()
-        self._watchman = Watchman(queue, self._roster, settings.match, lease)
+        self._watchman = Watchman(queue, self.roster, settings.match, lease)
 
     async def watch(self) -> None:
         """Look after pilots and the queue."""
-        await self._roster.load()
+        await self.roster.load()
         self._loaded.set()
         await self._watchman.run()
 

@@ -10,7 +10,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from pilotage.hub.factory import Factory
 from pilotage.hub.project import Project
+from pilotage.hub.roster import Roster
+from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.site import files, launch, records
@@ -35,13 +38,14 @@ class Sites:
     """All sites that the project has files of."""
 
     def __init__(
-        self, project: Project, writer: Writer, queue: Queue, place: launch.Place,
-        listener: Listener,
+        self, project: Project, writer: Writer, queue: Queue, roster: Roster,
+        place: launch.Place, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
         self._project = project
         self._writer = writer
         self._queue = queue
+        self._roster = roster
         self._place = place
         self._listener = listener
         self._known: dict[str, tuple[Remote, Driver]] = {}
@@ -75,11 +79,14 @@ class Sites:
         direct = Direct(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
+        address = self._project.state / ADDRESS
+        factory = Factory(name, driver, self._roster, self._writer, address)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(driver.remote.keep)
                 tasks.start_soon(driver.run)
                 tasks.start_soon(direct.run)
+                tasks.start_soon(factory.run)
         finally:
             with anyio.CancelScope(shield=True):
                 await carrier.close()
@@ -90,7 +97,8 @@ class Sites:
             now = self._project.clock.now()
             for name, (remote, driver) in self._known.items():
                 trouble = remote.trouble or driver.trouble
-                facts = msgspec.json.encode(remote.hello).decode()
+                told = {"hello": remote.hello, "site": remote.site}
+                facts = msgspec.json.encode(told).decode()
                 show = functools.partial(
                     records.show, site=name, trouble=trouble, since=remote.since, facts=facts,
                     now=now,

@@ -14,6 +14,7 @@ from pilotage.hub.config import Match
 from pilotage.hub.offers import HOLE
 from pilotage.hub.roster import OVER, Pilot, Roster
 from pilotage.match import patience
+from pilotage.match.cluster import QUEUE
 from pilotage.match.queue import Queue
 from pilotage.match.share import Row
 from pilotage.match.turn import Ledger
@@ -142,7 +143,9 @@ class Watchman:
         seen = []
         for place in ledger.matcher.places.values():
             used = max(0, place.cpus - max(0, place.free_cpus))
-            for index, count in enumerate((1, place.cpus, used, len(place.leases))):
+            # A batch queue has no cores of its own: those that its jobs have are all there are.
+            one, cpus = (0, used) if place.attributes.get(QUEUE) else (1, place.cpus)
+            for index, count in enumerate((one, cpus, used, len(place.leases))):
                 sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
             pilot = self._roster.pilots.get(place.number)
             shown = (round(pilot.seen if pilot else now, -1), len(place.leases), used)

@@ -89,7 +89,9 @@ class Hub:
             writer, self._queue, place, config.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
-        self._sites = Sites(project, writer, self._queue, place, self._reception)
+        self._sites = Sites(
+            project, writer, self._queue, self._service.roster, place, self._reception
+        )
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,

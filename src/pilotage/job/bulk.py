@@ -47,7 +47,7 @@ def claim(
     if rows:
         written = text.dump(rows)
         db.run("claim_attempts", rows=written, folder=text.store_path(folder), now=now)
-        db.run("claim_journal", rows=written, state=state, now=now)
+        db.run("claim_journal", rows=written, state=state, reason="", now=now)
     return claims
 
 

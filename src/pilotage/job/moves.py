@@ -128,7 +128,7 @@ def progress(
         "progress_jobs", rows=rows, before=text.dump(before), state=state, reason=reason
     )
     if moved:
-        db.run("claim_journal", rows=text.dump(moved), state=state, now=now)
+        db.run("claim_journal", rows=text.dump(moved), state=state, reason=reason, now=now)
 
 
 def revive(db: Db, job: int, attempt: int) -> bool:

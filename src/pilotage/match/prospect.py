@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.job.model import JobSpec
 from pilotage.match import alike
-from pilotage.match.cluster import Cluster, Clusters
+from pilotage.match.cluster import QUEUE, Cluster, Clusters
 from pilotage.match.figure import figure
 from pilotage.match.place import Place
 from pilotage.match.why import SlotClass, Why, why
@@ -91,8 +91,11 @@ class Offers:
 
     def _look(self, cluster: Cluster) -> Prospect:
         wanted, asked = cluster.wants.resources, cluster.wants.requirements
-        names = tuple(sorted(cluster.requirements.names)) if cluster.requirements else ()
-        kinds = self._alike(names)
+        names = tuple(sorted(cluster.names | {QUEUE}))
+        kinds = {
+            kind: [slot for slot in slots if cluster.queues or not slot.attributes.get(QUEUE)]
+            for kind, slots in self._alike(names).items()
+        }
         seen = {kind: alike.to_job(slots, wanted, names) for kind, slots in kinds.items()}
         alive = [slot for kind, slots in seen.items() if kind != LOST for slot in slots]
         takers = why(wanted, asked, cluster.job, seen.get("", ()))

@@ -71,6 +71,9 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     settle: str = "30s"
     #: Bytes of inputs that are kept at the site, such as `"100G"`; empty means without bound.
     cache: str = ""
+    #: Folders at the site that payloads of pilots may read, and those that they may write.
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     #: How pilots reach the hub: by themselves, or by the connection of the hub to the login node.
     link: Literal["direct", "relay"] = "relay"
     #: The name by which worker nodes reach the login node; empty means the name it has itself.

@@ -50,5 +50,8 @@ CREATE TABLE submitted (
 CREATE INDEX submitted_job ON submitted (job, attempt) WHERE job IS NOT NULL;
 CREATE INDEX submitted_pilot ON submitted (pilot) WHERE pilot IS NOT NULL;
 
+-- What was asked for when a pilot was: a `site.wish.Wish` as JSON.
+ALTER TABLE pilot ADD COLUMN wish TEXT NOT NULL DEFAULT '';
+
 -- A token may be for one pilot that was asked for, which then is that pilot.
 ALTER TABLE token ADD COLUMN pilot INTEGER;

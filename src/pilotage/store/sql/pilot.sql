@@ -28,7 +28,7 @@ WHERE token.revoked IS NOT NULL AND pilot.state NOT IN ('down', 'failed', 'lost'
 -- name: pilot_alive
 -- Pilots that have not ended.
 SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
-FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 ORDER BY id;
+FROM pilot WHERE state IN ('booting', 'available', 'draining') AND id > 0 ORDER BY id;
 
 -- name: pilot_move
 -- Change the state of a pilot.
@@ -41,7 +41,7 @@ FROM json_each(:rows) AS now WHERE pilot.id = now.value->>0;
 
 -- name: pilot_asked
 -- Pilots of which a person wants something.
-SELECT id, asked FROM pilot WHERE asked <> '';
+SELECT id, asked FROM pilot WHERE asked <> '' AND state NOT IN ('requested', 'submitted');
 
 -- name: pilot_ask
 -- Ask a pilot to drain or stop.
@@ -57,6 +57,47 @@ INSERT INTO pilot (id, name, site, pool, state, reason, digest, facts, enrolled,
 VALUES (0, :name, :site, '', :state, '', '', :facts, :now, :now)
 ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, facts = excluded.facts,
     seen = excluded.seen, running = 0, used = 0, ended = NULL;
+
+-- name: pilot_want
+-- Ask for a pilot at a site.
+INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen, wish)
+VALUES (:name, :site, :pool, 'requested', '', '', '{}', :now, :now, :wish) RETURNING id;
+
+-- name: pilot_wanted
+-- Pilots of a site that were asked for and not submitted; those that nobody wants any more, too.
+SELECT id, pool, wish, asked FROM pilot INDEXED BY pilot_live
+WHERE state = 'requested' AND state NOT IN ('down', 'failed', 'lost') AND site = :site
+  AND NOT EXISTS (SELECT 1 FROM submitted WHERE pilot = pilot.id AND submitted.state = 'out')
+ORDER BY id;
+
+-- name: pilot_unwanted
+-- Pilots of a site that are submitted and that nobody wants any more.
+SELECT id FROM pilot WHERE asked <> '' AND state IN ('requested', 'submitted') AND site = :site;
+
+-- name: pilot_queued
+-- Note that the batch system has pilots; :ids is [id, ...].
+UPDATE pilot SET state = 'submitted', reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('requested', 'submitted');
+
+-- name: pilot_say
+-- Say why pilots wait; :ids is [id, ...].
+UPDATE pilot SET reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('requested', 'submitted');
+
+-- name: pilot_wish
+-- What was asked for when a pilot was.
+SELECT pool, wish FROM pilot WHERE id = :id;
+
+-- name: pilot_come
+-- Enrol a pilot that was asked for.
+UPDATE pilot SET name = :name, state = 'booting', digest = :digest, facts = :facts,
+    enrolled = :now, seen = :now, reason = ''
+WHERE id = :id AND state IN ('requested', 'submitted') RETURNING id;
+
+-- name: pilot_never
+-- End a pilot that never came.
+UPDATE pilot SET state = :state, reason = :reason, ended = :now, asked = ''
+WHERE id = :id AND state IN ('requested', 'submitted') RETURNING id;
 
 -- name: pilot_list
 -- Pilots by state and site, the newest first; :states is [state, ...].

@@ -49,7 +49,7 @@ FROM json_each(:rows);
 -- name: claim_journal
 -- Write down that attempts begin; :rows as above.
 INSERT INTO journal (time, job, attempt, state, reason)
-SELECT :now, value->>0, value->>1, :state, '' FROM json_each(:rows);
+SELECT :now, value->>0, value->>1, :state, :reason FROM json_each(:rows);
 
 -- name: end_jobs
 -- End jobs that succeeded and that no other waits for; :ids is [id, ...].

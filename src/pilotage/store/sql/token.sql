@@ -1,11 +1,11 @@
 -- name: token_add
 -- Keep the digest of a new token.
-INSERT INTO token (digest, scope, owner, pool, site, label, created, expires, uses)
-VALUES (:digest, :scope, :owner, :pool, :site, :label, :now, :expires, :uses) RETURNING id;
+INSERT INTO token (digest, scope, owner, pool, site, label, created, expires, uses, pilot)
+VALUES (:digest, :scope, :owner, :pool, :site, :label, :now, :expires, :uses, :pilot) RETURNING id;
 
 -- name: token_get
 -- What the holder of a secret may do, whether or not it still counts.
-SELECT id, scope, owner, pool, site, expires, uses, revoked FROM token WHERE digest = :digest;
+SELECT id, scope, owner, pool, site, expires, uses, revoked, pilot FROM token WHERE digest = :digest;
 
 -- name: token_use
 -- Take one use of a token that has only so many.

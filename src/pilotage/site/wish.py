@@ -1,0 +1,45 @@
+"""What is asked for when pilots are: cores, memory, time, and where in the batch system."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.site.batch.model import Order
+from pilotage.site.model import Site
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one pilot is to have."""
+
+    #: Cores; 0 means what the batch system gives.
+    cpus: int = 1
+    memory: int | None = None
+    gpus: int = 0
+    #: Seconds that it may run.
+    time: float | None = None
+    queue: str = ""
+    account: str = ""
+    #: Seconds without work after which it leaves; nothing means the hub's own rule.
+    idle: float | None = None
+
+
+def check(wish: Wish) -> None:
+    """Raise `UsageError` for what no batch system could read."""
+    if wish.cpus < 1 or wish.gpus < 0:
+        raise errors.UsageError("a pilot has at least one core")
+    for word in (wish.queue, wish.account):
+        if word.startswith("-") or any(one.isspace() or not one.isprintable() for one in word):
+            raise errors.UsageError(f"{word!r} is not one word")
+
+
+def order(wish: Wish, site: Site, *, key: str, script: str, folder: str, count: int) -> Order:
+    """Write what the batch system is asked for."""
+    defaults = site.defaults
+    usual = units.seconds(defaults.time) if defaults.time else None
+    return Order(
+        key=key, script=script, folder=folder, count=count, cpus=wish.cpus, memory=wish.memory,
+        gpus=wish.gpus, time=wish.time or usual, queue=wish.queue or defaults.queue,
+        account=wish.account or defaults.account, qos=defaults.qos,
+        constraint=defaults.constraint, reservation=defaults.reservation,
+    )  # fmt: skip
