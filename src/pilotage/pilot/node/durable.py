@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 #: A name that a payload may have put there must not lead us elsewhere.
@@ -18,11 +19,17 @@ def write(path: str, data: bytes | str, part: str = "") -> None:
 
 
 def fill(path: str, data: bytes | str) -> None:
-    """Write a file that nobody reads under this name."""
-    with open(os.open(path, _ANEW, 0o600), "wb") as file:
-        file.write(data.encode() if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file that nobody reads under this name; nothing is left of one that cannot be."""
+    try:
+        with open(os.open(path, _ANEW, 0o600), "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = path
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def folder(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -9,6 +10,8 @@ from .trouble import Trouble
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+#: Nothing is there, or a link, a device or a socket.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LAST = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -54,7 +57,7 @@ def opened(root: str, path: str) -> int | None:
         return os.open(name, _LAST, dir_fd=at)
     except OSError as error:
         error.filename = path
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if error.errno in _NOTHING:
             return None
         raise
     finally:

@@ -66,6 +66,8 @@ class Commands:
                     self._detached.add(process)
         if exchange.overflown:
             raise Trouble("other", f"{argv[0]} said more than {MOST_OUT} bytes")
+        # What we killed may have done its work already.
+        late = late or self._closed
         out, err = (bytes(one).decode("utf-8", "replace") for one in exchange.said)
         code = -1 if late else int(process.returncode)
         return {"exit": code, "out": out, "err": err, "late": late}

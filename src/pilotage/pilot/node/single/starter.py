@@ -28,6 +28,10 @@ _PR_SET_PDEATHSIG = 1
 _NO_SESSION = -1
 
 
+class StarterError(Exception):
+    """Nothing can be started."""
+
+
 class Starter:
     """A child that runs one payload."""
 
@@ -56,6 +60,8 @@ class Starter:
                 poll.unregister(self._signals.inner)
                 self._say({"op": "stop", "key": launch["key"], "message": self._signals.words()})
             lines = self._hear()
+            if lines is None and not ordered:
+                raise StarterError("its starter does not start")
             if lines is None:
                 return self._bury(launch)
             for report in lines:

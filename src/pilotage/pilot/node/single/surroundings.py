@@ -49,8 +49,9 @@ def _gpus(env: Mapping[str, str]) -> dict[str, str]:
 def _is_hidden(name: str) -> bool:
     if name.startswith(_OURS):
         return True
-    return bool(_SECRET.search(name)) and not (_is_launching(name) and name != "SLURM_JWT")
+    return bool(_SECRET.search(name)) and not _is_launching(name)
 
 
 def _is_launching(name: str) -> bool:
-    return name.startswith(_LAUNCHING) or name in _ALONE
+    # The last is the user's own key to the scheduler, which no launcher needs.
+    return (name.startswith(_LAUNCHING) or name in _ALONE) and name != "SLURM_JWT"
