@@ -86,11 +86,13 @@ class Cron(msgspec.Struct, frozen=True):
             raise errors.UsageError(f"there is no calendar for the moment {after!r}")
         best: float | None = None
         for wall in self._walls(self._start(after, place)):
-            moments = [moment for moment in self._moments(wall, place) if moment > after]
+            moments = self._moments(wall, place)
+            # An hour that the clock shows twice: its first time round may be over or still to come.
             if moments and best is not None and moments[0] >= best:
                 break
-            if moments:
-                best = moments[0]
+            coming = [moment for moment in moments if moment > after]
+            if coming:
+                best = coming[0] if best is None else min(best, coming[0])
         if best is None:
             raise errors.BadRule(f"{self.text!r} has no next time before the year 9999")
         return best
