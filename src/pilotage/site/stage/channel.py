@@ -10,7 +10,7 @@ import fcntl
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 import msgspec
@@ -79,9 +79,9 @@ class Channel:
             if kind is None:
                 await asyncio.shield(self._listening)
         finally:
-            end(self._process)
             # With the process its end of the pipe goes, and with that the thread.
-            await asyncio.wait([self._listening])
+            end(self._process)
+            await to_the_end(gone(self._process, self._listening))
 
     async def send(self, out: Outgoing) -> asyncio.Future[str]:
         """Wait until the channel is free, and send; the future tells what the site says."""
@@ -204,6 +204,24 @@ def end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+
+
+async def gone(process: asyncio.subprocess.Process, *tasks: asyncio.Future[Any]) -> None:
+    """Wait until a process has ended, and who listened to it."""
+    await asyncio.wait(tasks)
+    await process.wait()
+    # Its pipes are closed in the next round of the loop, which may be its last.
+    await asyncio.sleep(0)
+
+
+async def to_the_end(act: Coroutine[Any, Any, None]) -> None:
+    """Do something that takes no time worth mentioning, also if we are cancelled meanwhile."""
+    task = asyncio.create_task(act)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 async def words(process: asyncio.subprocess.Process) -> str:

@@ -8,14 +8,17 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from pilotage import errors, text
 from pilotage.site.stage import landing, place
-from pilotage.site.stage.channel import PIPE, end, lost, words
-from pilotage.site.stage.inflow import Cut, Inflow
+from pilotage.site.stage.channel import PIPE, end, gone, lost, to_the_end, words
+from pilotage.site.stage.inflow import Cut, Inflow, trouble
 from pilotage.site.stage.lane import Lane, Wish
 from pilotage.site.stage.meter import Meter
 from pilotage.site.stage.model import BIG, Far, Folder, Report, Wanted
+
+T = TypeVar("T")
 
 _ATTEMPTS = 2
 _MOST_FILES = 1000
@@ -40,7 +43,7 @@ class Puller:
         Raises `Unavailable` if the connection is lost or the disk here is full: the next call goes
         on where this one ended. Raises `Conflict` for a file that is not what was announced.
         """
-        places = [await asyncio.to_thread(place.lay_out, one) for one in wanted]
+        places = [await _here(place.lay_out, one) for one in wanted]
         left = list(dict.fromkeys(file for one in places for file in one.files))
         for _ in range(_ATTEMPTS):
             left = await self._ask(left)
@@ -49,7 +52,7 @@ class Puller:
         else:
             raise landing.changed(left[0])
         for one in places:
-            await asyncio.to_thread(one.show)
+            await _here(one.show)
 
     async def close(self) -> None:
         """Give up what is on its way; what has arrived is gone on with next time."""
@@ -111,9 +114,15 @@ class Puller:
         finally:
             # With the process its end of the pipe goes, and with that the thread.
             end(process)
-            await asyncio.wait([reading])
-            await asyncio.wait([said])
-            await process.wait()
+            await to_the_end(gone(process, reading, said))
+
+
+async def _here(act: Callable[..., T], *values: object) -> T:
+    """Do something with files here, in a thread."""
+    try:
+        return await asyncio.to_thread(act, *values)
+    except OSError as error:
+        raise trouble(error) from error
 
 
 def _end(wish: _Wish, error: Exception | None) -> None:
@@ -140,3 +149,4 @@ async def _ask_for(process: asyncio.subprocess.Process, files: Sequence[landing.
         process.stdin.write(f"{text.dump({'files': asked})}\n".encode())
         await process.stdin.drain()
         process.stdin.close()
+        await process.stdin.wait_closed()

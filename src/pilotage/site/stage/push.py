@@ -33,8 +33,8 @@ _ATTEMPTS = 3
 _AGAIN = frozenset({"mismatch", "base", "part"})
 
 _Wish = Wish[Key, Digest]
-#: A file's sum, which may be being computed, and what the site will say of it.
-_Sent = tuple[concurrent.futures.Future[str], asyncio.Future[str]]
+#: What was sent, its sum, which may be being computed, and what the site will say of it.
+_Sent = tuple[plan.Record, concurrent.futures.Future[str], asyncio.Future[str]]
 
 
 class Pusher:
@@ -136,7 +136,7 @@ class Pusher:
                 )
                 self._await(answer, [wish])
                 self._meter.add(found.weight, answer)
-                sent.append((late, answer))
+                sent.append((found, late, answer))
                 if at + 1 < len(wishes) and name_of_version(wishes[at + 1].key) not in had.same:
                     self._digests.begin(wishes[at + 1].key)
 
@@ -149,10 +149,13 @@ class Pusher:
             self._digests.learn(key, sha256)
             return Digest(sha256, size)
         base = had.same.get(name_of_path(key.path))
-        # To compare it with the base it is read anyway: then its digest may save even that.
-        digest = await self._digests.of_version(key) if base else self._digests.known(key)
+        # To compare it with the base it is read anyway: then its digest may save even that. And
+        # what is as long as another may be a copy of it.
+        alike = any(one.size == size for one, _, _ in sent)
+        first = base is not None or alike
+        digest = await self._digests.of_version(key) if first else self._digests.known(key)
         if digest is not None:
-            for late, answer in sent:
+            for _, late, answer in sent:
                 if late.done() and not late.exception() and late.result() == digest.sha256:
                     return answer
             if digest.sha256 in (*had.have, *(await self._have([digest.sha256])).have):
