@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,8 +88,11 @@ def _remove_link(what: str) -> None:
     _quietly("ip", "link", "delete", what)
 
 
-def _unmount(what: str) -> None:
-    _quietly("umount", "--lazy", what)
+def _remove_cgroup(what: str) -> None:
+    """Remove a control group and those below; one that is in use, also by another bed, stays."""
+    for folder, _, _ in os.walk(what, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def _quietly(*argv: str) -> None:
@@ -103,5 +107,5 @@ UNDO: dict[str, Callable[[str], None]] = {
     "user": _remove_user,
     "network": _remove_network,
     "link": _remove_link,
-    "mount": _unmount,
+    "cgroup": _remove_cgroup,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import signal
 import socket
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from testbed.journal import FOLDER
 from testbed.processes import Process
 
 from .accounting import Accounting
+from .memory import Memory
 
 NODES = ("n1", "n2", "n3", "n4")
 
@@ -53,6 +53,7 @@ class Slurm(Bed):
         """Take also whether there is accounting: many sites have it, `sacct` needs it."""
         super().__init__(folder)
         self._place = place
+        self.memory = Memory()
         self._with_accounting = accounting
 
     def up(self) -> None:
@@ -64,7 +65,9 @@ class Slurm(Bed):
         for name in ("state", "spool", "log"):
             (self.folder / name).mkdir()
         self.config.write_text(self._configuration())
-        shutil.copy(TEMPLATES / "cgroup.conf", self.folder)
+        (self.folder / "cgroup.conf").write_text(self.memory.cgroup_conf)
+        for group in self.memory.groups(NODES):
+            self.made("cgroup", group)
         self._nodes: dict[str, Process] = {}
         self._start_munge()
         if self.accounting:
@@ -160,5 +163,6 @@ class Slurm(Bed):
             name=self._cluster, host=socket.gethostname().split(".")[0],
             address=self._place.login_address, port=self._ports["controller"],
             folder=self.folder, munge=self._munge_socket,
-            nodes=nodes, accounting=self.accounting.lines if self.accounting else "",
+            first=1 + 1000 * secrets.randbelow(60_000), memory=self.memory.lines, nodes=nodes,
+            accounting=self.accounting.lines if self.accounting else "",
         )  # fmt: skip
