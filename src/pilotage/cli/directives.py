@@ -17,7 +17,8 @@ _SBATCH = {"--job-name": "name", "--cpus-per-task": "cpus", "--mem": "memory", "
            "--chdir": "cwd", "--gpus": "gpus", "--gres": "gpus",
            "--priority": "priority"}  # fmt: skip
 _OURS = ("name", "cpus", "memory", "time", "gpus", "disk", "requirements", "rank", "image", "cwd",
-         "priority", "retries", "limit", "tag")  # fmt: skip
+         "priority", "retries", "limit", "tag", "site", "via", "nodes", "tasks", "queue", "account",
+         "data")  # fmt: skip
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)|gpu")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEGABYTES = re.compile(r"\d+")

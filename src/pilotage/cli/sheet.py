@@ -93,7 +93,12 @@ def needs(resources: model.Resources) -> str:
 
 def where(spec: model.JobSpec) -> str:
     """Write where a job may run and would rather run on one line."""
+    asked = spec.allocation
     parts = (
+        spec.site and f"at {spec.site}{f' by {spec.via}' if spec.via else ''}",
+        asked.nodes * asked.tasks > 1 and f"{asked.nodes} × {asked.tasks} tasks",
+        asked.queue and f"queue {asked.queue}",
+        spec.site and spec.data == "mounted" and "its data mounted from here",
         spec.requirements,
         spec.rank and f"rather by {spec.rank}",
         spec.image and f"in {spec.image}",

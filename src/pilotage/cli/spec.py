@@ -25,6 +25,7 @@ from pilotage.job.model import (
     Script,
 )
 from pilotage.match import wish
+from pilotage.rule.schema import WAYS
 
 _GROUP = Group("The job", sort_key=1)
 _SHELL = (".sh", ".bash")
@@ -50,6 +51,22 @@ class Wishes:
     ] = None
     rank: Annotated[str | None, _option('Where it would rather run, such as "memory".')] = None
     image: Annotated[str | None, _option("Container image that it runs in.")] = None
+    site: Annotated[str | None, _option("The site it runs at; `pilotage site ls` names them.")] = (
+        None
+    )
+    via: Annotated[str | None, _option("How it runs there: sbatch (or batch), srun or direct.")] = (
+        None
+    )
+    nodes: Annotated[int | None, _option("Nodes, for a batch job of its own.")] = None
+    tasks: Annotated[int | None, _option("Tasks on each node.")] = None
+    queue: Annotated[str | None, _option("Queue or partition of the batch system.")] = None
+    account: Annotated[str | None, _option("Account at the batch system.")] = None
+    data: Annotated[
+        str | None, _option("How it reaches its data at the site: staged or mounted.")
+    ] = None
+    input: Annotated[
+        tuple[str, ...], _option("A file or folder it reads, brought to the site; repeatable.")
+    ] = ()
     env: Annotated[tuple[str, ...], _option("K=V, or K alone for its value here; repeatable.")] = ()
     cwd: Annotated[str | None, _option("Working directory; else this one.")] = None
     priority: Annotated[int | None, _option("Higher starts first.")] = None
@@ -140,7 +157,7 @@ def _directed(wishes: Wishes, values: dict[str, str]) -> Wishes:
     return replace(wishes, **found)
 
 
-_NUMBERS = frozenset({"cpus", "gpus", "priority", "retries"})
+_NUMBERS = frozenset({"cpus", "gpus", "nodes", "priority", "retries", "tasks"})
 
 
 def _number(name: str, value: str) -> int:
@@ -168,10 +185,29 @@ def _fill(spec: JobSpec, wishes: Wishes, *, cwd: str) -> JobSpec:
         changes["retry"] = retry
     if wishes.limit is not None:
         changes["limit"] = _limit(wishes.limit)
-    for name in ("requirements", "rank", "image"):
+    for name in ("requirements", "rank", "image", "site", "data"):
         if (asked := getattr(wishes, name)) is not None:
             changes[name] = asked
+    changes |= _at_site(spec, wishes)
     return _checked(msgspec.structs.replace(spec, **changes))
+
+
+def _at_site(spec: JobSpec, wishes: Wishes) -> dict[str, Any]:
+    """Read what only means something at a site."""
+    changes: dict[str, Any] = {}
+    if wishes.via is not None:
+        if wishes.via not in WAYS:
+            raise errors.UsageError(f"`--via {wishes.via}`: one of {', '.join(WAYS)}")
+        changes["via"] = WAYS[wishes.via]
+    given = {name: getattr(wishes, name) for name in ("nodes", "tasks", "queue", "account")}
+    if asked_for := {name: value for name, value in given.items() if value is not None}:
+        changes["allocation"] = msgspec.structs.replace(spec.allocation, **asked_for)
+    if wishes.data not in {None, "staged", "mounted"}:
+        raise errors.UsageError(f"`--data {wishes.data}`: staged or mounted")
+    if wishes.input:
+        here = (_plain(os.path.abspath(one)) for one in wishes.input)
+        changes["inputs"] = (*spec.inputs, *here)
+    return changes
 
 
 def _checked(spec: JobSpec) -> JobSpec:

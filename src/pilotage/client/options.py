@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage import errors, units
-from pilotage.job.model import Call, Command, JobSpec, Recipe, Resources, Retry
+from pilotage.job.model import Call, Command, JobSpec, Recipe, Resources, Retry, Via
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +36,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     name: str = ""
     #: The container image that it wants to run in.
     image: str = ""
+    #: The site that it runs at, and how: `"batch"`, `"srun"` or `"direct"`; empty means by a pilot.
+    site: str = ""
+    via: Via = ""
     #: The interpreter of functions, where they run; empty means that of Pilotage there.
     python: str = ""
     #: Environment variables.
@@ -64,6 +67,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             requirements=self.requirements,
             rank=self.rank,
             image=self.image,
+            site=self.site,
+            via=self.via,
             priority=self.priority,
         )
 

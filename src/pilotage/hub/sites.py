@@ -22,6 +22,7 @@ from pilotage.site.batch.model import Batch
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.driver import Driver
+from pilotage.site.image import Images
 from pilotage.site.jail import Jails
 from pilotage.site.local import Listener
 from pilotage.site.model import Site
@@ -57,13 +58,14 @@ class Sites:
             return
         program = await anyio.to_thread.run_sync(pack.archive)
         digests, jails = Digests(), Jails()
+        images = Images(self._project.root, self._project.state / "images")
         try:
             async with jails, anyio.create_task_group() as tasks:
                 for name, site in found.items():
                     remote = self._reach(name, site, program)
                     driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
                     self._known[name] = (remote, driver)
-                    carrier = Carrier(remote, self._project.state, digests, jails)
+                    carrier = Carrier(remote, self._project.state, digests, jails, images)
                     tasks.start_soon(self._work, name, driver, carrier)
                 tasks.start_soon(self._show)
         finally:

@@ -13,6 +13,7 @@ from pilotage import errors
 from pilotage.job import moves
 from pilotage.site import guest, output
 from pilotage.site.guest import Guest, Room
+from pilotage.site.image import Images
 from pilotage.site.jail import HOST, Jails, lay, take
 from pilotage.site.remote import Remote
 from pilotage.site.stage.digest import Digests
@@ -28,8 +29,11 @@ _AT_ONCE = 1 << 20
 class Carrier:
     """Sees to the data of all jobs of a site."""
 
-    def __init__(self, remote: Remote, state: Path, digests: Digests, jails: Jails) -> None:
+    def __init__(
+        self, remote: Remote, state: Path, digests: Digests, jails: Jails, images: Images
+    ) -> None:
         """Keep what is served below `state`."""
+        self._images = images
         self._remote = remote
         self._state = state
         self._digests = digests
@@ -47,6 +51,9 @@ class Carrier:
             await self._serve(one, files)
         elif files:
             one.inputs = await pusher.bring(files)
+        if one.spec.image and (pushed := await self._images.find(one.spec.image)):
+            found = await pusher.bring([pushed.path])
+            one.image = pushed.item(found[pushed.path].sha256)
 
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Bring home what a job has left, checked against its evidence."""

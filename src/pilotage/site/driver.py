@@ -182,7 +182,7 @@ class Driver:
         """Put the orders at the site; this may be done again and again."""
         root = self.remote.hello.root or (await self.remote.ready()).root
         order = {"v": 1, "key": one.key, "root": root, "items": items}
-        links = sorted({given["sha256"] for item in items for given in item["inputs"]})
+        links = sorted({digest for item in items for digest in _needed(item)})
 
         async def put() -> dict[str, Any]:
             return await self.remote.call(
@@ -411,6 +411,12 @@ class Driver:
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
+
+
+def _needed(item: Mapping[str, Any]) -> list[str]:
+    """Name the contents that must be at the site before an order can be followed."""
+    image = [item["image"]["sha256"]] if item.get("image") else []
+    return [*(given["sha256"] for given in item["inputs"]), *image]
 
 
 def _by_key(items: Iterable[Item]) -> dict[str, list[Item]]:

@@ -134,7 +134,7 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
         paths=tuple(room.there(path, guest.base) for path in guest.binding.paths),
         other=room.there(guest.binding.other, guest.base) if guest.binding.other else "",
     )
-    spec = msgspec.structs.replace(launch.carried(guest.spec), base=room.data)
+    spec = _moved(launch.carried(guest.spec), guest.base, room.data)
     at = msgspec.structs.replace(place, base=room.data, python=site.python, programs=room.lib)
     sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
     prepared = launch.prepare(
@@ -159,6 +159,21 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
         "mount": {**guest.mount, "path": room.data} if guest.mount else None,
         "image": guest.image,
     }  # fmt: skip
+
+
+def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
+    """Let paths below the project mean the same below the folder that stands for it."""
+
+    def moved(path: str) -> str:
+        return data + path.removeprefix(base) if f"{path}/".startswith(f"{base}/") else path
+
+    return msgspec.structs.replace(
+        spec,
+        base=data,
+        cwd=moved(spec.cwd),
+        outputs={name: moved(path) for name, path in spec.outputs.items()},
+        optional_outputs={name: moved(path) for name, path in spec.optional_outputs.items()},
+    )
 
 
 def _here(paths: Mapping[str, str], room: Room, base: str) -> dict[str, str]:
