@@ -1,0 +1,158 @@
+"""What must move, and which names of a site are believed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotage import errors
+from pilotage.site.stage import names, plan
+from pilotage.site.stage.model import Key, Version
+
+STEP = 8
+
+
+def sums(data: bytes) -> plan.Sums:
+    whole = range(0, len(data) - STEP + 1, STEP)
+    return plan.Sums(len(data), STEP, [_hash(data[at : at + STEP]) for at in whole])
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def hasher(data: bytes):
+    def ours(at: int, length: int) -> str:
+        stretch = data[at : at + length]
+        assert len(stretch) == length
+        return _hash(stretch)
+
+    return ours
+
+
+def key(path: str, size: int = 1) -> Key:
+    return Key(path, Version(1, 1, size, 1, 1))
+
+
+#: Few letters, so that blocks are often alike where nobody expects it.
+contents = st.binary(max_size=120) | st.text("ab", max_size=120).map(str.encode)
+
+
+def put_together(size: int, spans, copied, new: bytes, base: bytes) -> bytes:
+    made = bytearray(size)
+    given = [False] * size
+    for at, length in spans:
+        made[at : at + length] = new[at : at + length]
+        assert not any(given[at : at + length])
+        given[at : at + length] = [True] * length
+    for at, length, start in copied:
+        made[at : at + length] = base[start : start + length]
+        assert not any(given[at : at + length])
+        given[at : at + length] = [True] * length
+    assert all(given)
+    assert len(made) == size
+    return bytes(made)
+
+
+@given(contents, contents)
+def test_a_difference_gives_the_new_content(base, new):
+    spans, copied = plan.delta(len(new), sums(base), hasher(new))
+    assert put_together(len(new), spans, copied, new, base) == new
+
+
+@given(st.binary(min_size=80, max_size=200), st.data())
+def test_an_edit_moves_only_what_is_near_it(base, data):
+    at = data.draw(st.integers(0, len(base)))
+    gone = data.draw(st.integers(0, 10))
+    fresh = data.draw(st.binary(max_size=10))
+    new = base[:at] + fresh + base[at + gone :]
+    spans, copied = plan.delta(len(new), sums(base), hasher(new))
+    assert put_together(len(new), spans, copied, new, base) == new
+    # The blocks around the edit, the end that is no whole block, and one that both sides cut.
+    assert sum(length for _, length in spans) <= len(fresh) + 4 * STEP
+
+
+@given(contents, st.data())
+def test_going_on_keeps_only_what_is_right(content, data):
+    part = bytearray(content[: data.draw(st.integers(0, len(content)))])
+    if part and data.draw(st.booleans()):
+        part[data.draw(st.integers(0, len(part) - 1))] ^= 1
+    spans = plan.resume(len(content), sums(bytes(part)), hasher(content))
+    made = part.ljust(len(content), b"\0")
+    for at, length in spans:
+        made[at : at + length] = content[at : at + length]
+    assert bytes(made) == content
+
+
+def test_each_content_moves_once_and_what_is_there_not_at_all():
+    wanted = [(key("a"), "1"), (key("b"), "1"), (key("c"), "2"), (key("d"), "3")]
+    assert plan.batches(wanted, {"2"}) == [[key("a"), key("d")]]
+
+
+def test_many_files_share_few_channels(monkeypatch):
+    monkeypatch.setattr(plan, "MOST_FILES", 3)
+    monkeypatch.setattr(plan, "MOST_BYTES", 100)
+    wanted = [(key(str(n)), str(n)) for n in range(7)]
+    assert [len(group) for group in plan.batches(wanted, ())] == [3, 3, 1]
+    heavy = [(key(str(n), 60), str(n)) for n in range(4)]
+    assert [len(group) for group in plan.batches(heavy, ())] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"have": "all"},
+        {"have": [], "parts": {"x": {"size": 1, "step": 0, "blocks": [], "part": "p"}}},
+        {"have": [], "parts": {"x": {"size": -1, "step": 4096, "blocks": [], "part": "p"}}},
+    ],
+)
+def test_nonsense_from_a_site_is_said_to_be_that(answer):
+    with pytest.raises(errors.Unavailable, match="not understood"):
+        plan.had(answer)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["", "/etc/passwd", "../up", "a/../../b", "a//b", "a/", ".", "./a", "a/.", "..", "a\0b"],
+)
+def test_names_that_lead_out_are_refused(hostile):
+    with pytest.raises(errors.Denied):
+        names.check([hostile])
+
+
+def test_a_name_cannot_be_a_file_and_a_folder():
+    with pytest.raises(errors.Denied, match="file and as a folder"):
+        names.check(["a/b", "a"])
+    names.check(["a/b", "a/c", "ab", "..a", "a b", "\udcff", "x\ny"])
+
+
+@given(st.text())
+def test_names_that_pass_stay_below(name):
+    try:
+        names.check([name])
+    except errors.Denied:
+        return
+    depth = 0
+    assert not name.startswith("/")
+    for part in name.split("/"):
+        depth += -1 if part == ".." else 1
+        assert depth > 0
+
+
+def test_links_out_of_a_folder_are_refused(tmp_path):
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "out").symlink_to(tmp_path)
+    (top / "file").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(errors.Denied):
+        names.inside(str(top), "out/x")
+    with pytest.raises(errors.Denied):
+        names.inside(str(top), "out/new/x")
+    with pytest.raises(errors.Denied):
+        names.inside(str(top), "file")
+    assert not (tmp_path / "new").exists()
+    assert names.inside(str(top), "a/b/c") == f"{top}/a/b/c"
+    assert (top / "a" / "b").is_dir()
