@@ -12,7 +12,7 @@ from tests.beds import gridengine  # noqa: F401
 from tests.contract.batch import beds
 from tests.contract.batch.life import Bed, Life, make, submit, wait
 
-CAN = frozenset({"time", "signal", "hold", "wait", "ended"})
+CAN = frozenset({"time", "signal", "hold", "wait", "ended", "cause"})
 
 
 class TestGridEngine(Life):

@@ -40,6 +40,8 @@ _AGAIN = frozenset({24, 25})
 _LIMITED = 37
 _AFTER = frozenset({0, *range(12, 18), 30, 100})
 _SIGNALS = range(129, 193)
+#: SIGUSR2: what `-notify` sends to a job that somebody called off, before SIGKILL.
+_TOLD = 140
 
 
 def asked(since: float) -> Call:
@@ -110,6 +112,8 @@ def _cause(failed: int, status: int, fields: dict[str, str]) -> Cause:
         return Cause.TIMEOUT if _late(fields) else Cause.MEMORY
     if failed not in _AFTER:
         return Cause.NODE
+    if status == _TOLD:
+        return Cause.CANCELLED
     return Cause.SIGNALLED if status in _SIGNALS else Cause.EXITED
 
 

@@ -33,8 +33,8 @@ _PASSING = re.compile(
 class GridEngine:
     """Grid Engine by its commands.
 
-    It tells nobody that a job was called off: such a one ends by a signal, and one that was called
-    off while it waited leaves no trace.
+    Only the signal that a job ended by tells that it was called off; one that was called off while
+    it waited leaves no trace.
     """
 
     name: ClassVar[str] = "gridengine"

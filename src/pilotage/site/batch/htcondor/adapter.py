@@ -13,7 +13,7 @@ from . import ads, description
 
 #: `12.0 - 12.4`
 _ANSWER = re.compile(r"(?P<id>[1-9][0-9]*)\.[0-9]+ - (?P=id)\.[0-9]+", re.ASCII)
-_ID = r"[1-9][0-9]*\.[0-9]+"
+_ID = r"[1-9][0-9]*(\.[0-9]+)?"
 _FINE = "not found|marked for removal|already|couldn't find|no result found"
 #: The same order is refused for ever; each is said by HTCondor itself.
 _FINAL = re.compile(
