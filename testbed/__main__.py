@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 
 from . import detached, journal
-from .bed import NotUp
+from .errors import NotUp
 from .showroom import KINDS, READY, up
 
 

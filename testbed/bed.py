@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from . import journal, processes
+from .errors import NotUp
 from .processes import Process
 from .warden import Order, Warden
 
@@ -21,10 +22,6 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #: Below what the kernel hands out to clients, so that none of them takes one that is ours.
 PORTS = range(20_000, 32_000)
-
-
-class NotUp(Exception):
-    """A system of the test bed did not start; the message ends with the last lines of its log."""
 
 
 class Bed:

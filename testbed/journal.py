@@ -77,7 +77,7 @@ def _remove_folder(what: str) -> None:
 
 def _remove_user(what: str) -> None:
     processes.end(processes.of_user(what))
-    _quietly("userdel", what)
+    _quietly("userdel", "--force", what)
 
 
 def _remove_network(what: str) -> None:

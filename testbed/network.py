@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import user
-from .bed import Bed, NotUp
+from .bed import Bed
+from .errors import NotUp
 from .slurm import Place, Slurm
 from .ssh import client, keys
 from .ssh.server import Server

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.bed import NotUp
 from testbed.condor import Condor, root
+from testbed.errors import NotUp
 from testbed.gridengine import GridEngine
 from testbed.network import Sites
 from testbed.slurm import Slurm

@@ -7,7 +7,8 @@ import pwd
 from pathlib import Path
 
 from testbed import processes, user
-from testbed.bed import Bed, NotUp, free_port
+from testbed.bed import Bed, free_port
+from testbed.errors import NotUp
 from testbed.journal import FOLDER
 
 from . import root

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 
 #: Not in anybody's home: every user runs the commands that are in there.
 CACHE = Path(os.environ.get("PILOTAGE_TESTBED_CACHE", "/var/cache/pilotage-testbed"))

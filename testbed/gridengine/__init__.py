@@ -8,7 +8,8 @@ import signal
 import socket
 from pathlib import Path
 
-from testbed.bed import Bed, NotUp, free_port
+from testbed.bed import Bed, free_port
+from testbed.errors import NotUp
 from testbed.processes import Process
 
 HERE = Path(__file__).parent

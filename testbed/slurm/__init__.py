@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import processes
-from testbed.bed import Bed, NotUp, free_port
+from testbed.bed import Bed, free_port
+from testbed.errors import NotUp
 from testbed.journal import FOLDER
 from testbed.processes import Process
 

@@ -10,14 +10,11 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.errors import NotUp
 from testbed.journal import Journal
 from testbed.processes import Process
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-class NotStarted(Exception):
-    """A program of the test bed could not be started."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,12 @@ class Warden:
         with self._lock:
             self._stream.write(json.dumps(asdict(order)) + "\n")
             self._stream.flush()
-            answer = json.loads(self._stream.readline())
+            line = self._stream.readline()
+        if not line:
+            raise NotUp("The warden was killed.")
+        answer = json.loads(line)
         if "error" in answer:
-            raise NotStarted(f"{order.argv[0]}: {answer['error']}")
+            raise NotUp(f"{order.argv[0]}: {answer['error']}")
         return Process.parse(answer["process"])
 
     def close(self) -> None:

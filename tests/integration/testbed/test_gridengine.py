@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 from testbed.gridengine import GridEngine
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 from testbed.network import Namespace, Sites
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 from testbed.slurm import Slurm
 
 

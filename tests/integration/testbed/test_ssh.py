@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 from testbed.ssh import Sshd
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed import detached, journal, processes
-from testbed.bed import NotUp
+from testbed.errors import NotUp
 from testbed.showroom import KINDS
 from testbed.slurm import Slurm
 from tests import system
@@ -30,14 +30,15 @@ NEEDS = {
 }
 
 OWNER = """\
-import time
-from testbed.slurm import Slurm
-with Slurm() as cluster:
-    job = f"exec bash -c 'exec -a {cluster.name} sleep 600'"
-    cluster.run("sbatch", "--output=/dev/null", "--wrap", job)
-    while "R" not in cluster.run("squeue", "--noheader", "--format=%t"):
-        time.sleep(0.1)
-    print(cluster.name, flush=True)
+import sys, time
+from testbed.showroom import KINDS
+with KINDS[sys.argv[1]]() as bed:
+    if sys.argv[1] == "slurm":
+        job = f"exec bash -c 'exec -a {bed.name} sleep 600'"
+        bed.run("sbatch", "--output=/dev/null", "--wrap", job)
+        while "R" not in bed.run("squeue", "--noheader", "--format=%t"):
+            time.sleep(0.1)
+    print(bed.name, flush=True)
     time.sleep(600)
 """
 
@@ -59,9 +60,10 @@ def test_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch):
     assert traces(cluster.name) == []
 
 
-def test_after_the_death_of_the_owner():
-    system.needs("root", *NEEDS["slurm"])
-    name = crash()
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_the_death_of_the_owner(kind: str):
+    system.needs("root", *NEEDS[kind])
+    name = crash(kind)
     deadline = time.monotonic() + 10
     while left := traces(name):
         assert time.monotonic() < deadline, left
@@ -70,15 +72,15 @@ def test_after_the_death_of_the_owner():
 
 def test_after_the_death_of_the_owner_and_the_warden():
     system.needs("root", *NEEDS["slurm"])
-    name = crash(also_warden=True)
+    name = crash("slurm", also_warden=True)
     assert traces(name)
     detached.down_left_over()
     assert traces(name) == []
 
 
-def crash(*, also_warden: bool = False) -> str:
-    """Kill the owner of a cluster on which a job runs; return the name of the bed."""
-    command = [sys.executable, "-c", OWNER]
+def crash(kind: str, *, also_warden: bool = False) -> str:
+    """Kill the owner of a bed, on which a job runs if it is Slurm; return the name of the bed."""
+    command = [sys.executable, "-c", OWNER, kind]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         name = owner.stdout.readline().strip()
