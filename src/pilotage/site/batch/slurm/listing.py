@@ -33,7 +33,8 @@ _SQUEUE = (
     ("Comment", 16),
     ("Name", 16),
 )
-_SACCT = ("JobID", "State", "ExitCode", "Reason", "NodeList", "Start", "End", "JobName")
+#: The first field is also the last one, by which the end of a row is known: names may have lines.
+_SACCT = ("JobID", "State", "ExitCode", "Reason", "NodeList", "Start", "End", "JobName", "JobID")
 #: Variables by which users narrow what the tools show.
 _UNSET = (
     "SQUEUE_ACCOUNT",
@@ -139,20 +140,19 @@ def _queued(row: list[str]) -> Item:
 
 
 def _joined(lines: list[str]) -> Iterator[list[str]]:
-    """Join the lines of names that have line ends."""
-    row: list[str] | None = None
+    """Join the lines of each row, and leave its end away; the last field is the name."""
+    row = ""
     for line in lines:
-        fields = line.split(_FIELD)
-        if len(fields) == len(_SACCT):
-            if row is not None:
-                yield row
-            row = fields
-        elif row is None or len(fields) > 1:
-            raise BatchError(f"sacct: {line[:200]!r} is no row")
+        row += line
+        first, *rest = row.split(_FIELD, len(_SACCT) - 2)
+        name, end, last = rest[-1].rpartition(_FIELD) if rest else ("", "", "")
+        if len(rest) == len(_SACCT) - 2 and end and last == first:
+            yield [first, *rest[:-1], name]
+            row = ""
         else:
-            row[-1] += f"\n{line}"
-    if row is not None:
-        yield row
+            row += "\n"
+    if row:
+        raise BatchError(f"sacct: {row[:200]!r} is no row")
 
 
 def _accounted(row: list[str]) -> Iterator[Item]:
