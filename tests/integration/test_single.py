@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pilotage.payload.report import read_evidence
+from pilotage.pilot.node.hand import quick
 from tests.hands import PACKAGE, Place, wait_for
 
 
@@ -302,7 +303,10 @@ def test_a_launcher_of_parallel_jobs_keeps_what_it_needs_of_the_scheduler(place)
 
 
 @pytest.mark.needs("bwrap")
-def test_it_runs_in_a_sandbox(place, tmp_path):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_it_runs_in_a_sandbox(place, tmp_path, compiled):
+    if compiled:
+        quick.make(str(place.program))
     area = place.root / "s/k/0"
     (tmp_path / "secret").write_text("x")
     sandbox = {"kind": "bubblewrap", "writable": [str(area / "data")]}

@@ -100,13 +100,14 @@ class Single:
         if mine is not True:
             return 0 if mine is False else _NO_CLAIM
         self._point("single.claimed")
-        self._announce()
-        self._point("single.announced")
         with contextlib.ExitStack() as stack:
             starter = None
             try:
                 passed = surroundings.passed(self._env)
+                # It gets ready while we write.
                 starter = Starter(passed, umask, self._signals, self._area)
+                self._announce()
+                self._point("single.announced")
                 end, found = self._work(starter, passed, stack)
             except Stopped as error:
                 end, found = ending(self._launch["key"], "stopped", str(error)), {}
