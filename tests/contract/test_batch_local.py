@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -247,6 +250,57 @@ def test_many_submissions_at_once_get_ids_of_their_own(queue: Queue):
         process.communicate(call.input)[0] for process, call in zip(running, calls, strict=True)
     ]
     assert len({queue.batch.submitted(Said(0, text)) for text in said}) == 12
+
+
+def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue):
+    rng = random.Random(4)
+    began = time.monotonic()
+    submit(queue, make(queue, "true"))
+    usual = time.monotonic() - began
+    orders = [make(queue, "echo ran >> ran; sleep 0.05") for _ in range(25)]
+    keys = [order.key for order in orders]
+    for order in orders:
+        call = queue.batch.submit(order)
+        process = subprocess.Popen(
+            call.argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        with contextlib.suppress(BrokenPipeError), process:
+            assert process.stdin is not None
+            process.stdin.write(call.input.encode())
+            process.stdin.close()
+            time.sleep(rng.uniform(0.2, 1.5) * usual)
+            # With all that it has started and that has no session of its own yet.
+            os.killpg(process.pid, signal.SIGKILL)
+        if rng.random() < 0.3:
+            _kill_a_keeper(queue, order.key)
+
+    def settled() -> dict[str, list[Item]]:
+        found = queue.batch.listed(queue.run(queue.batch.listing()))
+        return {key: [item for item in found if item.key == key] for key in keys}
+
+    seen = until(
+        queue,
+        settled,
+        lambda seen: all(i.phase is Phase.OVER for one in seen.values() for i in one),
+    )
+    causes = Counter(item.cause for items in seen.values() for item in items)
+    for order in orders:
+        ran = (_text(order, "ran") or "").count("ran")
+        items = seen[order.key]
+        assert len(items) <= 1
+        assert ran <= len(items)
+        for item in items:
+            assert ran == 1 or item.cause is not Cause.EXITED
+            assert ran == 0 or item.cause is not Cause.NODE
+    # The moments were not all alike.
+    assert causes[Cause.EXITED]
+    assert causes[Cause.EXITED] < len(orders)
+
+
+def _kill_a_keeper(queue: Queue, key: str) -> None:
+    with contextlib.suppress(LookupError, OSError):
+        os.kill(queue.keeper(key), signal.SIGKILL)
 
 
 def _text(order: Order, name: str) -> str | None:

@@ -8,12 +8,22 @@ from typing import ClassVar
 
 import msgspec
 
-from . import words
+from . import lacks, words
 from .model import BatchError, Call, Cause, Item, Order, Phase, Said
 
 _ID = re.compile(r"[1-9][0-9]*(\.[0-9]+)?", re.ASCII)
 #: What a machine without a batch system does not have.
-_LACKS = ("queue", "account", "qos", "constraint", "reservation", "gpus", "extra", "step")
+_LACKS = {
+    "nodes": "second node",
+    "queue": "queues",
+    "account": "accounts",
+    "qos": "qualities of service",
+    "constraint": "kinds of nodes",
+    "reservation": "reservations",
+    "gpus": "GPUs to give away",
+    "extra": "options",
+    "step": "steps",
+}
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -47,11 +57,7 @@ class Local:
     def submit(self, order: Order) -> Call:
         """Queue the script."""
         words.check(order)
-        for field in _LACKS:
-            if value := getattr(order, field):
-                raise BatchError(f"{field} = {value!r}: a machine alone has none", final=True)
-        if order.nodes > 1:
-            raise BatchError(f"{order.nodes} nodes: a machine alone is one", final=True)
+        lacks.refuse(order, "a machine alone", **_LACKS)
         options = [
             f"--key={order.key}",
             f"--folder={order.folder}",

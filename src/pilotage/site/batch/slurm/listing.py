@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pilotage.site.batch import whole, words
+from pilotage.site.batch import spans, whole, words
 from pilotage.site.batch.model import BatchError, Call, Item, Phase, Said
 
 from . import states
@@ -54,11 +54,8 @@ _ENV = ("env", *(f"--unset={name}" for name in _UNSET), "SLURM_TIME_FORMAT=%s")
 #: Accounting says this and ends with 1, which is no failure: there is no history.
 _NO_HISTORY = "accounting storage is disabled"
 _ARRAY = re.compile(r"(?P<job>[0-9]+)_\[(?P<spans>[0-9,:-]+)(%[0-9]+)?\]", re.ASCII)
-_SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?", re.ASCII)
 _ONE = re.compile(r"(?P<job>[0-9]+)(_(?P<index>[0-9]+))?", re.ASCII)
 _CODE = re.compile(r"(?P<code>[0-9]+):(?P<signal>[0-9]+)", re.ASCII)
-#: No array is larger than what Slurm can be set up for.
-_MOST = 4_000_001
 
 
 def _squeue() -> Call:
@@ -177,15 +174,7 @@ def _places(job: str) -> Iterator[tuple[str, int | None]]:
     if one := _ONE.fullmatch(job):
         yield one["job"], None if one["index"] is None else int(one["index"])
     elif array := _ARRAY.fullmatch(job):
-        for span in array["spans"].split(","):
-            if (ends := _SPAN.fullmatch(span)) is None:
-                raise ValueError(job)
-            first, last, step = ends.groups()
-            final = int(last or first)
-            if final > _MOST or step == "0":
-                raise ValueError(job)
-            for index in range(int(first), final + 1, int(step or 1)):
-                yield array["job"], index
+        yield from ((array["job"], index) for index in spans.expand(array["spans"]))
     elif "..." not in job and "+" not in job:
         raise ValueError(job)
 
