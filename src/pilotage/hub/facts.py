@@ -14,6 +14,7 @@ from pilotage.job.model import Attempt, Job, State
 from pilotage.job.owner import me
 from pilotage.match import queued
 from pilotage.match.facts import Facts, Kept, Line, Quota
+from pilotage.match.place import SITE
 from pilotage.match.share import Row, Shares, group_of
 from pilotage.result import logs
 from pilotage.store import Db
@@ -91,9 +92,24 @@ def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> Quo
 
 def _where(db: Db, attempt: Attempt | None) -> str:
     """Name the place of an attempt."""
+    if attempt is not None and attempt.starter.startswith(SITE):
+        return _at_site(db, attempt)
     number = offers.holder(attempt.starter) if attempt else 0
     row = db.row("pilot_get", id=number) if number else None
     return f"{row[2]} ({_pilot(number)})" if row else "local"
+
+
+def _at_site(db: Db, attempt: Attempt) -> str:
+    """Name the site of an attempt, and the batch job that it is there."""
+    site = attempt.starter.removeprefix(SITE)
+    row = db.row("submission_of", job=attempt.job, attempt=attempt.number)
+    if row is None:
+        return site
+    batch, key, number, reason, place, tries = row
+    words = f"{batch} job {number}" if number else f"asked of {batch} as {key}"
+    part = f", part {place}" if place else ""
+    again = f", try {tries}" if tries > 1 else ""
+    return f"{site} ({words}{part}{again}{f': {reason}' if reason else ''})"
 
 
 def _pilot(number: int) -> str:

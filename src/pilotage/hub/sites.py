@@ -33,6 +33,7 @@ from pilotage.store import Writer
 
 #: How often the store hears how sites are, in seconds.
 _SHOW_S = 5.0
+_LOOK_S = 0.25
 
 
 class Sites:
@@ -95,10 +96,15 @@ class Sites:
 
     async def _show(self) -> None:
         """Write down how sites are, where commands look for it."""
+        shown: dict[str, tuple[str, float]] = {}
         while True:
             now = self._project.clock.now()
             for name, (remote, driver) in self._known.items():
                 trouble = remote.trouble or driver.trouble
+                before, when = shown.get(name, ("", 0.0))
+                if trouble == before and now < when + _SHOW_S:
+                    continue
+                shown[name] = (trouble, now)
                 told = {"hello": remote.hello, "site": remote.site}
                 facts = msgspec.json.encode(told).decode()
                 show = functools.partial(
@@ -106,7 +112,7 @@ class Sites:
                     now=now,
                 )  # fmt: skip
                 await wrap_future(self._writer.submit(show))
-            await anyio.sleep(_SHOW_S)
+            await anyio.sleep(_LOOK_S)
 
 
 def _adapter(remote: Remote) -> Callable[[str], Batch]:

@@ -26,9 +26,10 @@ def forget(db: Db, before: float) -> list[str] | None:
     folders = [text.load_path(row[0]) for row in db.rows("attempt_dirs", ids=ids)]
     for step in (
         "job_spend", "dependency_purge", "output_purge", "journal_purge", "attempt_purge",
-        "result_purge", "job_purge",
+        "result_purge", "submitted_purge", "job_purge",
     ):  # fmt: skip
         db.run(step, ids=ids)
+    db.run("submission_purge")
     return folders
 
 

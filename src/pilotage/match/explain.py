@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pilotage import units
+from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.match import queued
 from pilotage.match.facts import Explanation, Facts, Reason
@@ -25,16 +26,26 @@ def explain(facts: Facts) -> Explanation:
             found = _waiting(facts)
         case State.HELD:
             found = _held(job)
-        case State.QUEUED | State.READY:
+        case State.QUEUED:
             found = queued.explain(facts)
         case State.RUNNING:
             found = _running(facts)
-        case State.STAGING_IN | State.SUBMITTED | State.STAGING_OUT:
-            reason = (Reason(job.reason),) if job.reason else ()
-            found = Explanation(f"job {job.id} is {job.state.replace('_', ' ')}", reason)
+        case State.STAGING_IN | State.READY | State.SUBMITTED | State.STAGING_OUT:
+            found = _under_way(facts)
         case State.DONE | State.FAILED | State.CANCELLED | State.REJECTED:
             found = _ended(facts)
     return _without_runner(facts, found)
+
+
+def _under_way(facts: Facts) -> Explanation:
+    """Say where a job is on its way to a site, there, or home."""
+    job = facts.job
+    reasons = [Reason(machine.FACTS[job.state].sentence)]
+    if facts.where not in {"", "local"}:
+        reasons.append(Reason(f"at {facts.where}"))
+    if job.reason and job.reason not in facts.where:
+        reasons.append(Reason(job.reason))
+    return Explanation(f"job {job.id} is {job.state.replace('_', ' ')}", tuple(reasons))
 
 
 def _without_runner(facts: Facts, found: Explanation) -> Explanation:

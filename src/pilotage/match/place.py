@@ -18,9 +18,13 @@ def mark(number: int) -> str:
     return f"pilot:{number}"
 
 
+#: What begins the mark of attempts that the batch queue of a site holds.
+SITE = "site:"
+
+
 def queue_mark(site: str) -> str:
     """Name what the attempts that the batch queue of a site holds are marked with."""
-    return f"site:{site}"
+    return f"{SITE}{site}"
 
 
 class Lease(msgspec.Struct, gc=False):

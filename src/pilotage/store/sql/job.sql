@@ -235,12 +235,17 @@ ORDER BY id LIMIT :most;
 SELECT dir FROM attempt WHERE job IN (SELECT value FROM json_each(:ids));
 
 -- name: job_sites
--- The sites of the pilots that had the last attempts of jobs; :ids is [id, ...].
+-- The sites that had the last attempts of jobs, by a pilot or by themselves; :ids is [id, ...].
 SELECT job.id, pilot.site FROM json_each(:ids)
 JOIN job ON job.id = json_each.value
 JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 JOIN pilot ON pilot.id = CAST(substr(attempt.starter, 7) AS INTEGER)
-WHERE attempt.starter GLOB 'pilot:[1-9]*';
+WHERE attempt.starter GLOB 'pilot:[1-9]*'
+UNION ALL
+SELECT job.id, substr(attempt.starter, 6) FROM json_each(:ids)
+JOIN job ON job.id = json_each.value
+JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE attempt.starter GLOB 'site:*';
 
 -- name: job_spend
 -- Keep the keys of jobs that will be forgotten, so that nothing fires again.

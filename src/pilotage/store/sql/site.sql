@@ -55,19 +55,30 @@ WHERE id IN (SELECT value->>0 FROM json_each(:rows)) AND state <> 'over' AND NOT
 
 -- name: submission_live
 -- Submissions of a site that are not over.
-SELECT id, key, batch, body, state, number, tries FROM submission INDEXED BY submission_live
+SELECT id, key, batch, body, state, number, tries, created
+FROM submission INDEXED BY submission_live
 WHERE site = :site AND state <> 'over' ORDER BY id;
+
+-- name: submission_closed
+-- Which of these submissions are over; :keys is [key, ...].
+SELECT key FROM submission
+WHERE key IN (SELECT value FROM json_each(:keys)) AND state = 'over';
 
 -- name: submission_of
 -- What was submitted for an attempt of a job, the newest first.
-SELECT submission.site, submission.batch, submission.key, submission.number, submission.state,
-       submission.reason, submitted.place, submission.tries
+SELECT submission.batch, submission.key, submission.number, submission.reason, submitted.place,
+       submission.tries
 FROM submitted JOIN submission ON submission.id = submitted.submission
 WHERE submitted.job = :job AND submitted.attempt = :attempt ORDER BY submission.id DESC;
 
+-- name: submitted_purge
+-- Forget what was submitted for jobs; :ids is [id, ...].
+DELETE FROM submitted WHERE job IN (SELECT value FROM json_each(:ids));
+
 -- name: submission_purge
--- Forget submissions that were over before a time.
-DELETE FROM submission WHERE state = 'over' AND ended < :before;
+-- Forget submissions of which nothing is left.
+DELETE FROM submission WHERE state = 'over'
+  AND NOT EXISTS (SELECT 1 FROM submitted WHERE submission = submission.id);
 
 -- name: submitted_add
 -- What a submission is for; :rows is [[submission, place, job, attempt, pilot], ...].
