@@ -5,6 +5,21 @@ from __future__ import annotations
 import os
 import signal
 
+#: Those on the way of a job through the batch system of a site and home again.
+SITE = (
+    "site.before_intent",
+    "site.intent",
+    "site.prepared",
+    "site.submitted",
+    "site.recorded",
+    "site.fenced",
+    "site.renewed",
+    "site.ended",
+    "site.staging_out",
+    "site.home",
+    "site.finished",
+    "site.closed",
+)
 #: Every crash point of the product, in the order in which a file becomes a finished job.
 POINTS = (
     "event.read",
@@ -24,6 +39,7 @@ POINTS = (
     "result.before_commit",
     "result.after_commit",
     "jobevent.before_commit",
+    *SITE,
 )
 
 _WHERE, _, _NTH = os.environ.get("PILOTAGE_CRASH_AT", "").partition(":")

@@ -19,9 +19,9 @@ from pilotage.match.place import Place
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Offered, Offers
 from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
-from pilotage.site.direct import place_of
 from pilotage.site.here import LOCAL, here
 from pilotage.site.model import Site
+from pilotage.site.offer import place_of
 from pilotage.store import Db
 
 #: What begins the name of an alarm about a node on which payloads fail.

@@ -10,114 +10,129 @@ here, so that a copy that turns up later has nothing to run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import time
 from asyncio import wrap_future
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import anyio
-import msgspec
 
 from pilotage import crash, errors, units
 from pilotage.clock import Clock
 from pilotage.site import records, submission
-from pilotage.site.batch.model import Batch, BatchError, Item, Order
+from pilotage.site.batch.model import Batch, Order
+from pilotage.site.errand import Errands
+from pilotage.site.party import End, Party
 from pilotage.site.remote import Remote
-from pilotage.site.submission import Began, Gone, Known, Over, Submission, Unknown, Work
+from pilotage.site.sender import Sender
+from pilotage.site.strays import Strays
+from pilotage.site.submission import Submission, Work
+from pilotage.site.watch import Watch
 from pilotage.store import Db, Writer
+
+__all__ = ["Driver", "End", "Party"]
 
 _log = logging.getLogger("pilotage.site")
 _T = TypeVar("_T")
-#: How long a submit command and a listing may take, in seconds.
-_SUBMIT_S = 120.0
-_LIST_S = 90.0
-#: How far back history is asked for before what is looked for was submitted, in seconds.
-_BEFORE_S = 3600.0
-#: After a transient refusal, the pauses between two tries.
-_AGAIN_S, _LONGEST_S = 2.0, 60.0
-
-
-class End(msgspec.Struct, frozen=True):
-    """How a work ended: its own evidence, the scheduler's word, or nothing but its absence."""
-
-    evidence: dict[str, Any] | None = None
-    item: Item | None = None
-    #: Why it never began; empty if it did or may have.
-    never: str = ""
-
-
-class Party(Protocol):
-    """Whose work it is: the jobs of a site, or its pilots."""
-
-    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
-        """Hear that works run."""
-
-    def taken(self, one: Submission) -> None:
-        """Hear that the batch system has a submission."""
-
-    def said(self, one: Submission, words: str) -> None:
-        """Hear the batch system's last word about what waits there."""
-
-    def over(self, one: Submission, work: Work, end: End) -> None:
-        """Hear that a work is over; it stays until `forget` is called."""
-
-    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of a submission anew, under a key."""
-        ...
+#: The pauses between two tries of what could certainly not be done.
+_AGAIN_S, _LONGEST_S = 1.0, 60.0
+#: The least time between two listings.
+_BREATH_S = 0.5
+_CALLED_OFF = "it was called off before it began"
 
 
 class Driver:
     """All that is out at one site."""
 
     def __init__(
-        self, remote: Remote, adapter: Callable[[str], Batch], writer: Writer, clock: Clock
-    ) -> None:
-        """Get ready; `adapter` finds a batch system by name, once the site is connected."""
+        self, remote: Remote, adapter: Callable[[str], Batch], writer: Writer, clock: Clock,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Get ready; `adapter` finds a batch system by name, once the site is connected.
+
+        Patience is measured by a `steady` clock, which nobody sets.
+        """
         self.remote = remote
-        self._adapter = adapter
+        self.errands = Errands(remote, adapter)
         self._writer = writer
         self._clock = clock
-        self._site = remote.site
-        self._settle = units.seconds(remote.site.settle)
+        self.steady = steady
         self._poll = units.seconds(remote.site.poll)
+        self.settle = units.seconds(remote.site.settle)
         #: What is out, by key.
         self.out: dict[str, Submission] = {}
-        #: Keys of earlier tries, which were fenced: nothing of them counts.
-        self._old: dict[str, None] = {}
+        self.strays = Strays()
+        #: Held by whoever fences: a key must not change while claims are taken under it.
+        self.fencing = asyncio.Lock()
         self._parties: dict[bool, Party] = {}
         self._look = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._heard: set[tuple[str, int]] = set()
-        #: What is wrong with the batch system; empty if nothing is.
-        self.trouble = ""
+        #: News that came before it was known what is out.
+        self._early: list[dict[str, Any]] | None = []
+        #: What is wrong, by what it keeps from being done.
+        self._troubles: dict[str, str] = {}
+        self._watch, self.sender = Watch(self), Sender(self)
         remote.on_news = self._hear
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the batch system; empty if nothing is."""
+        return next(iter(self._troubles.values()), "")
+
+    def note_trouble(self, what: str, words: str) -> None:
+        """Note what keeps something from being done; no words if nothing does."""
+        if not words:
+            self._troubles.pop(what, None)
+        elif self._troubles.get(what) != words:
+            self._troubles[what] = words
+            _log.warning("site %s: %s", self.remote.name, words)
 
     def join(self, party: Party, *, pilots: bool) -> None:
         """Say who hears of works."""
         self._parties[pilots] = party
 
+    def party(self, one: Submission) -> Party:
+        """Say whose a submission is."""
+        return self._parties[any(work.pilot for work in one.works.values())]
+
     async def load(self) -> list[Submission]:
         """Read what was out when an earlier process ended; each is in doubt until it is seen."""
-        found = await self._do(lambda db: records.load(db, self.remote.name))
-        now = self._clock.now()
+        found = await self.do(lambda db: records.load(db, self.remote.name))
+        now = self.steady()
         for one in found:
             one.asked = now
             self.out[one.key] = one
+        early, self._early = self._early, None
+        # Whoever loads must have made of it what there is to be made before it hears of ends.
+        asyncio.get_running_loop().call_soon(self._hear, early or [])
+        self.spawn(self._tidy())
         self._look.set()
         return found
+
+    async def _tidy(self) -> None:
+        """Remove the folders of submissions that an earlier process could not remove."""
+        await self.remote.ready()
+        keys = await self.errands.folders()
+        if rubbish := await self.do(lambda db: records.closed(db, keys)):
+            await self.errands.drop(rubbish)
+
+    def poke(self) -> None:
+        """Look at the site again soon."""
+        self._look.set()
 
     async def run(self) -> None:
         """Watch what is out until cancelled."""
         try:
             while True:
-                if not self.out:
+                if not (self.out or self.strays):
                     self._look.clear()
                     await self._look.wait()
                 await self.remote.ready()
-                await self._cycle()
-                with anyio.move_on_after(self._poll if self.out else 0):
-                    self._look.clear()
+                self._look.clear()
+                await self._watch.cycle()
+                await asyncio.sleep(min(_BREATH_S, self._poll))
+                with anyio.move_on_after(max(0.0, self._poll - _BREATH_S)):
                     await self._look.wait()
         finally:
             for task in self._tasks:
@@ -131,207 +146,29 @@ class Driver:
         """Write the intent down, and have it submitted; returns when the intent is safe."""
         now = self._clock.now()
         crash.point("site.before_intent")
-        one = await self._do(
+        one = await self.do(
             lambda db: records.intend(db, self.remote.name, batch, order, works, now)
         )
         crash.point("site.intent")
         self.out[one.key] = one
         one.asking = True
-        self._spawn(self._ask(one, items))
+        self.spawn(self.sender.ask(one, items))
         return one
 
-    def _spawn(self, work: Any) -> None:  # noqa: ANN401 - a coroutine of any kind
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("site %s: %s", self.remote.name, error, exc_info=error)
-
-    async def _ask(self, one: Submission, items: list[dict[str, Any]]) -> None:
-        """Put the orders at the site and call the submit command, once."""
-        try:
-            await self._prepare(one, items)
-            crash.point("site.prepared")
-            batch = self._adapter(one.batch)
-            call = batch.submit(one.order)
-            said = await self._certain(
-                lambda: self.remote.run(call, timeout=_SUBMIT_S, folder=one.order.folder)
-            )
-            crash.point("site.submitted")
-            number = batch.submitted(said)
-        except BatchError as error:
-            one.words, one.final = str(error), error.final
-            self._party(one).said(one, str(error))
-            _log.warning("site %s: %s", self.remote.name, error)
-        except errors.Unsure as error:
-            one.words = str(error)
-            self._party(one).said(one, f"it is not known whether it was submitted: {error}")
-        else:
-            if number:
-                await self._know(one, number)
-            self.trouble = ""
-        finally:
-            one.asked, one.asking = self._clock.now(), False
-            one.empty = 0
-            self._look.set()
-
-    async def _prepare(self, one: Submission, items: list[dict[str, Any]]) -> None:
-        """Put the orders at the site; this may be done again and again."""
-        root = self.remote.hello.root or (await self.remote.ready()).root
-        order = {"v": 1, "key": one.key, "root": root, "items": items}
-        links = sorted({digest for item in items for digest in _needed(item)})
-
-        async def put() -> dict[str, Any]:
-            return await self.remote.call(
-                "prepare", key=one.key, order=order, links=links, script=one.order.script
-            )
-
-        missing = (await self._certain(put))["missing"]
-        if missing:
-            raise BatchError(f"{len(missing)} inputs are not at the site any more", final=True)
-
-    async def _certain(self, step: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the step gives
-        """Do a step, again and again while it is certain that it was not done."""
-        pause = _AGAIN_S
-        while True:
-            await self.remote.ready()
-            try:
-                return await step()
-            except errors.Unsure:
-                raise
-            except errors.Unavailable as error:
-                if error.message != self.trouble:
-                    _log.warning("%s; waiting", error)
-                self.trouble = error.message
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_S, 2 * pause)
-
-    async def _know(self, one: Submission, number: str) -> None:
-        await self._do(lambda db: records.know(db, one.id, number))
+    async def know(self, one: Submission, number: str) -> None:
+        """Write down that the batch system has a submission, and how it calls it."""
+        one.known, one.number = True, number or one.number
+        await self.do(lambda db: records.know(db, one.id, one.number))
         crash.point("site.recorded")
-        one.known, one.number = True, number
-        self._party(one).taken(one)
-
-    def _party(self, one: Submission) -> Party:
-        pilots = any(work.pilot for work in one.works.values())
-        return self._parties[pilots]
-
-    # -- watch -----------------------------------------------------------------------------------
-
-    def poke(self) -> None:
-        """Look at the site again soon."""
-        self._look.set()
-
-    async def _cycle(self) -> None:
-        """Ask each batch system once for all that is out, and conclude what can be."""
-        for name in sorted({one.batch for one in self.out.values()}):
-            now = self._clock.now()
-            try:
-                found = await self._list(name)
-                mine = [one for one in self.out.values() if one.batch == name]
-                remembered = await self._history(name, mine, found)
-            except (BatchError, errors.Unavailable) as error:
-                if str(error) != self.trouble:
-                    _log.warning("site %s: %s", self.remote.name, error)
-                self.trouble = str(error)
-                continue
-            self.trouble = ""
-            for one in mine:
-                await self._conclude(one, found.get(one.key, []), remembered.get(one.key, []), now)
-
-    async def _list(self, name: str) -> dict[str, list[Item]]:
-        batch = self._adapter(name)
-        said = await self.remote.run(batch.listing(), timeout=_LIST_S, ask=True)
-        return _by_key(batch.listed(said))
-
-    async def _history(
-        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[Item]]
-    ) -> dict[str, list[Item]]:
-        """Ask for what has ended, if something is not listed that should be somewhere."""
-        missing = [one for one in mine if one.asked and _lacks(one, found.get(one.key, ()))]
-        if not missing:
-            return {}
-        batch = self._adapter(name)
-        call = batch.history(min(one.asked for one in missing) - _BEFORE_S)
-        if call is None:
-            return {}
-        said = await self.remote.run(call, timeout=_LIST_S, ask=True)
-        return _by_key(batch.remembered(said))
-
-    async def _conclude(
-        self, one: Submission, found: Sequence[Item], remembered: Sequence[Item], now: float
-    ) -> None:
-        began = []
-        for finding in submission.look(one, found, remembered, now, self._settle):
-            match finding:
-                case Known(number=number):
-                    await self._know(one, number)
-                case Unknown():
-                    await self._anew(one)
-                case Began(work=work):
-                    work.began = True
-                    began.append((one, work))
-                case Over(work=work, item=item):
-                    await self._end(one, work, item)
-                case Gone(work=work):
-                    await self._end(one, work, None)
-        if began:
-            self._party(one).begun(began, "")
-        waiting = next((item.words for item in found if item.words), "")
-        if waiting and waiting != one.words:
-            one.words = waiting
-            self._party(one).said(one, waiting)
-
-    async def _anew(self, one: Submission) -> None:
-        """Submit anew what the batch system does not have, once no copy of it can begin."""
-        fenced = await self.remote.call("fence", key=one.key, count=one.order.count)
-        crash.point("site.fenced")
-        if fenced["taken"]:
-            # A copy that no listing shows has begun: it is looked for by its news.
-            await self._know(one, one.number)
-            free = set(fenced["free"])
-            for work in [work for work in one.works.values() if work.place in free]:
-                self._over(one, work, End(never="the batch system never had it"))
-            return
-        if one.final:
-            for work in list(one.works.values()):
-                self._over(one, work, End(never=one.words))
-            return
-        key = submission.new_key()
-        order = msgspec.structs.replace(
-            one.order, key=key, folder=one.order.folder.replace(one.key, key),
-            script=one.order.script.replace(one.key, key),
-        )  # fmt: skip
-        items = await self._party(one).items(one, key)
-        await self._do(lambda db: records.renew(db, one, order))
-        self._old[one.key] = None
-        del self.out[one.key]
-        one.key, one.order, one.tries, one.number = key, order, one.tries + 1, ""
-        self.out[key] = one
-        submission.forget_listings(one, 0.0)
-        one.asking = True
-        self._spawn(self._ask(one, items))
-
-    async def _end(self, one: Submission, work: Work, item: Item | None) -> None:
-        """End a work of which there is no evidence; nothing of it can begin any more."""
-        fenced = await self.remote.call(
-            "fence", key=one.key, count=one.order.count, only=work.place
-        )
-        never = "" if fenced["taken"] else "it never began"
-        self._over(one, work, End(item=item, never=never))
-
-    def _over(self, one: Submission, work: Work, end: End) -> None:
-        if (one.key, work.place) not in self._heard:
-            self._heard.add((one.key, work.place))
-            self._party(one).over(one, work, end)
+        self.party(one).taken(one)
 
     # -- news ------------------------------------------------------------------------------------
 
     def _hear(self, news: list[dict[str, Any]]) -> None:
         """Take in what works say of themselves."""
+        if self._early is not None:
+            self._early += news
+            return
         began: dict[int, list[tuple[Submission, Work]]] = {}
         useless = []
         for one in news:
@@ -339,97 +176,114 @@ class Driver:
             place, _, what = rest.partition(".")
             found = self.out.get(key)
             work = found.works.get(int(place)) if found and place.isdecimal() else None
-            if found is None or work is None or "body" not in one:
+            if found is None or work is None or what not in ("started", "ended"):
                 useless.append(one["name"])
-            elif what == "started":
+                continue
+            if what == "started":
                 useless.append(one["name"])
-                if not work.began:
-                    work.began = True
-                    began.setdefault(found.id, []).append((found, work))
-            elif what == "ended":
-                crash.point("site.ended")
-                work.began = True
-                self._over(found, work, End(evidence=one["body"]))
-            if found is not None and not found.known:
+            if not (work.began or work.over):
+                began.setdefault(found.id, []).append((found, work))
+            work.began = True
+            if not found.known:
                 # It speaks, so the batch system has it; what id it has there, a listing may say.
-                self._spawn(self._know(found, found.number or _batch_id(one.get("body"))))
+                found.known = True
+                self.spawn(self.know(found, _batch_id(one.get("body"))))
+            if what == "ended":
+                self._ended(found, work, one)
         for works in began.values():
-            self._party(works[0][0]).begun(works, "")
+            self.party(works[0][0]).begun(works, "")
         if useless:
-            self._spawn(self._acknowledge(useless))
+            self.spawn(self.errands.acknowledge(useless))
 
-    async def _acknowledge(self, names: list[str]) -> None:
-        # Whatever is not acknowledged now is told again with the next connection.
-        with contextlib.suppress(errors.PilotageError):
-            await self.remote.call("ack", names=names)
+    def _ended(self, one: Submission, work: Work, told: dict[str, Any]) -> None:
+        crash.point("site.ended")
+        evidence = told.get("body")
+        if not isinstance(evidence, dict):
+            # Nothing is concluded from it but by the scheduler's word, and it is kept until then.
+            _log.error("site %s: %s: %s", self.remote.name, told["name"], told.get("error"))
+        elif submission.from_outside(evidence) and not work.stopping:
+            work.parting, work.parting_since = evidence, self.steady()
+        else:
+            self.over(one, work, End(evidence=evidence))
+
+    def over(self, one: Submission, work: Work, end: End) -> None:
+        """Tell that a work is over, once."""
+        if not work.over:
+            work.over = True
+            if end.evidence is None:
+                self.strays.add(one.key, one.batch, self.steady())
+            self.party(one).over(one, work, end)
 
     async def forget(self, ended: Sequence[tuple[Submission, Work]]) -> None:
         """Let go of works whose end is on disk."""
         now = self._clock.now()
         rows = [(one.id, work.place) for one, work in ended]
-        await self._do(lambda db: records.close(db, rows, now))
+        await self.do(lambda db: records.close(db, rows, now))
         crash.point("site.closed")
         names = [f"{one.key}.{work.place}.ended" for one, work in ended]
-        done = []
+        done: list[str] = []
         for one, work in ended:
+            work.over = True
             one.works.pop(work.place, None)
-            self._heard.discard((one.key, work.place))
-            if not one.works:
-                self.out.pop(one.key, None)
-                done.append(one.key)
-        await self._acknowledge(names)
+            if not one.works and one.key in self.out:
+                del self.out[one.key]
+                done += one.former if one.asking else [*one.former, one.key]
+        await self.errands.acknowledge(names)
         if done:
-            with contextlib.suppress(errors.PilotageError):
-                await self.remote.call("drop", keys=done)
+            await self.errands.drop(done)
 
     # -- stop ------------------------------------------------------------------------------------
 
     async def stop(self, works: Sequence[tuple[Submission, Work]]) -> None:
         """End works: those that have not begun never will, the rest is called off."""
+        asked: dict[int, list[Work]] = {}
+        known = {one.id: one for one, _ in works}
         for one, work in works:
             work.stopping = True
-            fenced = await self._certain_call("fence", one, work)
-            if not fenced["taken"]:
-                self._over(one, work, End(never="it was called off before it began"))
-        wanted = {(one.key, work.place) for one, work in works}
-        for name in sorted({one.batch for one, _ in works}):
-            with contextlib.suppress(BatchError, errors.Unavailable):
-                found = await self._list(name)
-                ids = [
-                    item.id for items in found.values() for item in items
-                    if (item.key, item.index) in wanted and item.phase != "over"
-                ]  # fmt: skip
-                if ids:
-                    await self.remote.run(self._adapter(name).cancel(ids), timeout=_SUBMIT_S)
+            if one.sent:
+                asked.setdefault(one.id, []).append(work)
+            else:
+                self.over(one, work, End(never=_CALLED_OFF))
+        for number, some in asked.items():
+            await self._fence(known[number], some)
+        self._look.set()
 
-    async def _certain_call(self, op: str, one: Submission, work: Work) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            return await self.remote.call(op, key=one.key, count=one.order.count, only=work.place)
+    async def _fence(self, one: Submission, works: list[Work]) -> None:
+        """Take back what has not begun, however long that takes."""
+        pause = _AGAIN_S
+        while True:
+            await self.remote.ready()
+            left = [work for work in works if not work.over]
+            try:
+                async with self.fencing:
+                    free = await self.errands.fence(one, [work.place for work in left])
+                    for work in left:
+                        if work.place in free:
+                            self.over(one, work, End(never=_CALLED_OFF))
+            except errors.PilotageError as error:
+                self.note_trouble("stop", str(error))
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_S, 2 * pause)
+            else:
+                self.note_trouble("stop", "")
+                return
 
-        found: dict[str, Any] = await self._certain(ask)
-        return found
+    # -- what all of this uses -------------------------------------------------------------------
 
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
+    async def do(self, step: Callable[[Db], _T]) -> _T:
+        """Do something with the store."""
         return await wrap_future(self._writer.submit(step))
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
-def _needed(item: Mapping[str, Any]) -> list[str]:
-    """Name the contents that must be at the site before an order can be followed."""
-    image = [item["image"]["sha256"]] if item.get("image") else []
-    return [*(given["sha256"] for given in item["inputs"]), *image]
-
-
-def _by_key(items: Iterable[Item]) -> dict[str, list[Item]]:
-    found: dict[str, list[Item]] = {}
-    for item in items:
-        found.setdefault(item.key, []).append(item)
-    return found
-
-
-def _lacks(one: Submission, found: Sequence[Item]) -> bool:
-    """Say whether something of a submission is not on a listing."""
-    seen = {item.index for item in found}
-    return not one.known or any(work.place not in seen for work in one.works.values())
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("site %s: %s", self.remote.name, error, exc_info=error)
 
 
 def _batch_id(body: Any) -> str:  # noqa: ANN401 - what came from the site

@@ -8,8 +8,8 @@ from pilotage.job import retry
 from pilotage.payload.model import Ending
 from pilotage.site import guest, verdict
 from pilotage.site.batch.model import Cause, Item
-from pilotage.site.driver import End
 from pilotage.site.guest import Guest
+from pilotage.site.party import End
 
 #: What the scheduler says of ends that are the job's own, in words.
 _OWN = {
@@ -23,28 +23,45 @@ _LOST = {
     Cause.SIGNALLED: "it was killed from outside",
     Cause.UNKNOWN: "the batch system does not say how it ended",
 }
+#: What the scheduler may tell of an end from outside of which there is evidence.
+_TOLD = {*_OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
+#: Exit codes of our own program when it could not run a job or not write down how it ended.
+_OURS = frozenset({66, 70, 74, 75})
 
 
 def judge(one: Guest, end: End, stopping: str) -> retry.End:
     """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
     if end.evidence is not None:
-        return _by_evidence(one, end.evidence, stopping)
+        try:
+            return _by_evidence(one, end, stopping)
+        except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
+            return retry.End(
+                ok=False, message=f"the evidence of its end cannot be read: {error}", lost=True
+            )
     if stopping:
         return retry.End(ok=False, message=stopping, stopped=True)
     if end.item is None:
         words = end.never or "it vanished from the batch system, and left no evidence of its end"
-        final = bool(end.never) and end.never != "it never began"
-        return retry.End(ok=False, message=words, lost=not final)
+        return retry.End(ok=False, message=words, lost=not end.final)
     return _by_scheduler(end.item, never=end.never)
 
 
-def _by_evidence(one: Guest, evidence: dict[str, object], stopping: str) -> retry.End:
+def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
+    evidence = end.evidence or {}
     found = msgspec.convert(evidence["end"], Ending, strict=False)
     outputs = evidence.get("outputs")
     left = outputs if isinstance(outputs, dict) else {}
     judged = verdict.judge(one.spec, found, lambda: guest.lacking(one, left))
     if stopping and not judged.ok:
         return msgspec.structs.replace(judged, stopped=True, message=stopping)
+    if judged.ok and outputs is None and (one.outputs or one.optional):
+        message = "its batch job died before anybody looked at its outputs"
+        return msgspec.structs.replace(judged, ok=False, missing=(), lost=True, message=message)
+    if not judged.ok and end.item is not None and end.item.cause in _TOLD:
+        told = _by_scheduler(end.item, never="")
+        return msgspec.structs.replace(
+            judged, stopped=False, message=told.message, lost=told.lost, call_off=told.call_off
+        )
     if judged.stopped:
         # Nobody here asked for it: the batch system took its node away.
         return msgspec.structs.replace(judged, stopped=False, lost=True)
@@ -54,12 +71,12 @@ def _by_evidence(one: Guest, evidence: dict[str, object], stopping: str) -> retr
 def _by_scheduler(item: Item, never: str) -> retry.End:
     cause = item.cause or Cause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
-    if cause in _OWN:
-        return retry.End(ok=False, message=f"the batch system ended it: {_OWN[cause]}{said}")
     if cause is Cause.CANCELLED:
         words = f"it was called off at the batch system{said}"
         return retry.End(ok=False, message=words, call_off=words)
-    if cause is Cause.EXITED and item.exit:
+    if cause in _OWN and not never:
+        return retry.End(ok=False, message=f"the batch system ended it: {_OWN[cause]}{said}")
+    if cause is Cause.EXITED and item.exit and item.exit not in _OURS and not never:
         words = f"its batch job ended with exit code {item.exit} and no evidence{said}"
         return retry.End(ok=False, message=words, exit=item.exit)
     words = _LOST.get(cause, "its batch job ended without evidence")

@@ -40,12 +40,13 @@ def intend(
     )
     rows = [(row, one.place, one.job or None, one.attempt, one.pilot or None) for one in works]
     db.run("submitted_add", rows=text.dump(rows))
-    return Submission(row, order.key, batch, order, works={one.place: one for one in works})
+    by_place = {one.place: one for one in works}
+    return Submission(row, order.key, batch, order, works=by_place, created=now)
 
 
-def renew(db: Db, one: Submission, order: Order) -> None:
+def renew(db: Db, one: int, order: Order) -> None:
     """Write down that a submission is tried anew, under another key."""
-    db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
+    db.run("submission_renew", id=one, key=order.key, body=_body(order))
 
 
 def know(db: Db, one: int, given: str) -> None:
@@ -65,12 +66,18 @@ def close(db: Db, ended: Iterable[tuple[int, int]], now: float) -> None:
     db.run("submission_over", rows=rows, now=now)
 
 
+def closed(db: Db, keys: Sequence[str]) -> list[str]:
+    """Say which of these submissions are over."""
+    return [key for (key,) in db.rows("submission_closed", keys=text.dump(keys))]
+
+
 def load(db: Db, site: str) -> list[Submission]:
     """Read the submissions of a site that are not over."""
     found: dict[int, Submission] = {}
-    for row, key, batch, body, state, given, tries in db.rows("submission_live", site=site):
+    for row, key, batch, body, state, given, tries, made in db.rows("submission_live", site=site):
+        known = state == "known"
         found[row] = Submission(
-            row, key, batch, _order.decode(body), state == "known", given, tries, works={}
+            row, key, batch, _order.decode(body), known, given, tries, created=made, sent=True
         )
     for row, place, job, attempt, pilot in db.rows("submitted_out", site=site):
         found[row].works[place] = Work(place, job or 0, attempt or 0, pilot or 0)

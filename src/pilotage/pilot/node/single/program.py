@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import beside, claim, durable
-from . import inputs, order, outputs, surroundings
+from . import inputs, order, outputs, pulse, surroundings
 from .signals import Signals, Stopped
 from .starter import Starter, ending
 
@@ -106,6 +106,8 @@ class Single:
                 passed = surroundings.passed(self._env)
                 # It gets ready while we write.
                 starter = Starter(passed, umask, self._signals, self._area)
+                # Not before the fork: a thread does not come along.
+                pulse.begin(os.path.join(claim.path(self._folder, self._number), "by.json"))
                 self._announce()
                 self._point("single.announced")
                 end, found = self._work(starter, passed, stack)

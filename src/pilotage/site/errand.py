@@ -1,0 +1,172 @@
+"""What is asked of a site on behalf of submissions, each in words that may be said again."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pilotage import errors
+from pilotage.site.batch import words
+from pilotage.site.batch.model import Batch, BatchError, Item, Said
+from pilotage.site.remote import Remote
+from pilotage.site.submission import Submission, Work
+
+#: How long a submit command and a listing may take, in seconds.
+_SUBMIT_S = 120.0
+_LIST_S = 90.0
+#: How far back history is asked for before what is looked for was submitted, in seconds.
+_BEFORE_S = 3600.0
+#: Bytes that evidence has at most, and those that are read of what a step said.
+_MOST = 4 << 20
+_SAID = 4096
+
+
+class Errands:
+    """The hand and the batch systems of one site."""
+
+    def __init__(self, remote: Remote, adapter: Callable[[str], Batch]) -> None:
+        """Take how batch systems are found by name, once the site is connected."""
+        self._remote = remote
+        self._adapter = adapter
+
+    # -- the hand: all of this may be done again and again ---------------------------------------
+
+    async def _call(self, op: str, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - as `Remote.call` has it
+        """Ask the hand for something that may be done twice, so that doubt does not matter."""
+        try:
+            return await self._remote.call(op, **values)
+        except errors.Unsure as error:
+            raise errors.Unavailable(error.message, hint=error.hint) from error
+
+    async def prepare(self, one: Submission, items: list[dict[str, Any]]) -> None:
+        """Put the orders at the site."""
+        order = {"v": 1, "key": one.key, "root": one.root, "items": items}
+        links = sorted({given["sha256"] for item in items for given in item["inputs"]})
+        found = await self._call(
+            "prepare", key=one.key, order=order, links=links, script=one.order.script
+        )
+        if lack := found["missing"]:
+            # They are brought again with the next try.
+            raise BatchError(f"{len(lack)} inputs are not at the site any more")
+
+    async def fence(self, one: Submission, places: Sequence[int]) -> set[int]:
+        """Take claims, so that what has not begun never will; return the places that had not."""
+        if len(places) >= one.order.count:
+            return set((await self._call("fence", key=one.key, count=one.order.count))["free"])
+        free = set[int]()
+        for place in places:
+            found = await self._call("fence", key=one.key, count=one.order.count, only=place)
+            free.update(found["free"])
+        return free
+
+    async def there(self, one: Submission) -> bool:
+        """Say whether what was submitted is at this site at all, and not at another."""
+        path = f"{one.root}/s/{one.key}/order.json"
+        if one.root != self._remote.hello.root:
+            return False
+        return (await self._call("stat", paths=[path]))["found"][path] is not None
+
+    async def evidence(self, one: Submission, work: Work) -> dict[str, Any] | None:
+        """Read the evidence of an end where it lies; news of it may not have come through."""
+        told = f"{one.root}/news/{one.key}.{work.place}.ended"
+        seen = f"{one.root}/s/{one.key}/{work.place}/run/exit.json"
+        files = (await self._call("read", paths=[told, seen], most=_MOST))["files"]
+        if (found := _read(files[told])) is not None:
+            return found
+        # The starter's own word, if who waited for it is dead: nobody has looked at the outputs.
+        end = _read(files[seen])
+        return None if end is None else {"end": end, "outputs": None}
+
+    async def pulse(self, one: Submission, work: Work) -> int:
+        """Read the last sign of life of something that has begun."""
+        path = f"{one.root}/s/{one.key}/{work.place}.claim/by.json"
+        found = (await self._call("stat", paths=[path]))["found"][path]
+        return int(found["mtime_ns"]) if found else 0
+
+    async def complaint(self, one: Submission) -> str:
+        """Read what a step that goes on by itself has said, in one line."""
+        path = f"{one.order.folder}/out.step"
+        found = (await self._call("read", paths=[path], most=_SAID))["files"][path]
+        return base64.b64decode(found["data"]).decode(errors="replace") if found else ""
+
+    async def acknowledge(self, names: list[str]) -> None:
+        """Let go of news; whatever is not acknowledged now is told again."""
+        with contextlib.suppress(errors.PilotageError):
+            await self._remote.call("ack", names=names)
+
+    async def drop(self, keys: list[str]) -> None:
+        """Remove the folders of submissions that are over; what stays goes with the next start."""
+        with contextlib.suppress(errors.PilotageError):
+            await self._remote.call("drop", keys=keys)
+
+    async def folders(self) -> list[str]:
+        """Name the submissions that have a folder at the site."""
+        path = f"{self._remote.hello.root}/s"
+        found = (await self._call("list", paths=[path]))["found"][path] or {}
+        return [name for name in found.get("names", ()) if words.is_key(name)]
+
+    # -- the batch system ------------------------------------------------------------------------
+
+    async def submit(self, one: Submission) -> str:
+        """Call the submit command, once; return the id, if it says one."""
+        batch = self._adapter(one.batch)
+        call = batch.submit(one.order)
+        said = await self._remote.run(call, timeout=_SUBMIT_S, folder=one.order.folder)
+        # What goes on by itself has a process number, which is no id.
+        return "" if call.detach and not said.exit else batch.submitted(said)
+
+    def refusal(self, one: Submission, told: str) -> BatchError:
+        """Understand what a step said that never came to be."""
+        try:
+            self._adapter(one.batch).submitted(Said(1, "", told))
+        except BatchError as error:
+            return error
+        return BatchError(told)
+
+    async def listing(self, name: str) -> dict[str, list[Item]]:
+        """List all that a batch system has of ours, by key."""
+        batch = self._adapter(name)
+        return _by_key(batch.listed(await self._remote.run(batch.listing(), timeout=_LIST_S)))
+
+    async def history(
+        self, name: str, mine: Iterable[Submission], found: Mapping[str, list[Item]]
+    ) -> dict[str, list[Item]]:
+        """Ask for what has ended, if something is not listed that should be somewhere."""
+        missing = [one for one in mine if not one.asking and _lacks(one, found.get(one.key, ()))]
+        if not missing:
+            return {}
+        batch = self._adapter(name)
+        call = batch.history(min(one.created for one in missing) - _BEFORE_S)
+        if call is None:
+            return {}
+        return _by_key(batch.remembered(await self._remote.run(call, timeout=_LIST_S)))
+
+    async def cancel(self, name: str, ids: Sequence[str]) -> None:
+        """Call jobs off."""
+        said = await self._remote.run(self._adapter(name).cancel(ids), timeout=_LIST_S)
+        if said.exit:
+            raise BatchError(f"{name} did not call off {ids[0]}: {(said.err or said.out)[:200]}")
+
+
+def _read(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    try:
+        body = json.loads(base64.b64decode(found["data"])) if found else None
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _by_key(items: Iterable[Item]) -> dict[str, list[Item]]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.key, []).append(item)
+    return found
+
+
+def _lacks(one: Submission, found: Sequence[Item]) -> bool:
+    """Say whether something of a submission is not on a listing."""
+    seen = {item.index for item in found}
+    return not one.known or any(work.place not in seen for work in one.live)

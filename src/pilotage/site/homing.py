@@ -1,0 +1,79 @@
+"""The end of a job at a site: what it left comes home, and then it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+import msgspec
+
+from pilotage import crash, errors
+from pilotage.job import retry
+from pilotage.job.model import State
+from pilotage.site import ending
+from pilotage.site.guest import Guest, Room
+from pilotage.site.party import End
+from pilotage.site.remote import Remote
+from pilotage.site.telling import Telling
+
+_log = logging.getLogger("pilotage.site")
+_AGAIN_S = 5.0
+
+
+class Data(Protocol):
+    """Brings what jobs read to the site, and what they leave home."""
+
+    async def bring(self, one: Guest) -> None:
+        """Have all that a job reads at the site, and note in the guest what it is."""
+
+    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+        """Bring home what a job has left."""
+
+    async def logs(self, one: Guest, room: Room) -> None:
+        """Bring home what a job has written to its two streams so far."""
+
+    async def leave(self, one: Guest) -> None:
+        """Give up what was held for a job."""
+
+
+class Homing:
+    """Brings home what jobs leave, however often the way is cut."""
+
+    def __init__(self, remote: Remote, data: Data, telling: Telling) -> None:
+        """Take the site, who carries, and who tells people."""
+        self._remote = remote
+        self._data = data
+        self._telling = telling
+
+    async def close(self, one: Guest, room: Room, end: End, stopping: str) -> retry.End:
+        """Bring home what a job left, and say what its end means."""
+        verdict = ending.judge(one, end, stopping)
+        if end.evidence is None:
+            return verdict
+        while True:
+            try:
+                await self._remote.ready()
+                await self._fetch(one, room, end.evidence, verdict)
+            except errors.Unavailable as error:
+                await self._telling.say([one.attempt], f"its results wait: {error}")
+                await asyncio.sleep(_AGAIN_S)
+            except (errors.PilotageError, OSError) as error:
+                message = f"its results cannot be brought home: {error}"
+                _log.warning("job %s: %s", one.key, message)
+                if not verdict.ok:
+                    return verdict
+                return msgspec.structs.replace(verdict, ok=False, message=message)
+            else:
+                return verdict
+
+    async def _fetch(
+        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
+    ) -> None:
+        await self._data.logs(one, room)
+        left = evidence.get("outputs")
+        if verdict.ok and not verdict.missing and left and (one.outputs or one.optional):
+            await self._telling.progress([one.attempt], State.STAGING_OUT)
+            crash.point("site.staging_out")
+            await self._data.home(one, room, left)
+            crash.point("site.home")

@@ -1,0 +1,61 @@
+"""From jobs to orders: which of them go together, and what is asked of the batch system."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pilotage import errors, units
+from pilotage.job.model import JobSpec
+from pilotage.site.batch.model import Order
+from pilotage.site.guest import Guest
+from pilotage.site.hand import Hello
+from pilotage.site.model import Site
+
+#: A batch job has so much longer than its payload, in seconds: the evidence must be written.
+_LONGER_S = 60.0
+
+
+def groups(guests: Iterable[Guest], most: int) -> Iterator[list[Guest]]:
+    """Put jobs together that ask for the same, so many at most."""
+    alike: dict[Any, list[Guest]] = {}
+    for one in guests:
+        spec = one.spec
+        shape = (spec.resources, spec.allocation, spec.via, spec.priority)
+        alike.setdefault(shape, []).append(one)
+    for some in alike.values():
+        # A step is one process that waits for one job.
+        size = most if some[0].spec.via != "srun" else 1
+        for at in range(0, len(some), size):
+            yield some[at : at + size]
+
+
+def batch(spec: JobSpec, site: Site) -> str:
+    """Name the batch system that a job goes to."""
+    return "local" if spec.via == "direct" else site.batch
+
+
+def check(spec: JobSpec, name: str, site: Site) -> None:
+    """Refuse what the site's file does not allow."""
+    for word in spec.allocation.extra:
+        if word not in site.allow and word.partition("=")[0] not in site.allow:
+            message = f"the site {name} does not allow the option {word}"
+            raise errors.Denied(message, hint=f"sites/{name}.toml says which: `allow`")
+
+
+def order(spec: JobSpec, site: Site, hello: Hello, key: str, count: int) -> Order:
+    """Say what is asked of the batch system for so many equal jobs."""
+    asked, needs, defaults = spec.allocation, spec.resources, site.defaults
+    usual = units.seconds(defaults.time) if defaults.time else None
+    folder = f"{hello.root}/s/{key}"
+    words = shlex.join([site.python, f"{hello.root}/bin/{hello.version}.pyz", "job", folder])
+    return Order(
+        key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
+        nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,
+        gpus=needs.gpus, time=usual if needs.time is None else needs.time + _LONGER_S,
+        queue=asked.queue or defaults.queue, account=asked.account or defaults.account,
+        qos=asked.qos or defaults.qos, constraint=asked.constraint or defaults.constraint,
+        reservation=asked.reservation or defaults.reservation, extra=asked.extra,
+        step=spec.via == "srun",
+    )  # fmt: skip
