@@ -40,22 +40,25 @@ class Journal:
             file.write(json.dumps([kind, what]) + "\n")
 
     def read(self) -> list[tuple[str, str]]:
-        """Return what was done, the first first."""
-        lines = self.path.read_text().splitlines()
+        """Return what was done, the first first; nothing if all of it is undone."""
+        try:
+            lines = self.path.read_text().splitlines()
+        except FileNotFoundError:
+            return []
         return [(kind, what) for kind, what in map(json.loads, lines)]
 
     @property
     def left_over(self) -> bool:
         """Whether nobody is left who would undo it."""
         those = [processes.Process.parse(what) for kind, what in self.read() if kind in KEEPERS]
-        return not any(each.alive for each in those)
+        return bool(those) and not any(each.alive for each in those)
 
     def undo(self) -> None:
         """Undo everything, the last first, and remove the journal."""
         for kind, what in reversed(self.read()):
             if kind in UNDO:
                 UNDO[kind](what)
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
 
 def every() -> Iterator[Journal]:
