@@ -17,7 +17,7 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.site.stage.digest import Changed
-from pilotage.site.stage.model import Far, Key, Version
+from pilotage.site.stage.model import DIGEST, Far, Key, Version
 from pilotage.site.stage.plan import Record
 
 PIPE = 1 << 20
@@ -52,7 +52,8 @@ class Channel:
         self._queue: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._answers: dict[str, asyncio.Future[str]] = {}
         self._turn: asyncio.Future[None] | None = None
-        self._changed = False
+        #: What ended it on our side.
+        self._failure: Exception | None = None
 
     async def __aenter__(self) -> Self:
         """Start the receiver."""
@@ -118,8 +119,9 @@ class Channel:
         answer = self._answers.pop(str(told.get("name")), None)
         if answer is None or answer.done():
             return
-        if told.get("ok"):
-            answer.set_result(str(told.get("digest")))
+        digest = str(told.get("digest"))
+        if told.get("ok") and DIGEST.fullmatch(digest):
+            answer.set_result(digest)
         else:
             answer.set_exception(Refused(str(told.get("kind")), str(told.get("words"))))
 
@@ -132,21 +134,21 @@ class Channel:
             self._turn.set_result(None)
 
     def _loss(self, said: str) -> Exception:
-        return Changed() if self._changed else lost(said)
+        return self._failure or lost(said)
 
     def _pump(self, pipe: int) -> None:
         """Write records into the pipe, in a thread of its own."""
         try:
             while (out := self._queue.get()) is not None:
-                try:
-                    self._put(pipe, out)
-                except Changed:
-                    # Some of it may be in the stream: nothing after it would be understood.
-                    self._changed = True
-                    return
+                self._put(pipe, out)
                 self._tell(self._next)
         except BrokenPipeError:
             return
+        except (Changed, concurrent.futures.CancelledError):
+            # Some of it may be in the stream: nothing after it would be understood.
+            self._failure = Changed()
+        except OSError as error:
+            self._failure = errors.Unavailable(f"cannot read a file here: {error.strerror}")
         finally:
             os.close(pipe)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 
 from pilotage import errors, text
 from pilotage.site.stage.model import BIG, Wanted
 
 _CHUNK = 1 << 20
+#: Bytes after which the file system is told to begin writing what it got.
+_FLUSH = 32 << 20
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -24,6 +27,8 @@ class Landing:
         self.wanted = wanted
         self.path = f"{wanted.local}.part-{wanted.sha256[:16]}"
         self.offset = self._arrived()
+        self._unflushed = 0
+        self._flusher: threading.Thread | None = None
 
     def _arrived(self) -> int:
         """Say how many bytes an earlier attempt has left."""
@@ -51,11 +56,20 @@ class Landing:
     def add(self, data: memoryview) -> None:
         """Write the next bytes."""
         self._sum.update(data)
+        self._unflushed += len(data)
         while data:
             data = data[os.write(self._file, data) :]
+        busy = self._flusher is not None and self._flusher.is_alive()
+        if self._unflushed >= _FLUSH and not busy:
+            # Otherwise all of it would have to go to the disk when the last byte is here.
+            self._unflushed = 0
+            self._flusher = threading.Thread(target=_flush, args=(self._file,), daemon=True)
+            self._flusher.start()
 
     def close(self) -> None:
         """Leave what has arrived for the next attempt."""
+        if self._flusher is not None:
+            self._flusher.join()
         os.close(self._file)
 
     def finish(self, *, executable: bool) -> None:
@@ -76,6 +90,11 @@ class Landing:
             where = text.show(self.wanted.local)
             raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error
         sync_folder(os.path.dirname(self.wanted.local))
+
+
+def _flush(file: int) -> None:
+    with contextlib.suppress(OSError):
+        os.fdatasync(file)
 
 
 def changed(wanted: Wanted) -> errors.Conflict:

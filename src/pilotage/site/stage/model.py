@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +13,9 @@ import msgspec
 
 #: Told of bytes that are done, and of all that are known of, since nothing was on its way.
 Report = Callable[[int, int], None]
+
+#: What a digest looks like, and so the name of a file at a site.
+DIGEST = re.compile("[0-9a-f]{64}")
 
 #: Hashes a stretch of a file here, given by offset and length.
 Hash = Callable[[int, int], str]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from pilotage import errors
-from pilotage.site.stage.model import Hash, Key
+from pilotage.site.stage.model import DIGEST, Hash, Key
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Had(msgspec.Struct, frozen=True):
     """What a site has of what it was asked for."""
 
     have: list[str]
-    same: dict[str, str] = {}
+    same: dict[str, Annotated[str, msgspec.Meta(pattern=f"^{DIGEST.pattern}$")]] = {}
     parts: dict[str, Part] = {}
 
 

@@ -34,9 +34,13 @@ def main(words: Sequence[str]) -> int:
     with contextlib.suppress(OSError):
         fcntl.fcntl(1, _SET_PIPE_SIZE, _CHUNK)
     asked = json.loads(sys.stdin.buffer.readline())
-    for one in asked["files"]:
-        if not _send(root, one["path"], one["offset"], one.get("size")):
-            return _SHORT
+    try:
+        for one in asked["files"]:
+            if not _send(root, one["path"], one["offset"], one.get("size")):
+                return _SHORT
+    except BrokenPipeError:
+        # Who asked has gone, and needs no words.
+        return _SHORT
     return 0
 
 
