@@ -47,6 +47,11 @@ def doctor(*, at: Common = HERE) -> Answer:
         checks.append(Check("project", "warn", f"{error}: {error.hint}"))
     except errors.PilotageError as error:
         checks.append(Check("project", "bad", f"{error}: {error.hint}"))
+    return report(checks)
+
+
+def report(checks: list[Check]) -> Answer:
+    """Tell what was found; it is no success if anything was bad."""
     rows = tuple((_SIGNS[one.verdict], one.name, one.found) for one in checks)
     bad = [one for one in checks if one.verdict == "bad"]
     return Answer(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from pilotage.site.model import Site
 
 FOLDER = "sites"
 
+#: Within the state folder of a project.
+_IDENTITY = "id"
 _SUFFIX = ".toml"
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 _TABLE = ("env", "defaults")
@@ -49,6 +53,22 @@ def read(root: Path, name: str) -> Site:
 def read_all(root: Path) -> dict[str, Site]:
     """Read all sites of a project."""
     return {name: read(root, name) for name in names(root)}
+
+
+def place(site: Site, state: Path) -> str:
+    """Return the folder of a project at a site; `state` is the state folder of the project."""
+    return f"{site.folder}/{_identity(state / _IDENTITY)}"
+
+
+def _identity(file: Path) -> str:
+    """Read the name that a project has among all of the user's, and give it one if need be."""
+    if not file.exists():
+        part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        part.write_text(secrets.token_hex(6))
+        with contextlib.suppress(FileExistsError):
+            os.link(part, file)
+        part.unlink()
+    return file.read_text().strip()
 
 
 def parse(source: str, name: str, file: Path) -> Site:

@@ -89,12 +89,10 @@ class Hand:
     async def leave(self) -> None:
         """Let it end by itself, which it does when nobody speaks to it any more."""
         self._wire.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _LEAVE_S)
-        self.kill()
+        await _end(self._process)
         self._listening.cancel()
         self._complaints.cancel()
-        await self._process.wait()
+        await asyncio.gather(self._listening, self._complaints, return_exceptions=True)
 
 
 class Boot:
@@ -182,6 +180,12 @@ def _ended(name: str, words: str) -> errors.PilotageError:
 
 
 async def _end(process: Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
+    """Give it a little time to end, then none.
+
+    What it left at the site may hold its pipes open, so the end of those is not waited for.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _LEAVE_S)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

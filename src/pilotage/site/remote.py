@@ -70,6 +70,11 @@ class Remote:
         """Whether there is a connection."""
         return self._ready.is_set()
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The call of our program at the site, once there was a connection."""
+        return (self.site.python, f"{self.hello.root}/bin/{self._boot.digest}.pyz")
+
     async def ready(self) -> Hello:
         """Wait until there is a connection."""
         await self._ready.wait()
@@ -119,7 +124,7 @@ class Remote:
                 hint = "`path` in the site's file says where its programs are"
                 raise errors.Unavailable(error.message, hint=hint) from error
             if said.get("late"):
-                words = f"`{call.argv[0]}` took more than {seconds:g} s"
+                words = f"`{_program(call)}` took more than {seconds:g} s"
                 self.gate.failed(words)
                 raise errors.Unsure(f"{self.name}: {words}")
             if said["exit"] == 0:
@@ -146,12 +151,13 @@ class Remote:
         """
         if not self.up:
             raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
-        argv = [self.site.python, f"{self.hello.root}/bin/{self._boot.digest}.pyz", *words]
         ends = [PIPE if one is None else one for one in (stdin, stdout)]
         tries = _TRIES
         while True:
             try:
-                process = await self.shell.start(argv, stdin=ends[0], stdout=ends[1])
+                process = await self.shell.start(
+                    [*self.program, *words], stdin=ends[0], stdout=ends[1]
+                )
             except errors.Denied:
                 tries -= 1
                 if tries <= 0 and not self._channels:
@@ -232,6 +238,12 @@ async def _prove(hand: Hand) -> None:
         await hand.ask("hello", {}, _GRACE_S)
     except errors.PilotageError:
         hand.kill()
+
+
+def _program(call: Call) -> str:
+    """Return the name of the program that a call is of."""
+    words = (word for word in call.argv if word != "env" and not word.startswith("-"))
+    return next(words, call.argv[0])
 
 
 def _nobody(_: list[dict[str, Any]]) -> None:

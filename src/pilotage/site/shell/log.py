@@ -8,6 +8,8 @@ import os
 from asyncio.subprocess import Process
 from typing import Self
 
+_GLANCE_S = 0.05
+
 
 class Log:
     """A pipe with a name, read until what it says is enough."""
@@ -31,19 +33,16 @@ class Log:
 
     async def says(self, sign: str, process: Process, patience: float) -> bool:
         """Wait for a sign; say no if the process ends, or is silent for too long."""
-        gone = asyncio.ensure_future(process.wait())
         try:
             async with asyncio.timeout(patience):
-                while sign not in self.text and not gone.done():
+                # `Process.wait` would wait for its pipes, too, which others may hold open.
+                while sign not in self.text and process.returncode is None:
                     self._news.clear()
-                    news = asyncio.ensure_future(self._news.wait())
-                    await asyncio.wait({gone, news}, return_when=asyncio.FIRST_COMPLETED)
-                    news.cancel()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), _GLANCE_S)
         except TimeoutError:
             self.text += "\nConnection timed out"
             return False
-        finally:
-            gone.cancel()
         self._read()
         return sign in self.text
 

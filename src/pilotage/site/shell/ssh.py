@@ -22,7 +22,7 @@ from pilotage.site.shell import words
 from pilotage.site.shell.log import Log
 from pilotage.site.shell.model import BUFFER
 from pilotage.site.shell.nest import Nest
-from pilotage.site.shell.words import Trouble
+from pilotage.site.shell.words import Kind, Trouble
 
 #: How long a connection stays that nobody uses, if no person was needed for it.
 _STAY = "10m"
@@ -61,25 +61,16 @@ class Ssh:
 
     async def _open(self) -> None:
         self.nest.clear()
-        with tempfile.TemporaryFile() as log:
-            # No terminal and no window: nobody may be there to answer.
-            process = await _spawn(
-                self._master(attended=False, stay=_STAY),
-                stdin=DEVNULL, stdout=DEVNULL, stderr=log.fileno(),
-                env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
-            )  # fmt: skip
-            with _killed_at_last(process):
-                try:
-                    status = await asyncio.wait_for(process.wait(), _CONNECT_S)
-                except TimeoutError:
-                    log.write(b"\nConnection timed out\n")
-                    status = -1
-            log.seek(0)
-            said = log.read().decode(errors="replace")
-        if status or not await self.alive():
+        status, said = await _said(self._master(attended=False, stay=_STAY))
+        if status == 0 and await self.alive():
+            return
+        self._trouble = words.understand(said, self.host, self.name)
+        if self._trouble.kind in (Kind.CLOSED, Kind.OTHER):
+            # `ssh` does not show what a jump host's says if the connection is to stay.
+            _, said = await _said(self._glance())
             self._trouble = words.understand(said, self.host, self.name)
-            self.nest.note(self._trouble)
-            raise self._trouble.error()
+        self.nest.note(self._trouble)
+        raise self._trouble.error()
 
     def login(self, stay: str) -> None:
         """Open the connection at the terminal, where `ssh` asks for what it needs."""
@@ -129,7 +120,8 @@ class Ssh:
             if await log.says("master session id", process, _START_S):
                 return process
             said = log.text
-        await _end(process)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         raise words.understand(said, self.host, self.name).error()
 
     async def forward(self, port: int) -> int:
@@ -154,6 +146,13 @@ class Ssh:
             "ssh", "-F", settings, "-M", "-S", self.nest.socket, "-N", "-f", "-T", *given,
             "--", self.host,
         ]  # fmt: skip
+
+    def _glance(self) -> list[str]:
+        """Write the call that logs in and leaves at once."""
+        settings = self.nest.settings(attended=False)
+        options = ("ControlPath=none", "RemoteCommand=none", "LogLevel=ERROR")
+        given = [word for option in options for word in ("-o", option)]
+        return ["ssh", "-F", settings, "-T", *given, "--", self.host, "exit"]
 
     def _channel(self, level: str) -> list[str]:
         """Write the call of something by the connection.
@@ -192,6 +191,23 @@ class Ssh:
             yield
 
 
+async def _said(command: list[str]) -> tuple[int, str]:
+    """Run an `ssh` that nobody can answer; return its status and its complaints."""
+    # Not a pipe: what goes to the background would hold it open.
+    with tempfile.TemporaryFile() as log:
+        process = await _spawn(
+            command, stdin=DEVNULL, stdout=DEVNULL, stderr=log.fileno(),
+            env=os.environ | {"SSH_ASKPASS_REQUIRE": "never"},
+        )  # fmt: skip
+        with _killed_at_last(process):
+            try:
+                status = await asyncio.wait_for(process.wait(), _CONNECT_S)
+            except TimeoutError:
+                return -1, "Connection timed out"
+        log.seek(0)
+        return status, log.read().decode(errors="replace")
+
+
 async def _spawn(
     command: list[str], *, stdin: int, stdout: int, stderr: int, env: dict[str, str] | None = None
 ) -> Process:
@@ -217,9 +233,3 @@ def _killed_at_last(process: Process) -> Iterator[None]:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-
-
-async def _end(process: Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()

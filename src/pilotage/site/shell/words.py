@@ -55,14 +55,14 @@ _SIGNS: tuple[tuple[Kind, str], ...] = (
 _TOLD = {
     Kind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
     Kind.UNKNOWN_KEY: (
-        "the key of {host} is not known, so it may be anybody",
+        "the key of {whose} is not known, so it may be anybody",
         "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
     ),
     Kind.CHANGED_KEY: (
-        "THE KEY OF {host} HAS CHANGED: it was set up anew, or somebody stands in between",
+        "THE KEY OF {whose} HAS CHANGED: it was set up anew, or somebody stands in between",
         "ask whoever runs it; only if the new key is right, take the old one out of {place}",
     ),
-    Kind.SETTINGS: ("ssh: {last}", "mend the settings of `ssh`"),
+    Kind.SETTINGS: ("ssh: {line}", "mend its settings; nobody else may be able to write them"),
     Kind.NAME: (
         "there is no host {host}",
         "`host` in the site's file is a name of ~/.ssh/config or of the network",
@@ -76,7 +76,7 @@ _TOLD = {
         "`MaxSessions` of its SSH server says how many",
     ),
     Kind.CLOSED: ("{host} ended the connection", "it may be about to go down"),
-    Kind.OTHER: ("no connection to {host}: {last}", ""),
+    Kind.OTHER: ("no connection to {host}: {line}", ""),
 }  # fmt: skip
 #: Lines that say nothing by themselves.
 _NOISE = re.compile(r"^(?:debug\d:|@+$|Warning: |kex_exchange|Connection closed by UNKNOWN|$)")
@@ -100,7 +100,9 @@ class Trouble(msgspec.Struct, frozen=True):
 
 def understand(said: str, host: str, name: str) -> Trouble:
     """Read what `ssh` wrote when it ended without success."""
-    kind = next((kind for kind, sign in _SIGNS if re.search(sign, said)), Kind.OTHER)
+    found = ((kind, match) for kind, sign in _SIGNS if (match := re.search(sign, said)))
+    kind, sign = next(found, (Kind.OTHER, None))
+    stranger = re.search(r"key is known for (\S+)|[Kk]ey for (\S+) has changed", said)
     ways = re.search(r"Permission denied \(([^)]*)\)", said)
     offending = re.search(r"Offending \S+ key in (\S+)", said)
     known = {
@@ -108,10 +110,16 @@ def understand(said: str, host: str, name: str) -> Trouble:
         "login": f"`pilotage site login {name}`",
         "asks": f" (it asks for {ways[1].replace(',', ', ')})" if ways else "",
         "place": offending[1] if offending else "~/.ssh/known_hosts",
-        "last": last(said) or "ssh does not say why",
+        "whose": (stranger[1] or stranger[2]) if stranger else host,
+        "line": _line(said, sign.start()) if sign else last(said) or "ssh does not say why",
     }
     message, hint = _TOLD[kind]
     return Trouble(kind, message.format_map(known), hint.format_map(known))
+
+
+def _line(said: str, at: int) -> str:
+    """Return the line around a place in text."""
+    return (said[:at].rpartition("\n")[2] + said[at:].partition("\n")[0]).strip()
 
 
 def last(said: str) -> str:
