@@ -9,6 +9,7 @@ import re
 import shutil
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -89,10 +90,11 @@ def _number(name: str) -> str:
 
 
 def _has(number: str) -> bool:
-    done = subprocess.run(
-        ["podman", "image", "exists", number], capture_output=True, check=False, cwd="/"
-    )
-    return done.returncode == 0
+    try:
+        _run(["podman", "image", "exists", number])
+    except NoImageError:
+        return False
+    return True
 
 
 def _marked(mark: str) -> str:
@@ -131,19 +133,23 @@ def _is_oci(source: str) -> bool:
 
 def _run(argv: list[str]) -> str:
     """Run a program to its end and return what it said."""
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, check=False, cwd="/", timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise NoImageError(f"this node has no `{argv[0]}`") from error
-    except subprocess.TimeoutExpired as error:
-        raise NoImageError(f"`{argv[0]} {argv[1]}` takes too long") from error
-    if done.returncode:
-        words = " ".join(done.stderr.decode("utf-8", "replace")[-_WORDS:].split())
-        raise NoImageError(f"`{argv[0]} {argv[1]}` failed: {words}")
-    return done.stdout.decode("utf-8", "replace")
+    # Into files: podman may leave a process behind that holds on to what it was given.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as words:
+        try:
+            done = subprocess.run(
+                argv, check=False, cwd="/", timeout=_SECONDS, stdin=subprocess.DEVNULL,
+                stdout=said, stderr=words,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise NoImageError(f"this node has no `{argv[0]}`") from error
+        except subprocess.TimeoutExpired as error:
+            raise NoImageError(f"`{argv[0]} {argv[1]}` takes too long") from error
+        said.seek(0)
+        words.seek(0)
+        if done.returncode:
+            why = " ".join(words.read().decode("utf-8", "replace")[-_WORDS:].split())
+            raise NoImageError(f"`{argv[0]} {argv[1]}` failed: {why}")
+        return said.read().decode("utf-8", "replace")
 
 
 def _home() -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 #: How long all of it may take to begin, and how long to end.
 _BEGIN_SECONDS = 90.0
-_END_SECONDS = 60.0
+_END_SECONDS = 20.0
 _BUSY_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 _CONNECT_SECONDS = 30
@@ -45,13 +45,25 @@ _SHARED = "auto_cache,dir_cache=no,entry_timeout=0,negative_timeout=0,attr_timeo
 _INSIDE = ("podman", "unshare")
 
 # The scheduler's polite signal goes to all processes of a job: it is for the payload, which may
-# still want to write. But the mount must not outlive us.
-_START = """
-import ctypes, os, signal, sys
+# still want to write.
+_DEAF = """
+import os, signal, sys
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, signal.SIG_IGN)
-ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
+"""
+# The mount must not outlive us, also if we are killed: whoever made it hears that our end of the
+# line is gone.
+_KEEP = """
+import subprocess, sys, threading
+size = int(sys.argv[1])
+child = subprocess.Popen(sys.argv[2 + size:], stdin=subprocess.DEVNULL)
+def watch():
+    sys.stdin.buffer.read()
+    subprocess.call(sys.argv[2:2 + size], stdin=subprocess.DEVNULL)
+    child.kill()
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(child.wait())
 """
 
 _CONFIG = """Host *
@@ -88,10 +100,7 @@ class NotMountedError(Exception):
 
 @contextlib.contextmanager
 def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
-    """Have an item's data mounted below its own folder; yields the mount point, or nothing.
-
-    Call it from the thread that lives longest: when that ends, so does the mount.
-    """
+    """Have an item's data mounted below its own folder; yields the mount point, or nothing."""
     mount = item.get("mount")
     if not mount:
         yield ""
@@ -106,6 +115,9 @@ def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
     try:
         source = _source(mount, private)
         with contextlib.ExitStack() as stack:
+            if _podman(item):
+                # Were that view made later, it would have a copy of the mount that stays.
+                _run([*_INSIDE, "true"], subprocess.DEVNULL)
             stack.enter_context(_served(source, path, _ALONE))
             if _podman(item) and not _is_mounted(path, _INSIDE):
                 stack.close()
@@ -193,14 +205,15 @@ def _served(
     source: list[str], path: str, options: str, inside: tuple[str, ...] = ()
 ) -> Iterator[None]:
     """Have `sshfs` run: here, or in the view that this user's containers have."""
-    prelude = [sys.executable, "-I", "-S", "-c", _START]
-    argv = [*prelude, *([*inside, *prelude] if inside else []), *source, path]
-    argv += ["-o", options if inside else f"{options},auto_unmount"]
+    deaf = [sys.executable, "-I", "-S", "-c", _DEAF]
+    keep = [sys.executable, "-I", "-S", "-c", _KEEP]
+    last = [*inside, _unmounter(), "-u", "-z", "--", path]
+    argv = [*deaf, *keep, str(len(last)), *last, *inside, *deaf, *source, path, "-o", options]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=words,
             stderr=words,
             env=env,
@@ -219,7 +232,7 @@ def _wait(
 ) -> None:
     """Wait until the folder is there."""
     deadline = time.monotonic() + _BEGIN_SECONDS
-    while not _is_mounted(path, inside):
+    while not _is_mounted(path, inside) or not _answers(path, inside):
         if process.poll() is not None:
             raise NotMountedError(f"the data cannot be mounted: {_words(words)}")
         if time.monotonic() > deadline:
@@ -231,13 +244,26 @@ def _is_mounted(path: str, inside: tuple[str, ...] = ()) -> bool:
     """Tell whether something is mounted, without asking what is mounted there."""
     wanted = path.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
     if inside:
-        argv = [*inside, "cat", "/proc/self/mountinfo"]
-        done = subprocess.run(argv, capture_output=True, check=False, cwd="/")
-        lines = os.fsdecode(done.stdout).splitlines()
+        # Into a file: podman may leave a process behind that holds on to what it was given.
+        with tempfile.TemporaryFile() as said:
+            _run([*inside, "cat", "/proc/self/mountinfo"], said)
+            said.seek(0)
+            lines = os.fsdecode(said.read()).splitlines()
     else:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
     return any(line.split(" ", 5)[4] == wanted for line in lines)
+
+
+def _answers(path: str, inside: tuple[str, ...]) -> bool:
+    """Wait for the first answer: `sshfs` mounts before it connects."""
+    if inside:
+        return _run([*inside, "stat", path], subprocess.DEVNULL) == 0
+    try:
+        os.stat(path)
+    except OSError:
+        return False
+    return True
 
 
 def _words(words: IO[bytes]) -> str:
@@ -259,10 +285,17 @@ def _end(process: subprocess.Popen[bytes], path: str, inside: tuple[str, ...]) -
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        pass
+    finally:
+        # If it is still there, it ends now, and what it runs does so too.
+        process.communicate()
 
 
 def _unmount(path: str, inside: tuple[str, ...], *options: str) -> None:
-    argv = [*inside, _unmounter(), "-u", *options, "--", path]
-    subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd="/")
+    _run([*inside, _unmounter(), "-u", *options, "--", path], subprocess.DEVNULL)
+
+
+def _run(argv: list[str], said: IO[bytes] | int) -> int:
+    nothing = subprocess.DEVNULL
+    done = subprocess.run(argv, stdin=nothing, stdout=said, stderr=nothing, check=False, cwd="/")
+    return done.returncode

@@ -1,0 +1,249 @@
+"""Data that a job elsewhere mounts, with and without a container, as a user without rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import asyncssh
+import pytest
+
+from pilotage.pilot.node.single import image, mount
+from pilotage.site.jail import HOST, Jails, lay, take
+from tests import boxed, system, wards
+
+NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse")
+pytestmark = [pytest.mark.anyio, pytest.mark.needs(*NEEDS)]
+_numbers = iter(range(1000))
+
+
+@pytest.fixture(scope="module")
+def ward():
+    system.needs(*NEEDS)
+    with wards.ward() as made:
+        code = made.starter().parent
+        for one in (mount, image, boxed):
+            shutil.copy(str(one.__file__), code)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def busybox(ward, needs) -> str:
+    """Make an image of a single program in the storage of the user."""
+    needs("podman", "busybox", "newuidmap", "catatonit", "tar")
+    tree, archive = ward.root / "image", ward.root / "image.tar"
+    (tree / "bin").mkdir(parents=True)
+    shutil.copy(system.find("busybox") or "", tree / "bin" / "busybox")
+    (tree / "bin" / "sh").symlink_to("busybox")
+    run("tar", "-C", str(tree), "-cf", str(archive), ".")
+    run(*ward.command("podman", "--log-level=error", "import", str(archive), "pilotage-test"))
+    return "localhost/pilotage-test"
+
+
+def run(*argv: str) -> str:
+    """Run a program; what podman leaves behind would hold on to a pipe."""
+    with tempfile.TemporaryFile() as said:
+        subprocess.run(argv, check=True, cwd="/", stdout=said, stderr=said)
+        said.seek(0)
+        return said.read().decode()
+
+
+class Lab:
+    """A sandbox on this machine, and the folder of an item on the node."""
+
+    def __init__(self, ward: wards.Ward, jails: Jails, number: int) -> None:
+        self.ward = ward
+        self.jails = jails
+        self.box = ward.root / f"box{number}"
+        self.area = ward.work / f"s{number}" / "0"
+        self.data = self.area / "data"
+        self.item: dict[str, Any] = {}
+
+    async def furnish(self, *argv: str, **sandbox: str) -> None:
+        self.box.mkdir()
+        source = self.ward.root / "raw"
+        source.write_text("hello\n")
+        access = await self.jails.open("1", self.box, readonly=lay(self.box, {"raw": source}))
+        self.area.mkdir(parents=True)
+        os.chown(self.area, self.ward.uid, -1)
+        launch: dict[str, Any] = {"key": "1.1", "argv": argv, "env": {"PATH": "/bin:/usr/bin"}}
+        launch |= {"dir": f"{self.area}/run", "cwd": str(self.data), "sandbox": sandbox}
+        way: dict[str, Any] = {"host": "127.0.0.1", "port": access.port, "user": access.user}
+        way |= {"key": access.private_key, "known_hosts": access.host_key, "options": []}
+        self.item = {"launch": launch, "mount": {**way, "path": str(self.data)}}
+
+    @asynccontextmanager
+    async def begun(self, **env: str) -> AsyncIterator[anyio.abc.Process]:
+        code = self.ward.root / "code"
+        program = (wards.PYTHON, str(code / "boxed.py"), str(code), str(self.area))
+        more = [f"{name}={value}" for name, value in env.items()]
+        argv = self.ward.command("/usr/bin/env", *more, *program)
+        async with await anyio.open_process(argv, cwd="/", stderr=None) as process:
+            assert process.stdin is not None
+            await process.stdin.send(json.dumps(self.item).encode())
+            await process.stdin.aclose()
+            yield process
+
+    async def run(self, **env: str) -> dict[str, Any]:
+        async with self.begun(**env) as process:
+            return await told(process)
+
+    @property
+    def mounted(self) -> bool:
+        return str(self.area) in Path("/proc/self/mountinfo").read_text()
+
+    @property
+    def clean(self) -> bool:
+        """Tell whether neither a mount nor a key is left."""
+        owned = (path.stat().st_uid for path in Path("/tmp").glob("pilotage-mount-*"))
+        return not self.mounted and self.ward.uid not in owned
+
+    def signal(self, number: signal.Signals, *, program: bool) -> None:
+        """Signal the program of the item, or all other processes of its user."""
+        for pid in wards._processes(self.ward.uid):
+            if (b"boxed.py" in Path(f"/proc/{pid}/cmdline").read_bytes()) is program:
+                os.kill(pid, number)
+
+    def sweep(self) -> None:
+        """Remove what a program that was killed could not."""
+        wards._kill_all(self.ward.uid)
+        for left in Path("/tmp").glob("pilotage-mount-*"):
+            if left.stat().st_uid == self.ward.uid:
+                shutil.rmtree(left)
+        if self.mounted:
+            run("umount", "--lazy", str(self.data))
+
+
+async def told(process: anyio.abc.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    with anyio.fail_after(wards.PATIENCE):
+        said = b"".join([chunk async for chunk in process.stdout])
+    return dict(json.loads(said))
+
+
+async def until(test: Callable[[], bool]) -> None:
+    with anyio.fail_after(wards.PATIENCE):
+        while not test():  # noqa: ASYNC110 - other processes tell nobody
+            await anyio.sleep(0.02)
+
+
+@pytest.fixture
+async def lab(ward):
+    async with Jails() as jails:
+        made = Lab(ward, jails, next(_numbers))
+        yield made
+    made.sweep()
+
+
+async def test_data_is_there_while_the_job_runs(lab):
+    await lab.furnish("sh", "-c", "cat raw; id -u; echo made > out; mkdir d; echo x > raw")
+    said = await lab.run()
+    assert said["out"].split() == ["hello", str(lab.ward.uid)]
+    assert "ermission denied" in said["err"]
+    assert said["left"] == ["d", "out", "raw"]
+    assert lab.clean
+    await lab.jails.close("1")
+    assert take(lab.box, "out").read_text() == "made\n"
+    assert take(lab.box, "d").is_dir()
+    assert (lab.ward.root / "raw").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "podman"])
+async def test_data_is_seen_in_a_sandbox_of_this_machine(lab, kind, needs):
+    needs(*{"bubblewrap": ["bwrap", "prlimit"], "podman": ["podman", "catatonit"]}[kind])
+    await lab.furnish("sh", "-c", "pwd; cat raw; echo made > out", kind=kind)
+    said = await lab.run()
+    assert said["out"].split() == [str(lab.data), "hello"], said
+    assert (lab.box / "out").read_text() == "made\n"
+    assert lab.clean
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_data_is_seen_in_a_container(lab, busybox, shared):
+    """Podman keeps a view of mounts for all containers of a user, which may not see ours."""
+    podman = lab.ward.command("podman")
+    run(*podman, "system", "migrate")
+    run("mount", "--make-shared" if shared else "--make-private", str(lab.ward.work))
+    run(*podman, "unshare", "true")
+    script = "pwd; busybox cat raw; busybox grep CapEff /proc/self/status; echo made > out"
+    await lab.furnish("sh", "-c", f"{script}; echo x > raw", kind="podman", image=busybox)
+    said = await lab.run()
+    run("mount", "--make-private", str(lab.ward.work))
+    assert said["out"].split() == [str(lab.data), "hello", "CapEff:", "0" * 16], said
+    assert "ermission denied" in said["err"]
+    assert said["left"] == ["out", "raw"]
+    assert (lab.box / "out").read_text() == "made\n"
+    # Nothing went to the folder beneath, where nobody would look for it.
+    assert not list(lab.area.glob("data/*"))
+    assert str(lab.area) not in run(*podman, "unshare", "cat", "/proc/self/mountinfo")
+    assert lab.clean
+
+
+async def test_a_polite_signal_leaves_the_data_to_the_payload(lab):
+    """The batch system sends it to all processes of a job."""
+    script = "trap 'cat raw > late; exit 3' TERM; echo > begun; while :; do sleep 0.05; done"
+    await lab.furnish("sh", "-c", script)
+    async with lab.begun() as process:
+        await until((lab.box / "begun").exists)
+        lab.signal(signal.SIGTERM, program=False)
+        said = await told(process)
+    assert said["exit"] == 3
+    assert (lab.box / "late").read_text() == "hello\n"
+    assert lab.clean
+
+
+async def test_the_mount_does_not_outlive_the_program(lab):
+    await lab.furnish("sleep", "60")
+    async with lab.begun():
+        await until(lambda: lab.mounted)
+        lab.signal(signal.SIGKILL, program=True)
+        await until(lambda: not lab.mounted)
+        lab.sweep()
+
+
+async def test_a_jail_that_is_closed_ends_in_errors_and_not_in_waiting(lab):
+    script = "echo > begun; while cat raw > /dev/null; do sleep 0.05; done; exit 9"
+    await lab.furnish("sh", "-c", script)
+    async with lab.begun() as process:
+        await until((lab.box / "begun").exists)
+        await lab.jails.close("1")
+        said = await told(process)
+    assert said.get("exit") == 9 or "error" in said
+    assert lab.clean
+
+
+async def test_what_cannot_be_mounted_is_said(lab):
+    await lab.furnish("true")
+    way = lab.item["mount"]
+    other = asyncssh.generate_private_key("ssh-ed25519")
+    public = other.export_public_key().decode().strip()
+    for change, words in (
+        ({"port": 1}, "cannot be mounted"),
+        ({"known_hosts": f"{HOST} {public}"}, "cannot be mounted"),
+        ({"key": other.export_private_key().decode()}, "cannot be mounted"),
+        ({"user": "-oProxyCommand=id"}, "user"),
+        ({"host": "-oProxyCommand=id"}, "not understood"),
+        ({"host": "a b"}, "host"),
+        ({"known_hosts": "* ssh-ed25519 AAAA"}, "known_hosts"),
+        ({"port": 0}, "port"),
+        ({"options": ["ssh_command=/bin/sh"]}, "option"),
+        ({"options": ["auto_cache,ssh_command=id"]}, "option"),
+        ({"path": "/tmp/elsewhere"}, "not in the folder"),
+        ({"path": f"{lab.area}/../x"}, "not in the folder"),
+    ):
+        lab.item["mount"] = {**way, **change}
+        said = await lab.run()
+        assert words in said.get("error", ""), (change, said)
+        assert lab.clean, change
+    lab.item["mount"] = way
+    assert "no `sshfs`" in (await lab.run(PATH="/nowhere"))["error"]
