@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage.hub.api import about, ask, ends, jobs, pilots, rules, tell, tokens
+from pilotage.hub.api import about, ask, ends, jobs, pilots, rules, sites, tell, tokens
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.auth import Scope
@@ -69,6 +69,15 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post(
             "/pilots/{id}/stop", pilots.stop, tell.Became, "Let a pilot leave now.", _ADMIN,
             named=ask.Pilot,
+        ),
+        _get("/sites", sites.index, tell.Sites, "List sites, and how they are."),
+        _post(
+            "/sites/{name}/drain", sites.drain, tell.Became, "Give a site nothing more.", _ADMIN,
+            named=ask.Named,
+        ),
+        _post(
+            "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,
+            named=ask.Named,
         ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage.hub.places import Seen
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.pilot.model import Facts
 from pilotage.result.story import Child, Moment
@@ -176,6 +177,12 @@ class Switched(msgspec.Struct, frozen=True):
     """Whether a rule takes events."""
 
     enabled: bool
+
+
+class Sites(msgspec.Struct, frozen=True):
+    """The sites of the project."""
+
+    sites: list[Seen]
 
 
 class PilotRow(msgspec.Struct, frozen=True):

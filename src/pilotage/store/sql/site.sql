@@ -109,3 +109,8 @@ ORDER BY job.id;
 UPDATE job SET reason = :reason FROM json_each(:rows) AS one
 WHERE job.id = one.value->>0 AND job.attempt = one.value->>1
   AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out');
+
+-- name: site_pilots
+-- How many pilots of each site have not ended.
+SELECT site, count(*) FROM pilot INDEXED BY pilot_live
+WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 GROUP BY site;

@@ -14,6 +14,7 @@ const VIEWS = {
   "": ["Overview", () => import("./view/overview.js")],
   jobs: ["Jobs", () => import("./view/jobs.js")],
   rules: ["Rules", () => import("./view/rules.js")],
+  sites: ["Sites", () => import("./view/sites.js")],
   pilots: ["Pilots", () => import("./view/pilots.js")],
   shares: ["Shares", () => import("./view/shares.js")],
 };

@@ -40,12 +40,18 @@ const LOOKS = {
   draining: ["warn", "down"],
   down: ["quiet", "dash"],
   lost: ["warn", "question"],
+  connected: ["good", "check"],
+  trouble: ["bad", "bell"],
+  "not looked after": ["quiet", "dash"],
 };
 
 export const JOB_STATES = [
   "waiting",
   "queued",
+  "staging_in",
+  "submitted",
   "running",
+  "staging_out",
   "held",
   "done",
   "failed",
