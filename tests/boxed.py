@@ -19,7 +19,7 @@ from typing import IO
 def main(code: str, area: str) -> None:
     sys.path.insert(0, code)
     image, mount, sandbox = (
-        importlib.import_module(name) for name in ("image", "mount", "sandbox")
+        importlib.import_module(name) for name in ("single.image", "single.mount", "sandbox")
     )
     item = json.load(sys.stdin)
     try:

@@ -18,7 +18,7 @@ import anyio.abc
 import asyncssh
 import pytest
 
-from pilotage.pilot.node.single import image, mount
+from pilotage.pilot.node import single
 from pilotage.site.jail import HOST, Jails, lay, take
 from tests import boxed, system, wards
 
@@ -32,8 +32,8 @@ def ward():
     system.needs(*NEEDS)
     with wards.ward() as made:
         code = made.starter().parent
-        for one in (mount, image, boxed):
-            shutil.copy(str(one.__file__), code)
+        shutil.copytree(Path(single.__file__).parent, code / "single")
+        shutil.copy(str(boxed.__file__), code)
         yield made
 
 

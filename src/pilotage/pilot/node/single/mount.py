@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,25 +16,16 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+from . import way
+from .way import NotMountedError
+
 #: How long all of it may take to begin, and how long to end.
 _BEGIN_SECONDS = 90.0
 _END_SECONDS = 20.0
 _BUSY_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
-_CONNECT_SECONDS = 30
 _WORDS = 2000
 
-_HOST = re.compile(r"[A-Za-z0-9_.:-]+")
-_USER = re.compile(r"[A-Za-z0-9_]+")
-_KNOWN = re.compile(r"([A-Za-z0-9_.-]+) ssh-ed25519 [A-Za-z0-9+/=]+( [^\n]*)?")
-#: What an order may add; everything else is decided here.
-_OPTION = re.compile(
-    r"allow_other|allow_root|auto_cache|kernel_cache|direct_io|no_readahead|sync_readdir"
-    r"|disable_hardlink|compression=yes|max_conns=[1-8]|dcache_timeout=[0-9]{1,5}"
-)
-#: A server that went away is looked for again; programs and devices that come from elsewhere lend
-#: nobody a right.
-_OPTIONS = ("idmap=user", "reconnect", "nosuid", "nodev", "noatime", "fsname=pilotage")
 #: Only this job has the folder, so what was read once may be kept.
 _ALONE = "auto_cache"
 #: The folder is mounted twice, and what is done on one side must be seen on the other.
@@ -66,37 +56,6 @@ threading.Thread(target=watch, daemon=True).start()
 sys.exit(child.wait())
 """
 
-_CONFIG = """Host *
-    BatchMode yes
-    CheckHostIP no
-    ClearAllForwardings yes
-    Compression no
-    ConnectTimeout {seconds}
-    ControlMaster no
-    ControlPath none
-    ForwardAgent no
-    ForwardX11 no
-    GlobalKnownHostsFile /dev/null
-    HostKeyAlgorithms ssh-ed25519
-    HostKeyAlias {alias}
-    IdentitiesOnly yes
-    IdentityAgent none
-    IdentityFile "{folder}/key"
-    LogLevel ERROR
-    PermitLocalCommand no
-    PreferredAuthentications publickey
-    ProxyCommand none
-    ServerAliveCountMax 4
-    ServerAliveInterval 15
-    StrictHostKeyChecking yes
-    UpdateHostKeys no
-    UserKnownHostsFile "{folder}/known_hosts"
-"""
-
-
-class NotMountedError(Exception):
-    """The data cannot be mounted here; the text says why."""
-
 
 @contextlib.contextmanager
 def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
@@ -105,15 +64,15 @@ def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not mount:
         yield ""
         return
-    path = _checked(mount, folder)
+    named = way.checked(mount, folder)
     _check_machine()
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    os.makedirs(named, mode=0o700, exist_ok=True)
     # As the kernel names it: there may be links on the way.
-    path = os.path.realpath(path)
+    path = os.path.realpath(named)
     # On the node itself: the key has no business on a file system that many machines share.
     private = tempfile.mkdtemp(prefix="pilotage-mount-")
     try:
-        source = _source(mount, private)
+        source = way.source(mount, private)
         with contextlib.ExitStack() as stack:
             if _podman(item):
                 # Were that view made later, it would have a copy of the mount that stays.
@@ -123,7 +82,7 @@ def mounted(item: Mapping[str, Any], folder: str) -> Iterator[str]:
                 stack.close()
                 stack.enter_context(_served(source, path, _SHARED, _INSIDE))
                 stack.enter_context(_served(source, path, _SHARED))
-            yield path
+            yield named
     finally:
         shutil.rmtree(private, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -149,26 +108,6 @@ def _podman(item: Mapping[str, Any]) -> bool:
     return sandbox.get("kind") == "podman" and os.geteuid() != 0
 
 
-def _checked(mount: Mapping[str, Any], folder: str) -> str:
-    """Refuse what would mean something else to the programs it is given to."""
-    path = os.path.normpath(str(mount["path"]))
-    if not os.path.isabs(path) or not path.startswith(os.path.normpath(folder) + os.sep):
-        raise NotMountedError(f"{path} is not in the folder of this job")
-    wrong = [
-        name
-        for name, pattern in (("host", _HOST), ("user", _USER), ("known_hosts", _KNOWN))
-        if not pattern.fullmatch(str(mount[name]).strip())
-    ]
-    if wrong or not 0 < int(mount["port"]) < 65536 or str(mount["host"]).startswith("-"):
-        raise NotMountedError(
-            f"the way to the data is not understood: {', '.join(wrong) or 'port'}"
-        )
-    bad = [option for option in mount.get("options") or () if not _OPTION.fullmatch(option)]
-    if bad:
-        raise NotMountedError(f"a mount cannot have the option {bad[0]!r}")
-    return path
-
-
 def _check_machine() -> None:
     if not shutil.which("sshfs"):
         raise NotMountedError("this node has no `sshfs`, so data cannot be mounted here")
@@ -180,24 +119,6 @@ def _check_machine() -> None:
 
 def _unmounter() -> str:
     return shutil.which("fusermount3") or shutil.which("fusermount") or ""
-
-
-def _source(mount: Mapping[str, Any], private: str) -> list[str]:
-    """Write down how the data is reached; return the beginning of the command."""
-    known = str(mount["known_hosts"]).strip()
-    # In that file, `%` begins something that is filled in.
-    config = _CONFIG.format(
-        alias=known.split()[0], folder=private.replace("%", "%%"), seconds=_CONNECT_SECONDS
-    )
-    key = str(mount["key"]).rstrip("\n") + "\n"
-    for name, text in (("key", key), ("known_hosts", known + "\n"), ("config", config)):
-        fd = os.open(os.path.join(private, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-    host = str(mount["host"])
-    options = ",".join((*_OPTIONS, *(mount.get("options") or ())))
-    argv = ["sshfs", "-f", "-F", f"{private}/config", "-p", str(int(mount["port"])), "-o", options]
-    return [*argv, f"{mount['user']}@{f'[{host}]' if ':' in host else host}:/"]
 
 
 @contextlib.contextmanager
