@@ -352,8 +352,8 @@ def test_without_space_for_evidence_the_warning_ends_the_wait(tmp_path, monkeypa
         script = f"dd if=/dev/zero of={root}/filler bs=4k 2>/dev/null; exit 0"
         folder = place.submit("k", place.item("k", *place.noted("k", script)))
         short = (
-            "import sys; from pilotage.pilot.node.single import program;"
-            "program._WARNED_S = 0.5; sys.exit(program.main(sys.argv[2:]))"
+            "import sys; from pilotage.pilot.node.single import program, record;"
+            "record._WARNED_S = 0.5; sys.exit(program.main(sys.argv[2:]))"
         )
         with place.start(folder, program=[sys.executable, "-c", short]) as job:
             wait_for((root / "filler").exists)

@@ -70,14 +70,10 @@ def test_a_job_that_is_requeued_runs_nothing_again(slurm: Slurm, place):
     slurm.run("scontrol", "requeue", job)
     wait_for((place.root / "news/r.0.ended").exists, seconds=25)
     assert place.evidence("r")["reason"] == "stopped"
-
-    def again() -> bool:
-        # Slurm would wait two minutes.
-        if slurm.run("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip() == "PENDING":
-            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
-        return "duplicate" in (folder / f"out.{job}").read_text()
-
-    wait_for(again)
+    # By itself, Slurm would wait two minutes.
+    wait_for(lambda: "PENDING" in slurm.run("squeue", "--noheader", "--format=%T"))
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_for(lambda: "duplicate" in (folder / f"out.{job}").read_text())
     assert place.runs("r") == 1
 
 

@@ -19,6 +19,7 @@ from . import below
 from .trouble import Trouble
 
 _BULK = 1 << 20
+_TURNS = 64
 
 
 class Orders:
@@ -26,14 +27,16 @@ class Orders:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._turn = threading.Lock()
+        # The same key always has the same one, others hardly ever.
+        self._turns = [threading.Lock() for _ in range(_TURNS)]
+        self._tidying = threading.Lock()
 
     def prepare(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Make the folder of a submission with all that its jobs need; tell which inputs lack."""
         key = below.check_key(asked["key"])
         text = rendered(asked["order"])
         links = [below.check_digest(one) for one in asked.get("links") or ()]
-        with self._turn:
+        with self._turns[hash(key) % _TURNS]:
             place = self._place(key)
             durable.folder(place)
             if self._known(place, text):
@@ -80,7 +83,11 @@ class Orders:
 
     def tidy(self) -> None:
         """Empty the trash, also what an earlier hand left there."""
-        threading.Thread(target=tidy.empty, args=(self._trash(),), daemon=True).start()
+        threading.Thread(target=self._empty, daemon=True).start()
+
+    def _empty(self) -> None:
+        with self._tidying:
+            tidy.empty(self._trash())
 
     def _place(self, key: str) -> str:
         return os.path.join(self._root, "s", key)

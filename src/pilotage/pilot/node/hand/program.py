@@ -25,7 +25,7 @@ from .trouble import Trouble, told
 _USAGE = 2
 #: Commands that run at once, and other requests that are served at once.
 _COMMANDS = 32
-_OTHERS = 8
+_OTHERS = 16
 
 _Asked = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     talk = _take_streams()
     root = os.path.realpath(os.path.expanduser(words[0]))
     try:
-        for name in ("bin", "s", "news", "cache"):
+        for name in ("bin", "s", "news", "cache", "trash"):
             durable.folder(os.path.join(root, name))
     except OSError as error:
         # Each request that needs it will say so; there may be space again in a while.
@@ -109,10 +109,9 @@ class Hand:
 
     def _hello(self, _asked: _Asked) -> dict[str, Any]:
         space = os.statvfs(self._root)
-        user = pwd.getpwuid(os.getuid())
         return {
             "host": socket.gethostname(),
-            "user": user.pw_name,
+            "user": _user(),
             "home": os.path.expanduser("~"),
             "root": self._root,
             "python": platform.python_version(),
@@ -155,6 +154,13 @@ def _take_streams() -> Talk:
     os.dup2(2, 1)
     os.close(nothing)
     return Talk(inward, outward)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _archive() -> str:

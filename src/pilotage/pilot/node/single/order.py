@@ -54,6 +54,8 @@ def batch(env: Mapping[str, str]) -> str:
     name = discover.job(env)
     if name.startswith("sge:") and env.get("SGE_TASK_ID", "").isdigit():
         return f"{name}.{env['SGE_TASK_ID']}"
+    if name.startswith("condor:") and env.get("PILOTAGE_INDEX", "").isdigit():
+        return f"{name}.{env['PILOTAGE_INDEX']}"
     if name.startswith("lsf:") and env.get("LSB_JOBINDEX", "0") != "0":
         return f"{name}[{env['LSB_JOBINDEX']}]"
     return name

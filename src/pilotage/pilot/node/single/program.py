@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import os
 import socket
 import sys
@@ -12,8 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import beside, claim, durable
+from .. import beside
 from . import inputs, order, outputs, pulse, surroundings
+from .area import Area
+from .record import Record
 from .signals import Signals, Stopped
 from .starter import Starter, ending
 
@@ -25,13 +25,8 @@ _NO_CLAIM = 75
 _NOT_RUN = 70
 _BY_SIGNAL = 128
 
-#: How long it may take to write something down: before a payload runs, and after the warning.
-_CLAIM_S = 300.0
-_WARNED_S = 25.0
-_GONE_S = 60.0
 #: How long outputs are looked at after the warning.
 _LOOK_S = 5.0
-_SLOWEST_S = 5.0
 _DEFAULTS: dict[str, Any] = {
     "env": {},
     "files": {},
@@ -74,15 +69,13 @@ class Single:
         signals: Signals,
     ) -> None:
         self._folder = folder
-        self._number = number
         self._item = item
         self._env = env
         self._signals = signals
         self._launch: dict[str, Any] = {**_DEFAULTS, **item["launch"]}
-        self._area = os.path.join(folder, str(number))
-        self._news = os.path.join(os.path.dirname(os.path.dirname(folder)), "news")
+        self._area = Area(os.path.join(folder, str(number)), item)
         self._point = beside.module("starter.crash").point
-        self._facts = {
+        facts = {
             "key": os.path.basename(folder),
             "index": number,
             "attempt": self._launch["key"],
@@ -90,178 +83,83 @@ class Single:
             "pid": os.getpid(),
             "batch": order.batch(env),
         }
+        self._record = Record(folder, number, facts, signals)
 
     def run(self, umask: int) -> int:
         """Do all of it, and return the exit status."""
         self._point("single.begun")
         if self._signals.heard():
             return _BY_SIGNAL + self._signals.number
-        mine = self._claim()
+        mine = self._record.claim()
         if mine is not True:
             return 0 if mine is False else _NO_CLAIM
         self._point("single.claimed")
+        passed = surroundings.passed(self._env)
+        # It gets ready while we write.
+        starter = Starter(passed, umask, self._signals, self._folder)
+        # Not before the fork: a thread does not come along.
+        pulse.begin(self._record.claimed)
+        self._record.announce()
+        self._point("single.announced")
         with contextlib.ExitStack() as stack:
-            starter = None
-            try:
-                passed = surroundings.passed(self._env)
-                # It gets ready while we write.
-                starter = Starter(passed, umask, self._signals, self._area)
-                # Not before the fork: a thread does not come along.
-                pulse.begin(os.path.join(claim.path(self._folder, self._number), "by.json"))
-                self._announce()
-                self._point("single.announced")
-                end, found = self._work(starter, passed, stack)
-            except Stopped as error:
-                end, found = ending(self._launch["key"], "stopped", str(error)), {}
-            except Exception as error:  # noqa: BLE001 - whatever it was, the hub must hear of it
-                words = f"{type(error).__name__}: {error}"
-                end, found = ending(self._launch["key"], "not_started", words), {}
-            if not self._testify(end, found):
+            end, found = self._work(starter, passed, stack)
+            if not self._record.testify(end, found):
                 return _NO_EVIDENCE
             self._point("single.evident")
-            if starter is not None:
-                starter.leave(self._launch["key"])
-        self._clean()
+            starter.leave(self._launch["key"])
+        self._area.clean()
         self._point("single.left")
         return _status(end)
-
-    def _claim(self) -> bool | None:
-        """Claim the item; nothing is returned if that was not possible."""
-        by = {**self._facts, "time": time.time()}
-        deadline = time.monotonic() + _CLAIM_S
-        pause = 0.1
-        while True:
-            try:
-                holder = claim.take(self._folder, self._number, by)
-            except OSError as error:
-                sys.stderr.write(f"cannot claim {error.filename}: {error.strerror}\n")
-                gone = error.errno in (errno.ENOENT, errno.ENOTDIR)
-                if self._signals.wait(pause) or gone or time.monotonic() > deadline:
-                    return None
-                pause = min(2 * pause, _SLOWEST_S)
-                continue
-            if holder is None:
-                return True
-            sys.stdout.write(f"duplicate: {json.dumps(holder)}\n")
-            return False
-
-    def _announce(self) -> None:
-        """Tell that it begins; if that cannot be told, its end will be."""
-        try:
-            self._write("started", {**self._facts, "time": time.time()})
-        except OSError as error:
-            sys.stderr.write(f"cannot write {error.filename}: {error.strerror}\n")
 
     def _work(
         self, starter: Starter, passed: Mapping[str, str], stack: contextlib.ExitStack
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Place what is needed, run the payload, look at what it left."""
-        self._prepare()
-        shared = inputs.place(
-            self._item.get("inputs") or (), self._folder, self._area, self._signals.check
-        )
-        if self._item.get("mount"):
-            from . import mount
-
-            stack.enter_context(mount.mounted(self._item, self._area))
-        self._open_folders()
-        launch = self._completed(passed)
-        self._point("single.placed")
-        end = starter.run(launch)
+        key = self._launch["key"]
+        launch = self._launch
+        try:
+            self._area.prepare(launch)
+            given = self._item.get("inputs") or ()
+            shared = inputs.place(given, self._folder, self._area.path, self._signals.check)
+            launch = stack.enter_context(self._area.mounted(launch))
+            self._area.open_folders()
+            launch = self._area.completed(launch, self._env, passed)
+            self._point("single.placed")
+            end = starter.run(launch)
+        except Stopped as error:
+            return ending(key, "stopped", str(error)), {}
+        except Exception as error:  # noqa: BLE001 - whatever it was, the hub must hear of it
+            words = f"{type(error).__name__}: {error}"
+            if starter.ordered:
+                # It may run, so it is ended, and nobody may say that it did not.
+                return {**starter.bury(launch), "message": words}, {}
+            return ending(key, "not_started", words), {}
         self._point("single.ran")
-        found: dict[str, Any] = {}
-        wrong = [f"its input {path} was changed in place" for path in inputs.changed(shared)]
-        names = {**(self._item.get("outputs") or {}), **(self._item.get("optional") or {})}
-        if end["reason"] == "stopped":
-            found = dict.fromkeys(names)
-        else:
-            try:
-                found, bad = outputs.look(names, self._hurry)
-                wrong += bad
-            except Stopped as error:
-                found = dict.fromkeys(names)
-                end.update(reason="stopped", message=f"{error} while its outputs were looked at")
-        end["message"] = "; ".join([end["message"], *wrong])
+        try:
+            found = self._look(end, shared)
+        except Exception as error:  # noqa: BLE001 - the payload has ended, and that must be told
+            found = dict.fromkeys(self._area.outputs)
+            end["message"] += f"; what it left cannot be described: {error!r}"
         self._point("single.looked")
         return end, found
 
-    def _prepare(self) -> None:
-        """Make the folders and programs that the launch names."""
-        inside = f"{self._area}/"
-        if not self._launch["dir"].startswith(inside):
-            raise inputs.PlaceError(f"{self._launch['dir']} is not below {self._area}")
-        os.makedirs(self._area, exist_ok=True)
-        cwd, attempt = f"{self._launch['cwd']}/", f"{self._launch['dir']}/"
-        # The attempt's own directory is made by the starter, as its claim.
-        if cwd.startswith(inside) and not cwd.startswith(attempt):
-            os.makedirs(cwd, exist_ok=True)
-        library = os.path.join(self._area, "lib")
-        for name in ("call.py", "warm.py"):
-            path = os.path.join(library, name)
-            if path in self._launch["argv"]:
-                os.makedirs(library, exist_ok=True)
-                with open(path, "wb") as file:
-                    file.write(beside.data(name))
-
-    def _open_folders(self) -> None:
-        """Make the folders that outputs go to, as they are where the job comes from."""
-        named = {**(self._item.get("outputs") or {}), **(self._item.get("optional") or {})}
-        for path in named.values():
-            folder = os.path.dirname(path)
-            if f"{folder}/".startswith(f"{self._area}/"):
-                os.makedirs(folder, exist_ok=True)
-
-    def _completed(self, passed: Mapping[str, str]) -> dict[str, Any]:
-        """Add to the launch what it needs of this node."""
-        launch = surroundings.completed(self._launch, self._env)
-        if self._item.get("image"):
-            from . import image
-
-            launch = image.ready(launch, self._item, self._area)
-        if (launch.get("sandbox") or {}).get("kind", "none") != "none":
-            from .. import boxed
-
-            library = os.path.join(self._area, "lib")
-            programs = {os.path.join(library, name) for name in ("call.py", "warm.py")}
-            launch = boxed.complete(launch, passed, programs)
-        return launch
+    def _look(self, end: dict[str, Any], shared: Sequence[inputs.Placed]) -> dict[str, Any]:
+        """Describe what the payload has left; what is wrong with that is told with its end."""
+        wrong = [f"its input {path} was changed in place" for path in inputs.changed(shared)]
+        found: dict[str, Any] = dict.fromkeys(self._area.outputs)
+        if end["reason"] != "stopped":
+            try:
+                found, bad = outputs.look(self._area.outputs, self._hurry)
+                wrong += bad
+            except Stopped as error:
+                end.update(reason="stopped", message=f"{error} while its outputs were looked at")
+        end["message"] = "; ".join([end["message"], *wrong])
+        return found
 
     def _hurry(self) -> None:
         """Complain when outputs are looked at for too long after the warning."""
         if self._signals.heard() and time.monotonic() > self._signals.at + _LOOK_S:
             raise Stopped(self._signals.words())
-
-    def _testify(self, end: dict[str, Any], found: dict[str, Any]) -> bool:
-        """Write the evidence, however long it takes; tell whether that was possible."""
-        body = {**self._facts, "time": time.time(), "end": end, "outputs": found}
-        begun = time.monotonic()
-        pause = 0.05
-        while True:
-            try:
-                self._write("ended", body)
-                return True
-            except OSError as error:
-                sys.stderr.write(f"cannot write {error.filename}: {error.strerror}\n")
-                warned = self._signals.heard() and time.monotonic() > self._signals.at + _WARNED_S
-                gone = error.errno in (errno.ENOENT, errno.ENOTDIR)
-                if warned or (gone and time.monotonic() > begun + _GONE_S):
-                    return False
-            time.sleep(pause)
-            pause = min(2 * pause, _SLOWEST_S)
-
-    def _write(self, kind: str, body: dict[str, Any]) -> None:
-        name = f"{self._facts['key']}.{self._number}.{kind}"
-        part = os.path.join(self._news, f".{name}.part")
-        durable.write(os.path.join(self._news, name), json.dumps(body), part)
-
-    def _clean(self) -> None:
-        """Remove what nobody needs any more, if that is wanted: inputs and our programs."""
-        if self._item.get("cleanup"):
-            ours = [one["path"] for one in self._item.get("inputs") or ()]
-            library = os.path.join(self._area, "lib")
-            for path in (*ours, os.path.join(library, "call.py"), os.path.join(library, "warm.py")):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
 
 
 def _status(end: Mapping[str, Any]) -> int:

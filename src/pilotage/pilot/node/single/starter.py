@@ -36,6 +36,8 @@ class Starter:
     """A child that runs one payload."""
 
     def __init__(self, env: Mapping[str, str], umask: int, signals: Signals, spare: str) -> None:
+        #: Whether it was told to start something.
+        self.ordered = False
         self._signals = signals
         self._lock = os.path.join(_local(spare), f"pilotage-{os.urandom(8).hex()}.lock")
         self._socket, theirs = socket.socketpair()
@@ -50,24 +52,24 @@ class Starter:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(self._signals.inner, select.POLLIN)
-        ordered = told = False
+        told = False
         while True:
             poll.poll()
-            if not ordered:
+            if not self.ordered:
                 self._signals.check()
             elif self._signals.heard() and not told:
                 told = True
                 poll.unregister(self._signals.inner)
                 self._say({"op": "stop", "key": launch["key"], "message": self._signals.words()})
             lines = self._hear()
-            if lines is None and not ordered:
+            if lines is None and not self.ordered:
                 raise StarterError("its starter does not start")
             if lines is None:
-                return self._bury(launch)
+                return self.bury(launch)
             for report in lines:
                 if report["op"] == "ready":
+                    self.ordered = True
                     self._say({**launch, "op": "start"})
-                    ordered = True
                 elif report["op"] == "ended":
                     return _judged(report, self._signals)
 
@@ -77,9 +79,11 @@ class Starter:
         self._socket.close()
         deadline = time.monotonic() + _LEAVE_S
         while time.monotonic() < deadline:
-            if os.waitpid(self._pid, os.WNOHANG)[0]:
-                return
-            time.sleep(0.002)
+            with contextlib.suppress(ChildProcessError):
+                if not os.waitpid(self._pid, os.WNOHANG)[0]:
+                    time.sleep(0.002)
+                    continue
+            return
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
@@ -103,8 +107,8 @@ class Starter:
         *lines, self._inward = (self._inward + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def _bury(self, launch: Mapping[str, Any]) -> dict[str, Any]:
-        """End what a dead starter left behind; tell what is known of it."""
+    def bury(self, launch: Mapping[str, Any]) -> dict[str, Any]:
+        """End a starter and what it left behind; tell what is known of its payload."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         orphans.end(_NO_SESSION, self._lock)
