@@ -48,7 +48,7 @@ def check_site(spec: JobSpec) -> None:
     words = (asked.queue, asked.account, asked.qos, asked.constraint, asked.reservation)
     for word in (*words, *asked.extra):
         check_word(word)
-    if bad := [one for one in asked.extra if not one.startswith("--")]:
+    if bad := [one for one in asked.extra if not one.startswith("-")]:
         raise errors.BadRule(f"{bad[0]!r} is no option", hint="write `--name=value`")
 
 
