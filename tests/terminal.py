@@ -5,8 +5,20 @@ from __future__ import annotations
 import os
 import pty
 import select
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from testbed.ssh import Sshd
+
+#: Log in by `ssh` at the terminal; words are the host, the state folder and settings of `ssh`.
+LOGIN = """\
+import sys
+from pathlib import Path
+from pilotage.site.shell.ssh import Ssh
+Ssh("bed", sys.argv[1], Path(sys.argv[2]), settings=sys.argv[3]).login("1h")
+"""
 
 
 def typed(
@@ -40,3 +52,9 @@ def typed(
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status), seen
+
+
+def login(sshd: Sshd, state: Path, alias: str, *answers: tuple[str, str]) -> tuple[int, str]:
+    """Log in to a server of the test bed as a person does."""
+    words = [sys.executable, "-c", LOGIN, alias, str(state), str(sshd.config)]
+    return typed(words, answers)

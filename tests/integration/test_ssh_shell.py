@@ -18,14 +18,7 @@ from pilotage import errors
 from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
-from tests.terminal import typed
-
-LOGIN = """\
-import sys
-from pathlib import Path
-from pilotage.site.shell.ssh import Ssh
-Ssh("bed", sys.argv[1], Path(sys.argv[2]), settings=sys.argv[3]).login("1h")
-"""
+from tests.terminal import LOGIN, login, typed
 
 
 @pytest.fixture
@@ -61,11 +54,6 @@ def more(sshd: Sshd, alias: str, lines: list[str]) -> Server:
 async def out(process: Process) -> str:
     said, _ = await process.communicate()
     return said.decode().strip()
-
-
-def login(sshd: Sshd, tmp_path: Path, alias: str, *answers: tuple[str, str]) -> tuple[int, str]:
-    words = [sys.executable, "-c", LOGIN, alias, str(tmp_path), str(sshd.config)]
-    return typed(words, answers)
 
 
 # -- ways to log in ------------------------------------------------------------------------------
@@ -244,7 +232,7 @@ async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, s
     two = [await shell.start(["cat"]) for _ in range(2)]
     with pytest.raises(errors.Denied, match="no more programs"):
         await shell.start(["true"])
-    await two[0].communicate()
+    await two[0].communicate(b"")
     for _ in range(50):
         try:
             third = await shell.start(["echo", "room"])
@@ -253,7 +241,7 @@ async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, s
         else:
             break
     assert await out(third) == "room"
-    await two[1].communicate()
+    await two[1].communicate(b"")
 
 
 @pytest.mark.slow
