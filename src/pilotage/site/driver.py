@@ -56,7 +56,7 @@ class Driver:
         self.remote = remote
         self.errands = Errands(remote, adapter)
         self._writer = writer
-        self._clock = clock
+        self.clock = clock
         self.steady = steady
         self._poll = units.seconds(remote.site.poll)
         self.settle = units.seconds(remote.site.settle)
@@ -144,7 +144,7 @@ class Driver:
         self, batch: str, order: Order, works: Sequence[Work], items: list[dict[str, Any]]
     ) -> Submission:
         """Write the intent down, and have it submitted; returns when the intent is safe."""
-        now = self._clock.now()
+        now = self.clock.now()
         crash.point("site.before_intent")
         one = await self.do(
             lambda db: records.intend(db, self.remote.name, batch, order, works, now)
@@ -216,11 +216,12 @@ class Driver:
 
     async def forget(self, ended: Sequence[tuple[Submission, Work]]) -> None:
         """Let go of works whose end is on disk."""
-        now = self._clock.now()
+        now = self.clock.now()
         rows = [(one.id, work.place) for one, work in ended]
         await self.do(lambda db: records.close(db, rows, now))
         crash.point("site.closed")
-        names = [f"{one.key}.{work.place}.ended" for one, work in ended]
+        told = ("started", "ended")
+        names = [f"{one.key}.{work.place}.{what}" for one, work in ended for what in told]
         done: list[str] = []
         for one, work in ended:
             work.over = True

@@ -44,9 +44,10 @@ def intend(
     return Submission(row, order.key, batch, order, works=by_place, created=now)
 
 
-def renew(db: Db, one: int, order: Order) -> None:
-    """Write down that a submission is tried anew, under another key."""
-    db.run("submission_renew", id=one, key=order.key, body=_body(order))
+def renew(db: Db, one: Submission, order: Order, now: float) -> None:
+    """Write down that a submission is tried anew, under another key, and that this one is over."""
+    db.run("submission_renew", id=one.id, key=order.key, body=_body(order))
+    db.run("submission_former", id=one.id, key=one.key, body=_body(one.order), now=now)
 
 
 def know(db: Db, one: int, given: str) -> None:

@@ -129,7 +129,8 @@ class Sender:
             if not one.live:
                 one.asking = False
                 return
-            await self._driver.do(lambda db: records.renew(db, one.id, order))
+            now = self._driver.clock.now()
+            await self._driver.do(lambda db: records.renew(db, one, order, now))
             crash.point("site.renewed")
             self._driver.strays.add(one.key, one.batch, self._driver.steady())
             del self._driver.out[one.key]

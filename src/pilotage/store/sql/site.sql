@@ -38,6 +38,12 @@ VALUES (:key, :site, :batch, :body, 'intent', :now) RETURNING id;
 UPDATE submission SET key = :key, body = :body, state = 'intent', number = '', tries = tries + 1
 WHERE id = :id;
 
+-- name: submission_former
+-- Write down that an earlier try of a submission is over.
+INSERT INTO submission (key, site, batch, body, state, tries, created, ended, reason)
+SELECT :key, site, batch, :body, 'over', tries - 1, created, :now, reason FROM submission
+WHERE id = :id;
+
 -- name: submission_know
 -- Write down the id that the batch system gave.
 UPDATE submission SET state = 'known', number = :number, reason = '' WHERE id = :id AND state <> 'over';
