@@ -24,9 +24,9 @@ from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
 from pilotage.hub.service import Service
-from pilotage.hub.sites import Sites
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
+from pilotage.site import files
 from pilotage.site.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
@@ -84,14 +84,11 @@ class Hub:
         self._service = Service(
             project, writer, open_reader, self._queue, self._reception, self._reception.doors.app
         )
-        place = config.place(project.settings, project.root)
+        self._place = config.place(project.settings, project.root)
         self._site = LocalSite(
-            writer, self._queue, place, config.offer(project.settings), project.state,
+            writer, self._queue, self._place, config.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
-        self._sites = Sites(
-            project, writer, self._queue, self._service.roster, place, self._reception
-        )
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,
@@ -103,7 +100,8 @@ class Hub:
             tasks.start_soon(self._service.watch)
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
-            tasks.start_soon(self._sites.run)
+            if files.names(self._project.root):
+                tasks.start_soon(self._keep_sites)
             await self._reception.begin(tasks)
             ready()
             if serve:
@@ -111,6 +109,15 @@ class Hub:
             if until_idle:
                 await self._quiet(self._queue.never)
                 tasks.cancel_scope.cancel()
+
+    async def _keep_sites(self) -> None:
+        """Have jobs run at the sites of the project."""
+        from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
+
+        await Sites(
+            self._project, self._writer, self._queue, self._service.roster, self._place,
+            self._reception,
+        ).run()  # fmt: skip
 
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Take events in and make jobs of them here, and have another hub run those."""

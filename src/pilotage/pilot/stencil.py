@@ -65,6 +65,8 @@ class Stencils:
 
     def sandbox(self, spec: model.JobSpec, facts: Facts) -> str:
         """Choose what stands between a payload and everything else on a node."""
+        if spec.image.startswith(("file:", "local:")):
+            raise Refused(f"{spec.image} is brought to batch queues of sites only: use `via`")
         if spec.image:
             kind = next((one for one in _CONTAINERS if one in facts.sandboxes), "")
             if not kind:
