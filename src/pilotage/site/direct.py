@@ -201,7 +201,7 @@ class Direct:
 
     async def _send(self, guests: list[Guest]) -> None:
         """Bring the data of jobs to the site, and submit them."""
-        if any(one.spec.data == "mounted" or one.binding.path or one.spec.inputs for one in guests):
+        if any(guest.brings(one) for one in guests):
             results = await asyncio.gather(*(self._bring(one) for one in guests))
             guests = [one for one, ready in zip(guests, results, strict=True) if ready]
         hello = await self._remote.ready()
