@@ -22,6 +22,7 @@ from pilotage.job.owner import me
 from pilotage.payload.model import Launch
 from pilotage.pilot.model import State
 from pilotage.site import submission, wish
+from pilotage.site.batch import known
 from pilotage.site.batch.model import Cause
 from pilotage.site.driver import Driver, End
 from pilotage.site.submission import Submission, Work
@@ -74,7 +75,8 @@ class Factory:
                     await self._never(number, State.DOWN, "called off before it was submitted")
                 else:
                     wanted.setdefault((pool, body), []).append(number)
-            most = self._driver.remote.site.array
+            site = self._driver.remote.site
+            most = 1 if site.batch in known.WITHOUT_ARRAYS else site.array
             for (pool, body), numbers in wanted.items():
                 for at in range(0, len(numbers), most):
                     await self._submit(pool, body, numbers[at : at + most])
@@ -96,7 +98,7 @@ class Factory:
         site = self._driver.remote.site
         program = f"{root}/bin/{self._driver.remote.hello.version}.pyz"
         folder = f"{root}/s/{key}"
-        words = shlex.join([site.python, program, "job", folder])
+        words = shlex.join([site.python, "-I", "-S", program, "job", folder])
         order = wish.order(
             asked, site, key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder,
             count=len(numbers),

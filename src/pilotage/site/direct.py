@@ -196,7 +196,7 @@ class Direct:
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
-        for some in ordering.groups(guests, self._site.array):
+        for some in ordering.groups(guests, self._site):
             self._spawn(self._send(some))
 
     async def _send(self, guests: list[Guest]) -> None:
