@@ -129,6 +129,20 @@ async def test_hostile_names_are_refused_before_anything_moves(rig, hostile):
     assert not any(rig.home.iterdir())
 
 
+@pytest.mark.parametrize(
+    "digest", [Digest("/../../../x", 1), Digest("0" * 63, 1), Digest("0" * 64, -1)]
+)
+async def test_hostile_digests_are_refused_before_anything_moves(rig, digest):
+    folder = Folder(remote=str(rig.site), local=str(rig.home / "out"), files={"a": digest})
+    facts = {"size": digest.size, "sha256": digest.sha256}
+    wanted = Wanted(remote=str(rig.site / "a"), local=str(rig.home / "a"), **facts)
+    for one in (folder, wanted):
+        with pytest.raises(errors.Denied):
+            await rig.puller.fetch([one])
+    assert not rig.far.channels
+    assert not any(rig.home.iterdir())
+
+
 async def test_a_link_out_of_a_folder_here_is_not_followed(rig, tmp_path):
     (rig.home / "out").mkdir()
     (rig.home / "out" / "link").symlink_to(tmp_path)

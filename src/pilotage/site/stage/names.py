@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 
 from pilotage import errors, text
+from pilotage.site.stage.model import DIGEST
 
 
 def check(names: Collection[str]) -> None:
@@ -19,6 +20,12 @@ def check(names: Collection[str]) -> None:
     if both := folders.intersection(names):
         one = text.show(min(both))
         raise errors.Denied(f"the site names {one!r} as a file and as a folder")
+
+
+def check_digest(sha256: str, size: int) -> None:
+    """Raise `Denied` for what no file can have: digests become parts of names here."""
+    if not DIGEST.fullmatch(sha256) or size < 0:
+        raise errors.Denied(f"the site says {text.show(sha256)!r} of {size} bytes: no such file")
 
 
 def inside(top: str, name: str) -> str:

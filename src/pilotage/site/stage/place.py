@@ -40,8 +40,11 @@ def lay_out(one: Wanted | Folder) -> Place:
     """Say which files to bring and where; make the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
     if isinstance(one, Wanted):
+        names.check_digest(one.sha256, one.size)
         return Place([one])
     names.check(one.files)
+    for digest in one.files.values():
+        names.check_digest(digest.sha256, digest.size)
     if os.path.lexists(one.local):
         _check_folder(one.local)
         return Place(_files(one, one.local))
