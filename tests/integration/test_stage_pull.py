@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotage import errors
+from pilotage.site.stage import names
 from pilotage.site.stage.model import Digest, Folder, Wanted
 from pilotage.site.stage.pull import Puller
 from tests.fars import Far
@@ -195,7 +196,7 @@ async def test_a_cut_anywhere_is_gone_on_with(rig, seed):
         try:
             await rig.puller.fetch(wanted)
         except errors.Unavailable:
-            here = {name: data for name, data in rig.here().items() if ".part-" not in name}
+            here = {name: data for name, data in rig.here().items() if not name.endswith(".part")}
             assert here.items() <= contents.items()
             continue
         break
@@ -214,7 +215,8 @@ async def test_after_a_cut_only_the_rest_moves(rig):
 async def test_a_part_that_was_spoiled_is_fetched_again(rig):
     content = os.urandom(12 * MIB)
     wanted = rig.wanted("big", content)
-    (rig.home / f"big.part-{wanted.sha256[:16]}").write_bytes(os.urandom(8 * MIB))
+    part = os.path.basename(names.aside(wanted.local, wanted.sha256))
+    (rig.home / part).write_bytes(os.urandom(8 * MIB))
     await rig.puller.fetch([wanted])
     assert rig.here() == {"big": content}
 

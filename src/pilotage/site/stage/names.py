@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection
 
@@ -39,3 +40,14 @@ def inside(top: str, name: str) -> str:
             raise errors.Denied(f"{text.show(path)} is a link that leads out of {text.show(top)}")
     os.makedirs(folder, exist_ok=True)
     return path
+
+
+def aside(path: str, content: str) -> str:
+    """Name where something is put together before it gets its own name.
+
+    The name begins with a dot, so that no rule fires on half a file, and is the same each time, so
+    that another attempt goes on with it.
+    """
+    folder, name = os.path.split(path)
+    mark = hashlib.sha256(os.fsencode(f"{name}\0{content}")).hexdigest()[:32]
+    return os.path.join(folder, f".{mark}.part")

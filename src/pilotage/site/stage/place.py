@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 
 import msgspec
@@ -49,8 +48,8 @@ def lay_out(one: Wanted | Folder) -> Place:
         _check_folder(one.local)
         return Place(_files(one, one.local))
     # The same list gets the same name, so that another attempt finds what has arrived.
-    mark = hashlib.sha256(text.dump(sorted((n, d.sha256) for n, d in one.files.items())).encode())
-    made = f"{one.local}.part-{mark.hexdigest()[:16]}"
+    listed = text.dump(sorted((name, digest.sha256) for name, digest in one.files.items()))
+    made = names.aside(one.local, listed)
     os.makedirs(made, exist_ok=True)
     _check_folder(made)
     # What has its own name there was checked before it got it.
