@@ -215,7 +215,7 @@ async def test_after_a_cut_only_the_rest_moves(rig):
 async def test_a_part_that_was_spoiled_is_fetched_again(rig):
     content = os.urandom(12 * MIB)
     wanted = rig.wanted("big", content)
-    part = os.path.basename(names.aside(wanted.local, wanted.sha256))
+    part = Path(names.aside(wanted.local, wanted.sha256)).name
     (rig.home / part).write_bytes(os.urandom(8 * MIB))
     await rig.puller.fetch([wanted])
     assert rig.here() == {"big": content}
