@@ -28,7 +28,7 @@ from testbed.user import User
 SITE = "cluster"
 SRC = Path(__file__).parents[1] / "src"
 #: Generous: real schedulers on a busy machine take their time.
-PATIENCE = 240.0
+PATIENCE = 110.0
 #: What a job does: it says that it ran, waits until it may go on, and writes its output.
 _RUN = """
 echo "$0 $PILOTAGE_KEY" >> '{ledger}'
@@ -200,11 +200,28 @@ class Farm:
         """Wait until jobs have ended, whatever way."""
         self.wait_state(*machine.FINAL, jobs=jobs)
 
+    def batch_job(self, job: int) -> str:
+        """Return the id that the batch system gave a job, once it is known."""
+        query = (
+            "SELECT number FROM submission JOIN submitted ON submission.id = submission"
+            " WHERE job = ? AND number <> '' ORDER BY submission.id DESC"
+        )
+        found: list[str] = []
+
+        def look() -> bool:
+            with Project(self.root) as project:
+                found.extend(row[0] for row in project.db._connection.execute(query, (job,)))
+            return bool(found)
+
+        self.wait(look)
+        return found[0]
+
     def site(self) -> Mapping[str, object]:
         """Read how the site is, as the store has it."""
         with Project(self.root) as project:
             rows = project.db.rows("site_all")
-        return dict(zip(("id", "name", "trouble", "since", "seen"), rows[0], strict=False))
+        names = ("id", "name", "trouble", "since", "seen", "facts")
+        return dict(zip(names, rows[0] if rows else (0, "", "", 0, 0, "{}"), strict=False))
 
 
 def on_slurm(root: Path, cluster: Slurm, more: str = "") -> Farm:

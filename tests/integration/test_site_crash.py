@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,15 +45,18 @@ def kill_and_restart(farm: Farm, point: str) -> None:
     farm.finish(120 + 3 * COUNT)
     farm.exactly_once(jobs)
     assert {one.name for one in (farm.root / "out").iterdir()} == {str(job) for job in jobs}
-    if not tidy(farm):
+    if left(farm):
         # It may have ended before the site had been told.
         with farm.up():
-            farm.wait(lambda: tidy(farm))
+            deadline = time.monotonic() + sites.PATIENCE
+            while left(farm) and time.monotonic() < deadline:
+                time.sleep(0.1)
+    assert left(farm) == []
 
 
-def tidy(farm: Farm) -> bool:
-    """Say whether nothing is left at the site of what is over."""
-    return not [*farm.folder.glob("*/s/*"), *farm.folder.glob("*/news/*")]
+def left(farm: Farm) -> list[Path]:
+    """Name what is left at the site of what is over."""
+    return [*farm.folder.glob("*/s/*"), *farm.folder.glob("*/news/*")]
 
 
 @pytest.fixture

@@ -25,8 +25,6 @@ _LOST = {
 }
 #: What the scheduler may tell of an end from outside of which there is evidence.
 _TOLD = {*_OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
-#: Exit codes of our own program when it could not run a job or not write down how it ended.
-_OURS = frozenset({66, 70, 74, 75})
 
 
 def judge(one: Guest, end: End, stopping: str) -> retry.End:
@@ -76,8 +74,6 @@ def _by_scheduler(item: Item, never: str) -> retry.End:
         return retry.End(ok=False, message=words, call_off=words)
     if cause in _OWN and not never:
         return retry.End(ok=False, message=f"the batch system ended it: {_OWN[cause]}{said}")
-    if cause is Cause.EXITED and item.exit and item.exit not in _OURS and not never:
-        words = f"its batch job ended with exit code {item.exit} and no evidence{said}"
-        return retry.End(ok=False, message=words, exit=item.exit)
-    words = _LOST.get(cause, "its batch job ended without evidence")
+    # Our program leaves evidence before it ends as the payload did: this is not the payload's code.
+    words = _LOST.get(cause, f"its batch job ended with exit code {item.exit} and no evidence")
     return retry.End(ok=False, message=f"{words}{'; ' + never if never else ''}{said}", lost=True)

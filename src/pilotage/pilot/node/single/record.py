@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
-import sys
 import time
 from typing import Any
 
@@ -44,7 +44,7 @@ class Record:
             try:
                 holder = claim.take(self._folder, self._number, by)
             except OSError as error:
-                sys.stderr.write(f"cannot claim {error.filename}: {error.strerror}\n")
+                _say(2, f"cannot claim {error.filename}: {error.strerror}")
                 late = error.errno in _GONE or time.monotonic() > deadline
                 if self._signals.wait(pause) or late:
                     return None
@@ -52,7 +52,7 @@ class Record:
                 continue
             if holder is None:
                 return True
-            sys.stdout.write(f"duplicate: {json.dumps(holder)}\n")
+            _say(1, f"duplicate: {json.dumps(holder)}")
             return False
 
     def announce(self) -> None:
@@ -60,7 +60,7 @@ class Record:
         try:
             self._write("started", {**self._facts, "time": time.time()})
         except OSError as error:
-            sys.stderr.write(f"cannot write {error.filename}: {error.strerror}\n")
+            _say(2, f"cannot write {error.filename}: {error.strerror}")
 
     def testify(self, end: dict[str, Any], outputs: dict[str, Any]) -> bool:
         """Write the evidence, however long it takes; tell whether that was possible."""
@@ -72,7 +72,7 @@ class Record:
                 self._write("ended", body)
                 return True
             except OSError as error:
-                sys.stderr.write(f"cannot write {error.filename}: {error.strerror}\n")
+                _say(2, f"cannot write {error.filename}: {error.strerror}")
                 now = time.monotonic()
                 warned = self._signals.heard() and now > self._signals.at + _WARNED_S
                 if warned or (error.errno in _GONE and now > begun + _GONE_S):
@@ -84,3 +84,9 @@ class Record:
         name = f"{self._facts['key']}.{self._number}.{kind}"
         part = os.path.join(self._news, f".{name}.part")
         durable.write(os.path.join(self._news, name), json.dumps(body), part)
+
+
+def _say(stream: int, words: str) -> None:
+    """Leave words for people in the batch system's own output, which may be on a full disk."""
+    with contextlib.suppress(OSError):
+        os.write(stream, f"{words}\n".encode())

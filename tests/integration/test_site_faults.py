@@ -1,0 +1,232 @@
+"""What befalls a site: it is waited for and told of, and each job runs once or is tried again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotage.hub.project import Project
+from pilotage.job.model import Allocation, Resources, State
+from testbed.slurm import Slurm
+from testbed.ssh import Sshd
+from tests import sites
+from tests.sites import Farm
+
+pytestmark = pytest.mark.slow
+MANY = "PILOTAGE_SITES" in os.environ
+
+
+@pytest.fixture
+def farm(tmp_path: Path, slurm: Slurm) -> Farm:
+    return sites.on_slurm(tmp_path / "p", slurm, 'allow = ["--nodelist", "--hold"]\n')
+
+
+def test_the_controller_is_away_for_a_while(farm: Farm, slurm: Slurm) -> None:
+    running = farm.submit(2, gate=True)
+    with farm.up():
+        farm.wait(lambda: len(farm.ran()) == 2)
+        slurm.stop_controller()
+        try:
+            later = farm.submit(2)
+            farm.wait(lambda: all("ontact" in farm.job(job).reason for job in later))
+            farm.wait(lambda: "Unable to contact slurm controller" in str(farm.site()["trouble"]))
+            farm.gate.touch()
+            farm.wait_ended(*running)
+        finally:
+            slurm.start_controller()
+        farm.wait_ended(*later)
+    farm.exactly_once([*running, *later])
+
+
+def test_called_off_from_outside(farm: Farm, slurm: Slurm) -> None:
+    (job,) = farm.submit(1, gate=True)
+    with farm.up():
+        farm.wait(farm.ran)
+        slurm.run("scancel", farm.batch_job(job))
+        farm.wait_ended(job)
+    found = farm.job(job)
+    assert found.state is State.CANCELLED, farm.told()
+    assert "called off at the batch system" in found.reason
+    assert farm.ran() == {job: 1}
+
+
+def test_held_and_called_off_there_before_it_began(farm: Farm, slurm: Slurm) -> None:
+    held, gone = farm.submit(2, alone=True, allocation=Allocation(extra=("--hold",)))
+    with farm.up():
+        farm.wait(lambda: all("JobHeldUser" in farm.job(job).reason for job in (held, gone)))
+        slurm.run("scancel", farm.batch_job(gone))
+        slurm.run("scontrol", "release", farm.batch_job(held))
+        farm.wait_ended(held, gone)
+    assert farm.job(held).state is State.DONE
+    assert farm.job(gone).state is State.CANCELLED
+    assert farm.ran() == {held: 1}
+
+
+def test_an_administrator_requeues_it(farm: Farm, slurm: Slurm) -> None:
+    (job,) = farm.submit(1, gate=True)
+    with farm.up():
+        farm.wait(farm.ran)
+        number = farm.batch_job(job)
+        subprocess.run(
+            ["scontrol", "requeue", number], env={**os.environ, **slurm.env}, check=False
+        )
+        farm.gate.touch()
+        farm.wait_ended(job)
+    assert farm.job(job).state is State.DONE, farm.told()
+    assert farm.ran() == {job: 1}
+
+
+def test_its_node_fails(farm: Farm, slurm: Slurm) -> None:
+    (job,) = farm.submit(1, gate=True)
+    with farm.up():
+        farm.wait(farm.ran)
+        node = slurm.run("squeue", "--noheader", "--format=%N", "--states=R").split()[0]
+        slurm.fail_node(node)
+        try:
+            farm.wait(lambda: farm.job(job).attempt == 2)
+            farm.gate.touch()
+            farm.wait_ended(job)
+        finally:
+            slurm.restore_node(node)
+    assert farm.job(job).state is State.DONE
+    assert farm.ran() == {job: 2}
+    with Project(farm.root) as project:
+        assert "its node failed" in project.attempts(job)[0].reason
+
+
+def test_its_own_program_is_killed(farm: Farm) -> None:
+    (job,) = farm.submit(1, gate=True)
+    with farm.up():
+        farm.wait(farm.ran)
+        (claim,) = farm.folder.glob("*/s/*/0.claim/by.json")
+        os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+        farm.wait(lambda: farm.job(job).attempt == 2 and farm.ran()[job] == 2)
+        farm.gate.touch()
+        farm.wait_ended(job)
+    assert farm.job(job).state is State.DONE
+
+
+def test_it_uses_more_memory_than_it_asked_for(farm: Farm) -> None:
+    greed = "exec python3 -c 'import time; hog = bytes(range(256)) * 2_000_000; time.sleep(60)'"
+    (job,) = farm.submit(1, more=greed, resources=Resources(memory=100 << 20))
+    with farm.up():
+        farm.wait_ended(job)
+    assert farm.job(job).state is State.FAILED
+    assert "memory" in farm.job(job).reason
+    assert farm.ran() == {job: 1}
+
+
+@pytest.mark.skipif(not MANY, reason="Slurm looks at wall time once in half a minute")
+def test_it_uses_up_the_wall_time(tmp_path: Path, slurm: Slurm) -> None:
+    farm = sites.on_slurm(tmp_path / "p", slurm, '[defaults]\ntime = "1m"\n')
+    (job,) = farm.submit(1, gate=True)
+    with farm.up():
+        farm.wait_ended(job)
+    assert farm.job(job).state is State.FAILED
+    assert "used up its wall time" in farm.job(job).reason
+    assert farm.ran() == {job: 1}
+
+
+def test_the_hub_goes_and_comes_back(farm: Farm) -> None:
+    jobs = farm.submit(4, gate=True, more="echo $0 > '{base}/out/'$0", outputs={"o": "out/{job}"})
+    hub = farm.start()
+    farm.wait(lambda: len(farm.ran()) == 4)
+    farm.wait_state(State.RUNNING)
+    hub.send_signal(signal.SIGTERM)
+    hub.wait()
+    assert {job.state for job in farm.jobs().values()} == {State.RUNNING}
+    farm.gate.touch()
+    farm.finish()
+    farm.exactly_once(jobs)
+    assert sorted(int(one.read_text()) for one in (farm.root / "out").iterdir()) == jobs
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Make a disk of sixteen megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    with (folder / "rubbish").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            return
+
+
+def test_the_disk_there_is_full(farm: Farm, slurm: Slurm, small: Path) -> None:
+    farm.settings(sites.slurm_site(slurm), folder=str(small))
+    running = farm.submit(2, gate=True)
+    with farm.up():
+        farm.wait(lambda: len(farm.ran()) == 2)
+        fill(small)
+        later = farm.submit(1)
+        # These end, and cannot say so.
+        farm.gate.touch()
+        farm.wait(lambda: "No space left" in farm.job(later[0]).reason)
+        farm.wait(lambda: "No space left" in str(farm.site()["trouble"]))
+        assert {farm.job(job).state for job in running} == {State.RUNNING}
+        (small / "rubbish").unlink()
+        farm.wait_ended(*running, *later)
+    farm.exactly_once([*running, *later])
+
+
+@pytest.fixture
+def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Farm:
+    """Reach Slurm by SSH; its submit command waits before and after."""
+    tmp_path.chmod(0o755)
+    place = tmp_path / "place"
+    place.mkdir()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sbatch", "squeue"):
+        (tools / name).write_text(
+            f'#!/bin/sh\nPATH=${{PATH#*:}}\n[ ! -e {place}/slow ] || touch {place}/{name}.called\n'
+            f'while [ -e {place}/slow ]; do sleep 0.1; done\n{name} "$@"; code=$?\n'
+            f'while [ -e {place}/late ]; do touch {place}/{name}.done; sleep 0.1; done\n'
+            "exit $code\n"
+        )  # fmt: skip
+        (tools / name).chmod(0o755)
+    site = sites.ssh_site(sshd, sites.slurm_site(slurm, f'path = ["{tools}"]'))
+    farm = Farm(tmp_path / "p", site, place=place, user=sshd.user)
+    for folder in tmp_path.parents:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    return farm
+
+
+def cut(farm: Farm, sshd: Sshd, what: str) -> None:
+    """Cut the connection, or kill the program at its other end."""
+    if what == "connection":
+        sshd.kill_connections()
+        return
+    facts = json.loads(str(farm.site()["facts"]))
+    os.kill(facts.get("hello", facts)["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("what", ["connection", "hand"])
+@pytest.mark.parametrize("when", ["slow", "late"])
+def test_the_way_there_is_cut_while_it_is_submitted(
+    far: Farm, sshd: Sshd, when: str, what: str
+) -> None:
+    with far.up():
+        far.wait(lambda: far.site()["seen"] and not far.site()["trouble"])
+        (far.place / when).touch()
+        jobs = [*far.submit(2), *far.submit(1, alone=True, priority=5)]
+        mark = far.place / f"sbatch.{'called' if when == 'slow' else 'done'}"
+        far.wait(mark.exists)
+        cut(far, sshd, what)
+        (far.place / when).unlink()
+        far.wait_ended(*jobs)
+    far.exactly_once(jobs)
