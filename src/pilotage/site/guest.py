@@ -55,16 +55,19 @@ class Guest(msgspec.Struct):
 
 def brings(guest: Guest) -> bool:
     """Say whether anything must be at the site before a job can be submitted."""
-    spec = guest.spec
-    return bool(spec.data == "mounted" or guest.binding.path or spec.inputs or spec.image)
+    spec, binding = guest.spec, guest.binding
+    reads = binding.path or binding.paths or spec.inputs or _program(spec, guest.base)
+    return bool(spec.data == "mounted" or reads or spec.image)
 
 
 def wanted(guest: Guest) -> list[str]:
-    """List the files that a job reads: its trigger, and what it names beside."""
+    """List the files that a job reads: its trigger, its program, and what it names beside."""
     binding, base = guest.binding, guest.base
     known = template.keywords(binding, base, guest.claim.job)
     values = known | template.parameters(guest.spec, binding, known)
-    paths = [binding.path, *binding.paths] if binding.path or binding.paths else []
+    paths = [binding.path, *binding.paths]
+    if program := _program(guest.spec, base):
+        paths.append(program)
     for pattern in guest.spec.inputs:
         place = template.place(pattern, values, base)
         found = sorted(glob.glob(place, recursive=True)) if glob.has_magic(place) else [place]
@@ -76,6 +79,13 @@ def wanted(guest: Guest) -> list[str]:
         if path:
             _walk(path, files)
     return list(files)
+
+
+def _program(spec: model.JobSpec, base: str) -> str:
+    """Name the program of a job if that is a file of the project; it comes along."""
+    first = spec.recipe.argv[0] if isinstance(spec.recipe, model.Command) else ""
+    path = first.replace("{base}", base)
+    return path if path.startswith(f"{base}/") and os.path.isfile(path) else ""
 
 
 def _walk(path: str, files: dict[str, None]) -> None:
@@ -159,12 +169,17 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
         "outputs": prepared.outputs,
         "optional": prepared.optional,
         "inputs": [] if guest.mount else [
-            {"path": room.there(path, guest.base), "sha256": one.sha256, "mode": 0o644}
+            {"path": room.there(path, guest.base), "sha256": one.sha256, "mode": _mode(path)}
             for path, one in guest.inputs.items()
         ],
         "mount": {**guest.mount, "path": room.data} if guest.mount else None,
         "image": guest.image,
     }  # fmt: skip
+
+
+def _mode(path: str) -> int:
+    """Let what is a program here be one there."""
+    return 0o755 if os.access(path, os.X_OK) else 0o644
 
 
 def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
@@ -173,6 +188,10 @@ def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
     def moved(path: str) -> str:
         return data + path.removeprefix(base) if f"{path}/".startswith(f"{base}/") else path
 
+    if isinstance(spec.recipe, model.Command) and _program(spec, base):
+        first, *rest = spec.recipe.argv
+        recipe = model.Command((moved(first), *rest))
+        spec = msgspec.structs.replace(spec, recipe=recipe)
     return msgspec.structs.replace(
         spec,
         base=data,
