@@ -197,16 +197,16 @@ class Factory:
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has pilots."""
-        self._tell(one, _name(one))
+        self.said(one, "")
 
     def said(self, one: Submission, words: str) -> None:
         """Hear what is said of pilots that wait there."""
-        self._tell(one, f"{_name(one)}: {words}" if one.known else words)
-
-    def _tell(self, one: Submission, words: str) -> None:
-        numbers = [work.pilot for work in one.works.values()]
-        say = functools.partial(_say, numbers=numbers, words=words, known=one.known)
-        self._spawn(self._do(say))
+        by_words: dict[str, list[int]] = {}
+        for work in one.live:
+            by_words.setdefault(one.say(self._name, work.words or words), []).append(work.pilot)
+        for told, numbers in by_words.items():
+            say = functools.partial(_say, numbers=numbers, words=told, known=one.known)
+            self._spawn(self._do(say))
 
     def over(self, one: Submission, work: Work, end: End) -> None:
         """Hear that a pilot is over."""
@@ -275,11 +275,6 @@ def _say(db: Db, numbers: list[int], words: str, *, known: bool = False) -> None
 
 def _read(file: str) -> str:
     return Path(file).read_text(encoding="utf-8") if file else ""
-
-
-def _name(one: Submission) -> str:
-    """Say how the batch system calls a submission."""
-    return f"{one.batch} job {one.number}" if one.number else f"a {one.batch} job"
 
 
 def _words(end: End) -> str:

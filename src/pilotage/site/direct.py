@@ -193,6 +193,9 @@ class Direct:
             one = Guest(claim, spec, binding, spec.base or self._launch.base)
             self._guests[one.attempt] = one
             fresh.append(one)
+        if self._told:
+            attempts = [one.attempt for one in fresh]
+            self._spawn(self._telling.say(attempts, _trouble(self._told)))
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
@@ -274,18 +277,22 @@ class Direct:
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has jobs."""
-        if attempts := [(work.job, work.attempt) for work in one.live if not work.began]:
-            self._spawn(self._telling.progress(attempts, State.SUBMITTED, _name(one)))
+        for words, attempts in self._waiting_in(one, "").items():
+            self._spawn(self._telling.progress(attempts, State.SUBMITTED, words))
 
     def said(self, one: Submission, words: str) -> None:
         """Hear what is said of jobs that wait to run."""
-        by_words: dict[str, list[Attempt]] = {}
+        for told, attempts in self._waiting_in(one, words).items():
+            self._spawn(self._telling.say(attempts, told))
+
+    def _waiting_in(self, one: Submission, words: str) -> dict[str, list[Attempt]]:
+        """Group what waits by what is said of it, or else of all."""
+        found: dict[str, list[Attempt]] = {}
         for work in one.live:
             if not work.began:
-                by_words.setdefault(work.words or words, []).append((work.job, work.attempt))
-        known = f"{_name(one)}: " if one.known else ""
-        for said, attempts in by_words.items():
-            self._spawn(self._telling.say(attempts, f"{known}{said}"))
+                told = one.say(self._name, work.words or words)
+                found.setdefault(told, []).append((work.job, work.attempt))
+        return found
 
     def over(self, one: Submission, work: Work, end: End) -> None:
         """Hear that a job is over at the site."""
@@ -356,8 +363,8 @@ class Direct:
         for attempt in self._guests:
             out, work = self._out.get(attempt, (None, None))
             if work is None or not work.began:
-                usual = _name(out) if out is not None and out.known else ""
-                words = f"its site has trouble: {trouble}" if trouble else usual
+                usual = out.say(self._name, work.words) if out and work else ""
+                words = _trouble(trouble) if trouble else usual
                 by_words.setdefault(words, []).append(attempt)
         for words, attempts in by_words.items():
             await self._telling.say(attempts, words)
@@ -379,6 +386,6 @@ class Direct:
             _log.error("site %s: %s", self._name, error, exc_info=error)
 
 
-def _name(one: Submission) -> str:
-    """Say how the batch system calls a submission."""
-    return f"{one.batch} job {one.number}" if one.number else f"a {one.batch} job"
+def _trouble(words: str) -> str:
+    """Say why a job waits whose site has trouble."""
+    return f"its site has trouble: {words}"

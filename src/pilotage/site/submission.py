@@ -101,6 +101,12 @@ class Submission(msgspec.Struct):
         """The folder of the project at the site, as it was when this was submitted."""
         return self.order.folder.removesuffix(f"/s/{self.key}")
 
+    def say(self, site: str, words: str) -> str:
+        """Say where it waits, and what is said of that."""
+        job = f"{self.batch} job {self.number}" if self.number else f"a {self.batch} job"
+        name = f"{job} at {site}" if self.known else ""
+        return ": ".join(part for part in (name, words) if part)
+
 
 class Known(msgspec.Struct, frozen=True):
     """The batch system has it."""
