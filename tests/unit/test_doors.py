@@ -1,0 +1,106 @@
+"""Ports of a login node that lead here, over connections that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from pilotage import errors
+from pilotage.site import doors
+from pilotage.site.doors import Doors
+from pilotage.site.hand import Hello
+from pilotage.site.model import Site
+
+
+class Login:
+    """A login node that gives the port that is asked for, unless somebody has it."""
+
+    def __init__(self) -> None:
+        self.site = Site(batch="slurm", host="login")
+        self.hello = Hello(host="login1")
+        self.shell = self
+        self.asked: list[tuple[int, int | None]] = []
+        self.taken: set[int] = set()
+        self.broken = False
+        self._next = 5000
+
+    async def ready(self) -> Hello:
+        return self.hello
+
+    async def forward(self, port: int) -> int:
+        if self.broken:
+            raise errors.Unavailable("no way")
+        return port + 1
+
+    async def call(self, op: str, *, port: int, host: str, listen: int | None) -> dict[str, Any]:
+        assert (op, host) == ("relay", "login1")
+        self.asked.append((port, listen))
+        self._next += 1
+        return {"port": listen if listen and listen not in self.taken else self._next}
+
+
+@pytest.fixture
+def login() -> Login:
+    return Login()
+
+
+def make(login: Login, folder: Any) -> Doors:
+    return Doors(login, folder / "state" / "kit.json")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "state").mkdir()
+    return tmp_path
+
+
+async def test_a_door_is_opened_once_for_each_connection(login, folder):
+    found = make(login, folder)
+    number = await found.open("hub", 80)
+    assert await found.open("hub", 80) == number
+    assert login.asked == [(81, None)]
+    login.hello = Hello(host="login1")
+    assert await found.open("hub", 80) == number
+    assert login.asked == [(81, None), (81, number)]
+    assert found.host == "login1"
+
+
+async def test_a_door_has_its_number_again_after_the_hub_was_gone(login, folder):
+    number = await make(login, folder).open("hub", 80)
+    other = await make(login, folder).open("data", 70)
+    assert other != number
+    # What it leads to may have another number here.
+    assert await make(login, folder).open("hub", 90) == number
+    assert await make(login, folder).open("data", 71) == other
+
+
+async def test_a_number_that_somebody_took_is_given_up(login, folder):
+    number = await make(login, folder).open("hub", 80)
+    login.taken.add(number)
+    new = await make(login, folder).open("hub", 80)
+    assert new != number
+    assert await make(login, folder).open("hub", 80) == new
+
+
+async def test_a_file_that_cannot_be_read_is_as_none(login, folder):
+    (folder / "state" / "kit.json").write_text("[1")
+    assert await make(login, folder).open("hub", 80)
+
+
+async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypatch):
+    monkeypatch.setattr(doors, "_LOOK_S", 0.01)
+    found = make(login, folder)
+    numbers = [await found.open("hub", 80), await found.open("data", 70)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        login.broken, login.hello = True, Hello(host="login1")
+        await anyio.sleep(0.05)
+        assert len(login.asked) == 2
+        login.broken = False
+        with anyio.fail_after(10):
+            while len(login.asked) < 4:  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert [listen for _, listen in login.asked[2:]] == numbers
