@@ -54,6 +54,7 @@ class Channel:
         self._turn: asyncio.Future[None] | None = None
         #: What ended it on our side.
         self._failure: Exception | None = None
+        self._good = True
 
     async def __aenter__(self) -> Self:
         """Start the receiver."""
@@ -98,6 +99,16 @@ class Channel:
         self._queue.put(out)
         return answer
 
+    @property
+    def good(self) -> bool:
+        """Whether it is open, and the site kept all that was sent."""
+        return self._good and self._failure is None and not self._listening.done()
+
+    async def answered(self) -> None:
+        """Wait until the site has said something of all that was sent."""
+        if self._answers:
+            await asyncio.wait(self._answers.values())
+
     async def turn(self) -> None:
         """Wait until all bytes are on their way."""
         if self._turn is not None:
@@ -123,6 +134,7 @@ class Channel:
         if told.get("ok") and DIGEST.fullmatch(digest):
             answer.set_result(digest)
         else:
+            self._good = False
             answer.set_exception(Refused(str(told.get("kind")), str(told.get("words"))))
 
     def _fail(self, error: Exception) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pilotage import errors, text
 from pilotage.site.stage import landing, place
-from pilotage.site.stage.channel import PIPE, end, gone, lost, to_the_end, words
-from pilotage.site.stage.inflow import Cut, Inflow, trouble
+from pilotage.site.stage.inflow import Inflow, trouble
 from pilotage.site.stage.lane import Lane, Wish
 from pilotage.site.stage.meter import Meter
 from pilotage.site.stage.model import BIG, Far, Folder, Report, Wanted
+from pilotage.site.stage.source import Source
+from pilotage.site.stage.spare import Spare
 
 T = TypeVar("T")
 
@@ -34,8 +32,9 @@ class Puller:
         self._root = root
         self._meter = Meter(report)
         self._pool = concurrent.futures.ThreadPoolExecutor(2, "pull")
-        self._small: Lane[Wanted, None] = Lane(self._carry)
-        self._big: Lane[Wanted, None] = Lane(self._carry)
+        self._spare = Spare(self._source)
+        self._small: Lane[Wanted, None] = Lane(self._carry_small)
+        self._big: Lane[Wanted, None] = Lane(self._carry_big)
 
     async def fetch(self, wanted: Sequence[Wanted | Folder]) -> None:
         """Return when all are in their places, on disk for certain.
@@ -58,6 +57,7 @@ class Puller:
         """Give up what is on its way; what has arrived is gone on with next time."""
         await self._small.close()
         await self._big.close()
+        await self._spare.close()
         self._pool.shutdown(wait=False)
 
     def _lane(self, one: Wanted) -> Lane[Wanted, None]:
@@ -76,45 +76,33 @@ class Puller:
                 again.append(one)
         return again
 
-    async def _carry(self, wishes: list[_Wish]) -> None:
+    async def _carry_small(self, wishes: list[_Wish]) -> None:
         for start in range(0, len(wishes), _MOST_FILES):
-            await self._channel(wishes[start : start + _MOST_FILES])
+            async with self._spare.use() as source:
+                await self._bring(wishes[start : start + _MOST_FILES], source)
 
-    async def _channel(self, wishes: list[_Wish]) -> None:
+    async def _carry_big(self, wishes: list[_Wish]) -> None:
+        for start in range(0, len(wishes), _MOST_FILES):
+            async with self._source() as source:
+                await self._bring(wishes[start : start + _MOST_FILES], source)
+
+    def _source(self) -> Source:
+        return Source(self._far, self._root, self._pool)
+
+    async def _bring(self, wishes: list[_Wish], source: Source) -> None:
         """Bring some files by one channel."""
         loop = asyncio.get_running_loop()
         files = await asyncio.to_thread(lambda: [landing.Landing(wish.key) for wish in wishes])
         by_key = {wish.key: wish for wish in wishes}
-        inflow = Inflow(
-            files,
-            lambda one, error: _tell(loop, _end, by_key[one.wanted], error),
-            lambda count: _tell(loop, self._meter.move, count),
-        )
-        ours, theirs = os.pipe()
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE)
-            process = await self._far.bulk(["send", self._root], stdin=None, stdout=theirs)
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
+
+        def ended(one: landing.Landing, error: Exception | None) -> None:
+            source.good = source.good and error is None
+            _tell(loop, _end, by_key[one.wanted], error)
+
+        inflow = Inflow(files, ended, lambda count: _tell(loop, self._meter.move, count))
         for wish, file in zip(wishes, files, strict=True):
             self._meter.add(wish.key.size - file.offset, wish.future)
-        reading = loop.run_in_executor(self._pool, inflow.run, ours)
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        said = asyncio.create_task(words(process))
-        try:
-            await _ask_for(process, files)
-            await asyncio.shield(reading)
-        except Cut as error:
-            end(process)
-            raise lost(str(error) or await said) from error
-        finally:
-            # With the process its end of the pipe goes, and with that the thread.
-            end(process)
-            await to_the_end(gone(process, reading, said))
+        await source.read(files, inflow)
 
 
 async def _here(act: Callable[..., T], *values: object) -> T:
@@ -136,17 +124,3 @@ def _tell(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *values: ob
     # The loop may have ended before the thread.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(act, *values)
-
-
-async def _ask_for(process: asyncio.subprocess.Process, files: Sequence[landing.Landing]) -> None:
-    asked = [
-        {"path": one.wanted.remote, "offset": one.offset, "size": one.wanted.size} for one in files
-    ]
-    if process.stdin is None:
-        raise errors.PilotageError("the shell gave no pipe")
-    # If it has ended already, its output tells more.
-    with contextlib.suppress(OSError):
-        process.stdin.write(f"{text.dump({'files': asked})}\n".encode())
-        await process.stdin.drain()
-        process.stdin.close()
-        await process.stdin.wait_closed()

@@ -27,6 +27,7 @@ from pilotage.site.stage.model import (
     name_of_path,
     name_of_version,
 )
+from pilotage.site.stage.spare import Spare
 
 _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.
@@ -47,6 +48,7 @@ class Pusher:
         self._root = root
         self._digests = digests
         self._meter = Meter(report)
+        self._spare = Spare(self._channel)
         self._small: Lane[Key, Digest] = Lane(self._carry_small)
         self._big: Lane[Key, Digest] = Lane(self._carry_big)
 
@@ -80,6 +82,10 @@ class Pusher:
         """Give up what is on its way; the site keeps what has arrived."""
         await self._small.close()
         await self._big.close()
+        await self._spare.close()
+
+    def _channel(self) -> Channel:
+        return Channel(self._far, self._root, self._meter.move)
 
     def _lane(self, key: Key) -> Lane[Key, Digest]:
         return self._big if key.version.size >= BIG else self._small
@@ -97,7 +103,7 @@ class Pusher:
                 wish.grant(Digest(sha256, wish.key.version.size))
         first = {group[0].key: sha256 for sha256, group in groups.items()}
         for batch in plan.batches(first.items(), ()):
-            async with Channel(self._far, self._root, self._meter.move) as channel:
+            async with self._spare.use() as channel:
                 for key in batch:
                     sha256, size = first[key], key.version.size
                     record = plan.Record(
@@ -106,6 +112,7 @@ class Pusher:
                     answer = await channel.send(Outgoing(record, key))
                     self._meter.add(size, answer)
                     self._await(answer, groups[sha256])
+                await channel.answered()
 
     async def _carry_big(self, wishes: list[_Wish]) -> None:
         """Send one after another; the next is hashed while one is on its way."""
@@ -128,7 +135,7 @@ class Pusher:
                     self._await(found, [wish])
                     continue
                 if channel is None:
-                    channel = Channel(self._far, self._root, self._meter.move)
+                    channel = self._channel()
                     await stack.enter_async_context(channel)
                 late = self._digests.begin(wish.key)
                 answer = await channel.send(

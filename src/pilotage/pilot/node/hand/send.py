@@ -1,8 +1,8 @@
 """`X.pyz send ROOT`: files go out on standard output, none from outside of the root.
 
-The first line of standard input asks: {"files": [{"path", "offset", "size"}…]}, with the size that
-a file must have. For each comes a line {"path", "size", "offset", "mode"} and the bytes from the
-offset on, or {"path", "kind", "words"}.
+A line of standard input asks: {"files": [{"path", "offset", "size"}…]}, with the size that a file
+must have; more lines may follow. For each file comes a line {"path", "size", "offset", "mode"} and
+the bytes from the offset on, or {"path", "kind", "words"}.
 A file that becomes shorter while it is sent ends the stream: the reader misses bytes then.
 """
 
@@ -33,11 +33,11 @@ def main(words: Sequence[str]) -> int:
     root = os.path.realpath(words[0])
     with contextlib.suppress(OSError):
         fcntl.fcntl(1, _SET_PIPE_SIZE, _CHUNK)
-    asked = json.loads(sys.stdin.buffer.readline())
     try:
-        for one in asked["files"]:
-            if not _send(root, one["path"], one["offset"], one.get("size")):
-                return _SHORT
+        for line in iter(sys.stdin.buffer.readline, b""):
+            for one in json.loads(line)["files"]:
+                if not _send(root, one["path"], one["offset"], one.get("size")):
+                    return _SHORT
     except BrokenPipeError:
         # Who asked has gone, and needs no words.
         return _SHORT
