@@ -150,6 +150,8 @@ class Driver:
             lambda db: records.intend(db, self.remote.name, batch, order, works, now)
         )
         crash.point("site.intent")
+        if not self.out:
+            self.poke()
         self.out[one.key] = one
         one.asking = True
         self.spawn(self.sender.ask(one, items))
@@ -193,7 +195,20 @@ class Driver:
         for works in began.values():
             self.party(works[0][0]).begun(works, "")
         if useless:
-            self.spawn(self.errands.acknowledge(useless))
+            self.spawn(self._dismiss(useless))
+
+    async def _dismiss(self, names: list[str]) -> None:
+        """Let go of news that tell nothing, of what is out or over here.
+
+        All else stays: another site, or another hub, may have the same folder, and what is not
+        known here is evidence that they wait for.
+        """
+        keys = {name.partition(".")[0] for name in names}
+        ours = keys & self.out.keys()
+        if others := sorted(keys - ours):
+            ours.update(await self.do(lambda db: records.closed(db, others)))
+        if old := [name for name in names if name.partition(".")[0] in ours]:
+            await self.errands.acknowledge(old)
 
     def _ended(self, one: Submission, work: Work, told: dict[str, Any]) -> None:
         crash.point("site.ended")

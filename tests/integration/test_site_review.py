@@ -1,0 +1,65 @@
+"""Sites that share a folder, and a login node that nobody should trust."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pilotage.hub.project import Project
+from tests.sites import SITE, Farm
+
+WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
+OUTPUT = {"out": "out.{job}"}
+#: What a broken or hostile program says in place of a frame; see tests/unit/test_site_review.py.
+HELLO = b'{"n":1,"ok":{"host":5}}'
+
+
+def test_two_sites_with_one_folder_leave_each_other_their_evidence(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, 'batch = "local"\n')
+    file = tmp_path / "sites" / f"{SITE}.toml"
+    file.with_name("other.toml").write_text(file.read_text())
+    jobs = farm.submit(10, more=WRITE, outputs=OUTPUT)
+    jobs += farm.submit(10, more=WRITE, outputs=OUTPUT, site="other")
+    farm.finish()
+    farm.exactly_once(jobs)
+    assert {job.attempt for job in farm.jobs().values()} == {1}
+    # Of what is over, nothing stays there.
+    assert not [*farm.folder.glob("*/news/*")]
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        (
+            f"echo have; printf '\\0\\0\\0\\{len(HELLO):03o}'; printf '%s' '{HELLO.decode()}'",
+            "not understood",
+        ),
+        ("head -c 3000000 /dev/zero | tr '\\0' x", "line without end"),
+    ],
+    ids=["greeting", "line without end"],
+)
+def test_a_hub_bears_what_is_no_login_node(tmp_path: Path, said: str, told: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{said}\nsleep 30\n")
+    program.chmod(0o755)
+    farm = Farm(tmp_path, f'batch = "local"\npython = "{program}"\n')
+    (job,) = farm.submit(1, site="")
+    hub = farm.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not any(told in str(row[2]) for row in _sites(farm)):
+            assert time.monotonic() < deadline, _sites(farm)
+            time.sleep(0.1)
+        while farm.ran() != {job: 1}:
+            assert time.monotonic() < deadline, farm.told()
+            time.sleep(0.1)
+        assert hub.poll() is None, farm.told()
+    finally:
+        farm.kill()
+
+
+def _sites(farm: Farm) -> list[tuple[object, ...]]:
+    with Project(farm.root) as project, project._change() as db:
+        return db.rows("site_all")
