@@ -74,7 +74,13 @@ class Hand:
         """Hear where it is."""
         try:
             self.hello = msgspec.convert(await self.ask("hello", {}, _BOOT_S), Hello)
-        except errors.Unsure:
+        except msgspec.ValidationError as error:
+            words = f"what it says of itself is not understood: {error}"
+            raise _ended(self._name, words) from error
+        except errors.Unsure as error:
+            if not self._listening.done():
+                # It is there, and a dead file server keeps it from answering.
+                raise _ended(self._name, error.message) from error
             await self.gone()
 
     async def gone(self) -> None:
@@ -160,7 +166,10 @@ class Boot:
 async def _sign(stream: StreamReader) -> tuple[str, str]:
     """Read the first line that is meant for us; nothing if there is none."""
     for _ in range(_NOISE):
-        line = await stream.readline()
+        try:
+            line = await stream.readline()
+        except ValueError:
+            return "", "it prints a line without end before it is asked for anything"
         if found := _SIGN.fullmatch(line):
             return found[1].decode(), (found[2] or b"").decode(errors="replace")
         if not line:

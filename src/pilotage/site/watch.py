@@ -38,6 +38,8 @@ class Watch:
             except (BatchError, errors.PilotageError) as error:
                 # Nothing is concluded from what could not be seen.
                 driver.note_trouble(name, str(error))
+            except (LookupError, TypeError, ValueError) as error:
+                driver.note_trouble(name, f"the answer of the site is not understood: {error!r}")
             else:
                 driver.note_trouble(name, "")
 

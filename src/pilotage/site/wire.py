@@ -89,15 +89,18 @@ class Wire:
 
     def _take(self, frame: dict[str, Any]) -> None:
         if (news := frame.get("news")) is not None:
-            self._on_news(news)
+            self._on_news(_news(news))
             return
-        answer = self._asked.get(frame.get("n", 0))
+        number = frame.get("n")
+        answer = self._asked.get(number) if isinstance(number, int) else None
         if answer is None or answer.done():
             return
         if "error" in frame:
             answer.set_exception(_error(self._name, frame))
+        elif isinstance(found := frame.get("ok", {}), dict):
+            answer.set_result(found)
         else:
-            answer.set_result(frame.get("ok", {}))
+            answer.set_exception(errors.Unsure(f"{self._name} gives an answer that is none"))
 
 
 def pack(value: dict[str, Any]) -> bytes:
@@ -115,13 +118,22 @@ async def unpack(reader: StreamReader) -> dict[str, Any] | None:
         size = int.from_bytes(await reader.readexactly(_HEAD), "big")
         if size > LIMIT:
             raise _stray(size.to_bytes(_HEAD, "big") + await reader.read(_STRAY))
-        data = await reader.readexactly(size)
-        frame: dict[str, Any] = json.loads(data)
-        return frame
+        frame = json.loads(await reader.readexactly(size))
     except (asyncio.IncompleteReadError, OSError):
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise errors.Unavailable(f"what arrives is no frame: {error}") from error
+    if not isinstance(frame, dict):
+        raise errors.Unavailable("what arrives is no frame: it is no object")
+    return frame
+
+
+def _news(told: object) -> list[dict[str, Any]]:
+    """Check what is told unasked: nobody knows who is at the other end."""
+    found: list[Any] = told if isinstance(told, list) else [told]
+    if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
+        raise errors.Unavailable("what arrives is no news")
+    return found
 
 
 def _stray(data: bytes) -> errors.Unavailable:
@@ -135,6 +147,6 @@ def _lost(name: str, op: str) -> errors.Unsure:
 
 
 def _error(name: str, frame: dict[str, Any]) -> errors.PilotageError:
-    kind = _KINDS.get(frame.get("kind", ""), errors.PilotageError)
+    kind = _KINDS.get(str(frame.get("kind")), errors.PilotageError)
     hint = "make room at the site" if frame.get("kind") == "disk" else ""
     return kind(f"{name}: {frame['error']}", hint=hint)
