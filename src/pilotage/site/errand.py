@@ -19,7 +19,7 @@ _SUBMIT_S = 120.0
 _LIST_S = 90.0
 #: How far back history is asked for before what is looked for was submitted, in seconds.
 _BEFORE_S = 3600.0
-#: Bytes that evidence has at most, and those that are read of what a step said.
+#: Bytes of evidence that are read at once, and those that are read of what a step said.
 _MOST = 4 << 20
 _SAID = 4096
 
@@ -54,13 +54,8 @@ class Errands:
 
     async def fence(self, one: Submission, places: Sequence[int]) -> set[int]:
         """Take claims, so that what has not begun never will; return the places that had not."""
-        if len(places) >= one.order.count:
-            return set((await self._call("fence", key=one.key, count=one.order.count))["free"])
-        free = set[int]()
-        for place in places:
-            found = await self._call("fence", key=one.key, count=one.order.count, only=place)
-            free.update(found["free"])
-        return free
+        found = await self._call("fence", key=one.key, count=one.order.count, only=list(places))
+        return set(found["free"])
 
     async def there(self, one: Submission) -> bool:
         """Say whether what was submitted is at this site at all, and not at another."""
@@ -74,11 +69,21 @@ class Errands:
         told = f"{one.root}/news/{one.key}.{work.place}.ended"
         seen = f"{one.root}/s/{one.key}/{work.place}/run/exit.json"
         files = (await self._call("read", paths=[told, seen], most=_MOST))["files"]
-        if (found := _read(files[told])) is not None:
+        if (found := _read(await self._whole(told, files[told]))) is not None:
             return found
         # The starter's own word, if who waited for it is dead: nobody has looked at the outputs.
-        end = _read(files[seen])
+        end = _read(await self._whole(seen, files[seen]))
         return None if end is None else {"end": end, "outputs": None}
+
+    async def _whole(self, path: str, found: dict[str, Any] | None) -> bytes:
+        """Read the rest of a file: half of evidence must not pass for none."""
+        data = base64.b64decode(found["data"]) if found else b""
+        while found and len(data) < found["size"]:
+            (more,) = (await self._call("tails", files=[[path, len(data), _MOST]]))["tails"]
+            if not more:
+                raise errors.Unavailable(f"{path} cannot be read to its end")
+            data += base64.b64decode(more)
+        return data
 
     async def pulse(self, one: Submission, work: Work) -> int:
         """Read the last sign of life of something that has begun."""
@@ -157,10 +162,10 @@ def _needed(item: Mapping[str, Any]) -> list[str]:
     return [*(given["sha256"] for given in item["inputs"]), *image]
 
 
-def _read(found: dict[str, Any] | None) -> dict[str, Any] | None:
+def _read(data: bytes) -> dict[str, Any] | None:
     try:
-        body = json.loads(base64.b64decode(found["data"])) if found else None
-    except ValueError:
+        body = json.loads(data) if data else None
+    except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) else None
 

@@ -51,15 +51,16 @@ class Orders:
     def fence(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Take the items of a submission that no job has begun, so that none ever will.
 
-        `only` names one of them; else all of its `count` are meant.
+        `only` numbers some of them; else all of its `count` are meant.
         """
         key, count = below.check_key(asked["key"]), int(asked["count"])
         only = asked.get("only")
+        meant = range(count) if only is None else [int(one) for one in only]
         place = self._place(key)
         durable.folder(place)
         free: list[int] = []
         taken: dict[str, Any] = {}
-        for index in range(count) if only is None else (int(only),):
+        for index in meant:
             found = claim.take(place, index, {"fenced": True, **claim.who()})
             if found is None or found.get("fenced"):
                 free.append(index)

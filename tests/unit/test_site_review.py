@@ -1,0 +1,163 @@
+"""What a site says is not to be trusted, and what is asked of many is asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pilotage import errors
+from pilotage.job.model import Allocation, Command, JobSpec
+from pilotage.match import wish
+from pilotage.match.cluster import Clusters
+from pilotage.pilot.node.hand.files import Files
+from pilotage.pilot.node.hand.orders import Orders
+from pilotage.site.batch.model import Order
+from pilotage.site.errand import Errands
+from pilotage.site.model import Site
+from pilotage.site.offer import place_of
+from pilotage.site.remote import Remote
+from pilotage.site.submission import Submission, Work
+from pilotage.site.wire import Wire
+
+KEY = "plaaaaaaaaaaaaa"
+
+
+class Mouth:
+    """Where questions go that nobody reads."""
+
+    def write(self, data: bytes) -> None:
+        del data
+
+    async def drain(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def spoken(*frames: bytes) -> Wire:
+    reader = asyncio.StreamReader()
+    for frame in frames:
+        reader.feed_data(len(frame).to_bytes(4, "big") + frame)
+    reader.feed_eof()
+    return Wire("bed", reader, cast("asyncio.StreamWriter", Mouth()), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"[1]", b"5", b"[" * 200_000, b'{"news":5}', b'{"news":[1]}', b'{"news":[{"name":[]}]}'],
+    ids=["list", "number", "deep", "no news", "odd news", "odd name"],
+)
+async def test_a_frame_that_is_none_ends_the_connection_and_nothing_else(frame: bytes) -> None:
+    with pytest.raises(errors.Unavailable):
+        await spoken(frame).listen()
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (b'{"n":1,"ok":"x"}', errors.Unsure),
+        (b'{"n":1,"error":"x","kind":[1]}', errors.PilotageError),
+        (b'{"n":[1],"ok":{}}', errors.Unsure),
+    ],
+)
+async def test_an_answer_that_is_none_is_doubt(
+    answer: bytes, error: type[errors.PilotageError]
+) -> None:
+    wire = spoken(answer)
+    asked = asyncio.create_task(wire.ask("run", {}, 5.0))
+    await asyncio.sleep(0)
+    await wire.listen()
+    with pytest.raises(error):
+        await asked
+
+
+# -- what is asked of the hand -------------------------------------------------------------------
+
+
+class Login:
+    """A login node without a connection: the hand's own code, and what was asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.asked: list[str] = []
+        orders, files = Orders(str(root)), Files(str(root))
+        self._ops = {"fence": orders.fence, "read": files.read, "tails": files.tails}
+
+    async def call(self, op: str, **values: Any) -> dict[str, Any]:
+        self.asked.append(op)
+        return self._ops[op](values)
+
+
+def sent(root: Path, count: int) -> Submission:
+    order = Order(key=KEY, script="", folder=f"{root}/s/{KEY}", count=count)
+    works = {place: Work(place, job=place + 1, attempt=1) for place in range(count)}
+    return Submission(1, KEY, "slurm", order, works=works)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return Path(os.path.realpath(tmp_path))
+
+
+async def test_some_of_a_large_array_are_fenced_by_one_question(root: Path) -> None:
+    login = Login(root)
+    errands = Errands(cast("Remote", login), lambda _: pytest.fail("no batch system is asked"))
+    free = await errands.fence(sent(root, 500), range(1, 500))
+    assert free == set(range(1, 500))
+    assert login.asked == ["fence"]
+    assert not (root / "s" / KEY / "0.claim").exists()
+
+
+async def test_evidence_of_any_length_is_read_whole(root: Path) -> None:
+    (root / "news").mkdir()
+    files = {f"f{number:09}": {"size": 1, "sha256": "0" * 64} for number in range(100_000)}
+    body = {"end": {"key": "1.1"}, "outputs": {"out": {"files": files}}}
+    (root / "news" / f"{KEY}.0.ended").write_text(json.dumps(body))
+    errands = Errands(cast("Remote", Login(root)), lambda _: pytest.fail("nobody is asked"))
+    assert await errands.evidence(sent(root, 1), Work(0)) == body
+
+
+async def test_half_of_evidence_is_no_lack_of_evidence(tmp_path: Path) -> None:
+    class Short(Login):
+        async def call(self, op: str, **values: Any) -> dict[str, Any]:
+            if op == "tails":
+                return {"tails": [""]}
+            half = {"data": base64.b64encode(b'{"end":').decode(), "size": 100}
+            return {"files": dict.fromkeys(values["paths"], half)}
+
+    errands = Errands(cast("Remote", Short(tmp_path)), lambda _: pytest.fail("nobody is asked"))
+    with pytest.raises(errors.Unavailable, match="cannot be read to its end"):
+        await errands.evidence(sent(tmp_path, 1), Work(0))
+
+
+# -- which jobs go to a queue --------------------------------------------------------------------
+
+
+def spec(**facts: Any) -> JobSpec:
+    return JobSpec(Command(("true",)), name="one", **facts)
+
+
+def test_a_job_with_an_image_may_go_to_the_queue_of_its_site() -> None:
+    queue = place_of("c", 1, Site(batch="slurm", container="apptainer"))
+    asked = spec(site="c", image="docker.io/library/python:3.12")
+    assert Clusters().of(asked, "me").accepts(queue.attributes)
+    assert not Clusters().of(spec(image=asked.image), "me").accepts(queue.attributes)
+
+
+def test_a_job_of_several_nodes_is_for_queues_alone() -> None:
+    queue = place_of("c", 1, Site(batch="slurm"))
+    cluster = Clusters().of(spec(site="c", allocation=Allocation(nodes=4, tasks=2)), "me")
+    assert cluster.accepts(queue.attributes)
+    assert not cluster.accepts({"site": "c", "cpus": 64})
+    assert cluster.cpus == 8
+
+
+def test_several_nodes_without_a_site_are_refused() -> None:
+    with pytest.raises(errors.BadRule, match="name its `site`"):
+        wish.check(spec(allocation=Allocation(tasks=2)))
