@@ -129,7 +129,7 @@ class Clusters:
         """Find the cluster of a definition, or begin one."""
         required = wish.requirements(spec)
         allocation = spec.allocation
-        times = allocation.nodes * allocation.tasks if spec.via else 1
+        times = allocation.nodes * allocation.tasks
         wants = Wants(
             spec.resources, required, spec.rank, times, bool(spec.site), _asked_of_job(spec, owner)
         )

@@ -45,6 +45,8 @@ def check_site(spec: JobSpec) -> None:
     asked = spec.allocation
     if asked.nodes < 1 or asked.tasks < 1:
         raise errors.BadRule("a job has at least one node and one task")
+    if asked.nodes * asked.tasks > 1 and not spec.site:
+        raise errors.BadRule("only a batch system gives several nodes or tasks: name its `site`")
     words = (asked.queue, asked.account, asked.qos, asked.constraint, asked.reservation)
     for word in (*words, *asked.extra):
         check_word(word)
@@ -81,7 +83,8 @@ def check_image(image: str) -> None:
 def requirements(spec: JobSpec) -> str:
     """Write what an offer must be like: what the job asks for, its site, what its image needs."""
     clauses = [f'site == "{spec.site}"'] if spec.site else []
-    if spec.via:
+    # A pilot has one node, and starts one task.
+    if spec.via or spec.allocation.nodes * spec.allocation.tasks > 1:
         clauses.append("batch_queue")
     elif spec.image:
         clauses.append(_CONTAINER)

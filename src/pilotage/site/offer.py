@@ -19,7 +19,7 @@ def place_of(name: str, number: int, site: Site) -> Place:
     cpus = site.cpus or _ANY
     attributes = {
         QUEUE: True, "site": name, "batch": site.batch, "cpus": cpus, "memory": memory,
-        "gpus": site.gpus, "pool": "", "host": name,
+        "gpus": site.gpus, "pool": "", "host": name, "sandboxes": [site.container],
     }  # fmt: skip
     place = Place(
         -1 - number, name, attributes, cpus=_ANY, memory=_ANY * 1024, gpus=_ANY if site.gpus else 0,
