@@ -165,11 +165,19 @@ def test_an_image_is_run_by_what_the_site_has():
     assert order(make())["launch"]["sandbox"] is None
 
 
+def test_data_is_seen_in_a_container():
+    for spec in ({"outputs": {"out": "x"}}, {"cwd": "{base}"}, {"optional_outputs": {"x": "x"}}):
+        assert order(make(image="x", **spec))["launch"]["sandbox"]["writable"] == [DATA]
+    # Nothing makes the folder then.
+    assert "writable" not in order(make(image="x", cwd="/scratch"))["launch"]["sandbox"]
+
+
 def test_data_that_is_mounted_is_not_brought():
-    one = make(path="/p/a", data="mounted")
+    one = make(path="/p/a", data="mounted", image="x", cwd="{base}")
     one.inputs = {"/p/a": Digest("ab" * 32, 3)}
     one.mount = {"host": "h", "port": 1}
     said = order(one)
+    assert said["launch"]["sandbox"] == {"kind": "apptainer", "image": "x"}
     assert said["inputs"] == []
     assert said["mount"] == {"host": "h", "port": 1, "path": DATA}
 

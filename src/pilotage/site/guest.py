@@ -164,6 +164,8 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
     guest.outputs = _here(prepared.outputs, room, guest.base)
     guest.optional = _here(prepared.optional, room, guest.base)
     started = _parallel(msgspec.to_builtins(prepared.launch), guest.spec, site)
+    if not guest.mount:
+        started = _shown(started, room, used=bool(guest.inputs or guest.outputs or guest.optional))
     return {
         "launch": started,
         "outputs": prepared.outputs,
@@ -220,6 +222,14 @@ def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[
         case _:
             words = []
     return {**started, "argv": [*words, *started["argv"]]}
+
+
+def _shown(started: dict[str, Any], room: Room, *, used: bool) -> dict[str, Any]:
+    """Let a job in a container see its data; what is mounted is shown by who mounts it."""
+    used = used or f"{started['cwd']}/".startswith(f"{room.data}/")
+    if not (started.get("sandbox") and used):
+        return started
+    return {**started, "sandbox": {**started["sandbox"], "writable": [room.data]}}
 
 
 def homeward(guest: Guest, room: Room, found: Mapping[str, Any]) -> list[Wanted | Folder]:
