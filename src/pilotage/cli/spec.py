@@ -95,7 +95,8 @@ def build(words: tuple[str, ...], wishes: Wishes) -> Draft:
         return Draft(_fill(_read(file), wishes, cwd=""))
     if len(words) > 1 or file.suffix not in {*_SHELL, ".py", ".ipynb"}:
         name = os.path.basename(words[0]) or "job"
-        return Draft(_fill(JobSpec(Command(_argv(words)), name), wishes, cwd=os.getcwd()))
+        argv = _argv(words, away=bool(wishes.site))
+        return Draft(_fill(JobSpec(Command(argv), name), wishes, cwd=os.getcwd()))
     if not file.is_file():
         message = f"there is no file `{file}`"
         raise errors.NotFound(message, hint="a program is given with its arguments, a script alone")
@@ -107,11 +108,11 @@ def build(words: tuple[str, ...], wishes: Wishes) -> Draft:
     return Draft(spec, found.values.get("tag", ""), notes)
 
 
-def _argv(words: tuple[str, ...]) -> tuple[str, ...]:
+def _argv(words: tuple[str, ...], *, away: bool) -> tuple[str, ...]:
     program = words[0]
     if "/" in program:
         program = os.path.abspath(program)
-    elif shutil.which(program) is None:
+    elif not away and shutil.which(program) is None:
         message = f"there is no program `{program}`"
         raise errors.NotFound(message, hint="a command is no shell line: try `bash -c '…'`")
     return tuple(_plain(word) for word in (program, *words[1:]))
