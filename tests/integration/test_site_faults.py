@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,15 @@ from tests import sites
 from tests.sites import Farm
 
 pytestmark = pytest.mark.slow
+#: A command that waits before it does something, and after that.
+SLOW = """#!/bin/sh
+PATH=${{PATH#*:}}
+[ ! -e {place}/slow ] || touch {place}/{name}.called
+while [ -e {place}/slow ]; do sleep 0.1; done
+{name} "$@"; code=$?
+while [ -e {place}/late ]; do touch {place}/{name}.done; sleep 0.1; done
+exit $code
+"""
 MANY = "PILOTAGE_SITES" in os.environ
 
 
@@ -184,26 +196,19 @@ def test_the_disk_there_is_full(farm: Farm, slurm: Slurm, small: Path) -> None:
 
 
 @pytest.fixture
-def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Farm:
+def far(tmp_path: Path, slurm: Slurm, sshd: Sshd) -> Iterator[Farm]:
     """Reach Slurm by SSH; its submit command waits before and after."""
-    tmp_path.chmod(0o755)
-    place = tmp_path / "place"
-    place.mkdir()
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("sbatch", "squeue"):
-        (tools / name).write_text(
-            f'#!/bin/sh\nPATH=${{PATH#*:}}\n[ ! -e {place}/slow ] || touch {place}/{name}.called\n'
-            f'while [ -e {place}/slow ]; do sleep 0.1; done\n{name} "$@"; code=$?\n'
-            f'while [ -e {place}/late ]; do touch {place}/{name}.done; sleep 0.1; done\n'
-            "exit $code\n"
-        )  # fmt: skip
-        (tools / name).chmod(0o755)
-    site = sites.ssh_site(sshd, sites.slurm_site(slurm, f'path = ["{tools}"]'))
-    farm = Farm(tmp_path / "p", site, place=place, user=sshd.user)
-    for folder in tmp_path.parents:
-        folder.chmod(folder.stat().st_mode | 0o011)
-    return farm
+    # Nobody else sees the folders that pytest makes.
+    with tempfile.TemporaryDirectory() as folder:
+        place, tools = Path(folder, "place"), Path(folder, "tools")
+        for one in (place, tools):
+            one.mkdir()
+        Path(folder).chmod(0o755)
+        for name in ("sbatch", "squeue"):
+            (tools / name).write_text(SLOW.format(place=place, name=name))
+            (tools / name).chmod(0o755)
+        site = sites.ssh_site(sshd, sites.slurm_site(slurm, f'path = ["{tools}"]'))
+        yield Farm(tmp_path / "p", site, place=place, user=sshd.user)
 
 
 def cut(farm: Farm, sshd: Sshd, what: str) -> None:
@@ -212,21 +217,40 @@ def cut(farm: Farm, sshd: Sshd, what: str) -> None:
         sshd.kill_connections()
         return
     facts = json.loads(str(farm.site()["facts"]))
-    os.kill(facts.get("hello", facts)["pid"], signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(facts["hello"]["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("what", ["connection", "hand"])
+@pytest.mark.parametrize("what", ["connection", "hand", "hub"])
 @pytest.mark.parametrize("when", ["slow", "late"])
 def test_the_way_there_is_cut_while_it_is_submitted(
     far: Farm, sshd: Sshd, when: str, what: str
 ) -> None:
-    with far.up():
+    far.start()
+    try:
         far.wait(lambda: far.site()["seen"] and not far.site()["trouble"])
         (far.place / when).touch()
-        jobs = [*far.submit(2), *far.submit(1, alone=True, priority=5)]
+        jobs = [*far.submit(2), *far.submit(1, priority=5)]
         mark = far.place / f"sbatch.{'called' if when == 'slow' else 'done'}"
         far.wait(mark.exists)
-        cut(far, sshd, what)
+        if what == "hub":
+            far.kill()
+            far.start()
+        else:
+            cut(far, sshd, what)
         (far.place / when).unlink()
+        far.wait_ended(*jobs)
+    finally:
+        far.kill()
+    far.exactly_once(jobs)
+
+
+def test_the_way_there_is_cut_again_and_again(far: Farm, sshd: Sshd) -> None:
+    jobs = [*far.submit(6, alone=True), *far.submit(10)]
+    with far.up():
+        for turn in range(6):
+            far.wait(lambda: far.site()["seen"] and not far.site()["trouble"])
+            time.sleep(0.3 * turn)
+            cut(far, sshd, ("connection", "hand")[turn % 2])
         far.wait_ended(*jobs)
     far.exactly_once(jobs)

@@ -243,6 +243,7 @@ class Driver:
             one.works.pop(work.place, None)
             if not one.works and one.key in self.out:
                 del self.out[one.key]
+                self.note_trouble(one.key, "")
                 done += one.former if one.asking else [*one.former, one.key]
         await self.errands.acknowledge(names)
         if done:

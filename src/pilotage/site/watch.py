@@ -49,7 +49,14 @@ class Watch:
         mine = [one for one in driver.out.values() if one.batch == name]
         remembered = await self._errands.history(name, mine, found)
         for one in mine:
-            await self._conclude(one, found.get(one.key, []), remembered.get(one.key, []), now)
+            try:
+                await self._conclude(one, found.get(one.key, []), remembered.get(one.key, []), now)
+            except errors.Unavailable:
+                raise
+            except errors.PilotageError as error:
+                # This one cannot be dealt with, which is nothing to the others.
+                driver.note_trouble(one.key, str(error))
+                driver.party(one).said(one, str(error))
         if unwanted := driver.strays.unwanted(found, driver.out, driver.steady()):
             await self._errands.cancel(name, unwanted)
 
@@ -115,6 +122,9 @@ class Watch:
         """End a work without news of its end; nothing of it can begin any more."""
         driver = self._driver
         async with driver.fencing:
+            if one.root != driver.remote.hello.root:
+                self._elsewhere(one)
+                return
             evidence = work.parting or await self._errands.evidence(one, work)
             never = ""
             if evidence is None:
