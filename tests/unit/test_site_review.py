@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from pilotage import errors
-from pilotage.job.model import Allocation, Command, JobSpec
+from pilotage.job import moves
+from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.match import wish
 from pilotage.match.cluster import Clusters
+from pilotage.match.words import Stop
 from pilotage.pilot.node.hand.files import Files
 from pilotage.pilot.node.hand.orders import Orders
+from pilotage.site import output
 from pilotage.site.batch.model import Order
+from pilotage.site.data import Carrier
+from pilotage.site.direct import Direct
 from pilotage.site.errand import Errands
+from pilotage.site.guest import Guest, Room
 from pilotage.site.model import Site
 from pilotage.site.offer import place_of
 from pilotage.site.remote import Remote
@@ -134,6 +142,61 @@ async def test_half_of_evidence_is_no_lack_of_evidence(tmp_path: Path) -> None:
     errands = Errands(cast("Remote", Short(tmp_path)), lambda _: pytest.fail("nobody is asked"))
     with pytest.raises(errors.Unavailable, match="cannot be read to its end"):
         await errands.evidence(sent(tmp_path, 1), Work(0))
+
+
+# -- many jobs -----------------------------------------------------------------------------------
+
+
+def guest_of(job: int) -> Guest:
+    return Guest(moves.Claim(job, 1, 1, "{}", "", 0, ""), spec(site="c"), Binding(), "/base")
+
+
+def writing(root: Path, count: int, text: bytes) -> list[tuple[Guest, Room]]:
+    """Have jobs that wrote something at the site."""
+    some = [(guest_of(job), Room(str(root), KEY, job)) for job in range(1, count + 1)]
+    for _, room in some:
+        Path(room.run).mkdir(parents=True)
+        Path(room.run, "stdout").write_bytes(text)
+    return some
+
+
+def carrier(login: Login, state: Path) -> Carrier:
+    nobody = cast("Any", None)
+    return Carrier(cast("Remote", login), nobody, state, nobody, nobody, nobody)
+
+
+async def test_what_many_jobs_write_is_asked_for_together(root: Path) -> None:
+    text = b"line\n" * 10_000
+    some = writing(root, 200, text)
+    login, state = Login(root), root / "state"
+    await carrier(login, state).logs(some)
+    # Each question brings a piece of 64 jobs, and there may be something left of any.
+    assert len(login.asked) <= 4 * (1 + math.ceil(len(text) / ((1 << 20) // 64)))
+    found = [*state.glob("jobs/*/*/stdout")]
+    assert len(found) == 200
+    assert {file.read_bytes() for file in found} == {text}
+    login.asked.clear()
+    await carrier(login, state).logs(some)
+    assert len(login.asked) == 4
+
+
+async def test_what_cannot_be_kept_is_not_asked_for_again_and_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "write", lambda *_: None)
+    login = Login(root)
+    await carrier(login, root / "state").logs(writing(root, 1, b"x" * (3 << 20)))
+    assert len(login.asked) == 1
+
+
+def test_many_jobs_are_called_off_at_once() -> None:
+    direct = Direct.__new__(Direct)
+    direct._guests = {(job, 1): guest_of(job) for job in range(10_000)}
+    direct._stops, direct._out = {}, {}
+    begun = time.monotonic()
+    direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
+    assert len(direct._stops) == 10_000
+    assert time.monotonic() - begun < 1
 
 
 # -- which jobs go to a queue --------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ _STREAMS = ("stdout", "stderr")
 #: Bytes of one stream that are brought home, in all and at once.
 _MOST = 10 << 20
 _AT_ONCE = 1 << 20
+#: Jobs whose streams are asked for together.
+_TOGETHER = 64
 
 
 class Carrier:
@@ -66,24 +69,40 @@ class Carrier:
             self._puller = Puller(self._remote, room.root)
         await self._puller.fetch(guest.homeward(one, room, found))
 
-    async def logs(self, one: Guest, room: Room) -> None:
-        """Bring home what a job has written so far."""
-        folder = moves.attempt_dir(str(self._state / "jobs"), one.claim.job, one.claim.attempt)
-        more = True
-        while more:
-            sizes = [_size(f"{folder}/{name}") for name in _STREAMS]
-            wanted = [
-                [f"{room.run}/{name}", at, min(_AT_ONCE, _MOST - at)]
-                for name, at in zip(_STREAMS, sizes, strict=True)
-            ]
-            tails = (await self._remote.call("tails", files=wanted))["tails"]
-            more = False
-            for name, at, data in zip(_STREAMS, sizes, tails, strict=True):
+    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+        """Bring home what jobs have written so far."""
+        for at in range(0, len(some), _TOGETHER):
+            left = list(some[at : at + _TOGETHER])
+            while left:
+                left = await self._logs(left)
+
+    async def _logs(self, some: list[tuple[Guest, Room]]) -> list[tuple[Guest, Room]]:
+        """Bring the next piece of each; return those of which there may be more."""
+        streams = [(one, room, name) for one, room in some for name in _STREAMS]
+        sizes = [_size(self._stream(one, name)) for one, _, name in streams]
+        most = _AT_ONCE // len(some)
+        wanted = [
+            [f"{room.run}/{name}", at, max(0, min(most, _MOST - at))]
+            for (_, room, name), at in zip(streams, sizes, strict=True)
+        ]
+        tails = (await self._remote.call("tails", files=wanted))["tails"]
+
+        def write() -> list[tuple[Guest, Room]]:
+            again = {}
+            for (one, room, name), at, data in zip(streams, sizes, tails, strict=True):
                 if data and at < _MOST:
-                    output.write(
-                        str(self._state / "jobs"), one.claim.job, one.claim.attempt, name, at, data
-                    )
-                    more = more or len(data) >= _AT_ONCE
+                    jobs = str(self._state / "jobs")
+                    output.write(jobs, one.claim.job, one.claim.attempt, name, at, data)
+                    # On a full disk, to ask again would never end.
+                    if _size(self._stream(one, name)) >= at + most:
+                        again[one.attempt] = (one, room)
+            return list(again.values())
+
+        return await anyio.to_thread.run_sync(write)
+
+    def _stream(self, one: Guest, name: str) -> str:
+        jobs = str(self._state / "jobs")
+        return f"{moves.attempt_dir(jobs, one.claim.job, one.claim.attempt)}/{name}"
 
     async def leave(self, one: Guest) -> None:
         """Serve nothing any more for a job."""

@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from pilotage import crash, errors, text
 from pilotage.job import moves, records, retry
 from pilotage.job.bulk import Ended
-from pilotage.job.model import State
+from pilotage.job.model import JobSpec, State
 from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
@@ -102,8 +103,10 @@ class Direct:
             ledger.join(self.place)
 
         await self._queue.do(join)
-        for row in found[-1]:
-            one = await self._guest(moves.Claim(*row[:7]))
+        claims = [moves.Claim(*row[:7]) for row in found[-1]]
+        specs = await self._specs({claim.spec for claim in claims})
+        for claim in claims:
+            one = self._guest(claim, specs[claim.spec])
             self._guests[one.attempt] = one
         loose = dict(self._guests)
         for out in await self._driver.load():
@@ -118,9 +121,13 @@ class Direct:
         # These were claimed, and what claimed them died before it had written the intent down.
         self._begin(list(loose.values()))
 
-    async def _guest(self, claim: moves.Claim) -> Guest:
-        body = await self._do(lambda db: db.value("spec_body", id=claim.spec))
-        spec = records.read_spec(body)
+    async def _specs(self, numbers: set[int]) -> dict[int, JobSpec]:
+        bodies = await self._do(
+            lambda db: {number: db.value("spec_body", id=number) for number in numbers}
+        )
+        return {number: records.read_spec(body) for number, body in bodies.items()}
+
+    def _guest(self, claim: moves.Claim, spec: JobSpec) -> Guest:
         binding = records.read_binding(claim.binding)
         return Guest(claim, spec, binding, spec.base or self._launch.base)
 
@@ -188,9 +195,7 @@ class Direct:
     def _take(self, granted: Granted) -> None:
         fresh = []
         for claim in granted.claims:
-            spec = granted.specs[claim.spec]
-            binding = records.read_binding(claim.binding)
-            one = Guest(claim, spec, binding, spec.base or self._launch.base)
+            one = self._guest(claim, granted.specs[claim.spec])
             self._guests[one.attempt] = one
             fresh.append(one)
         if self._told:
@@ -251,7 +256,10 @@ class Direct:
     async def _bring(self, one: Guest) -> bool:
         """Have what a job reads at the site; say whether the job may go on."""
         while not self._called_off(one):
-            if objection := unchanged.objection(one.binding, one.spec.on_change):
+            # All of a file may have to be read for it.
+            if objection := await anyio.to_thread.run_sync(
+                unchanged.objection, one.binding, one.spec.on_change
+            ):
                 self._finish(one, retry.End(ok=False, message=objection, call_off=objection))
                 return False
             try:
@@ -322,10 +330,8 @@ class Direct:
 
     def _stop(self, stops: Iterable[Stop]) -> None:
         """End the jobs that a person or the matchmaker wants ended."""
-        fresh = [
-            stop for stop in stops
-            if (stop.job, stop.attempt) in self._guests.keys() - self._stops.keys()
-        ]  # fmt: skip
+        unstopped = self._guests.keys() - self._stops.keys()
+        fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
         self._stops |= {(stop.job, stop.attempt): stop.words for stop in fresh}
         out = [self._out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
@@ -347,11 +353,16 @@ class Direct:
                 self._queue.change(functools.partial(self._open, not asked))
                 self._queue.nudge(self.place.number)
             await self._explain()
-            for attempt, (out, work) in list(self._out.items()):
-                one = self._guests.get(attempt)
-                if one is not None and work.began and not work.over and self._remote.up:
-                    with contextlib.suppress(errors.PilotageError, OSError):
-                        await self._data.logs(one, Room(out.root, out.key, work.place))
+            writing = [
+                (one, Room(out.root, out.key, work.place))
+                for attempt, (out, work) in self._out.items()
+                if work.began and not work.over and (one := self._guests.get(attempt))
+            ]
+            if writing and self._remote.up:
+                # Also because of what the site says of them, which may be anything.
+                odd = (LookupError, TypeError, ValueError)
+                with contextlib.suppress(errors.PilotageError, OSError, *odd):
+                    await self._data.logs(writing)
 
     async def _explain(self) -> None:
         """Tell with each job that does not run what is wrong with its site, when that changes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -30,8 +31,8 @@ class Data(Protocol):
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Bring home what a job has left."""
 
-    async def logs(self, one: Guest, room: Room) -> None:
-        """Bring home what a job has written to its two streams so far."""
+    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+        """Bring home what jobs have written to their two streams so far."""
 
     async def leave(self, one: Guest) -> None:
         """Give up what was held for a job."""
@@ -58,7 +59,8 @@ class Homing:
             except errors.Unavailable as error:
                 await self._telling.say([one.attempt], f"its results wait: {error}")
                 await asyncio.sleep(_AGAIN_S)
-            except (errors.PilotageError, OSError) as error:
+            except (errors.PilotageError, OSError, LookupError, TypeError, ValueError) as error:
+                # Also because of what the site says of them, which may be anything.
                 message = f"its results cannot be brought home: {error}"
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
@@ -70,7 +72,7 @@ class Homing:
     async def _fetch(
         self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
     ) -> None:
-        await self._data.logs(one, room)
+        await self._data.logs([(one, room)])
         left = evidence.get("outputs")
         if verdict.ok and not verdict.missing and left and (one.outputs or one.optional):
             await self._telling.progress([one.attempt], State.STAGING_OUT)
