@@ -11,17 +11,18 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from pilotage import errors
 from pilotage.job import moves
-from pilotage.job.model import Allocation, Binding, Command, JobSpec
+from pilotage.job.model import Allocation, Binding, Command, JobSpec, Script
 from pilotage.match import wish
 from pilotage.match.cluster import Clusters
 from pilotage.match.words import Stop
 from pilotage.pilot.node.hand.files import Files
 from pilotage.pilot.node.hand.orders import Orders
-from pilotage.site import output
+from pilotage.site import guest, launch, output
 from pilotage.site.batch.model import Order
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
@@ -142,6 +143,39 @@ async def test_half_of_evidence_is_no_lack_of_evidence(tmp_path: Path) -> None:
     errands = Errands(cast("Remote", Short(tmp_path)), lambda _: pytest.fail("nobody is asked"))
     with pytest.raises(errors.Unavailable, match="cannot be read to its end"):
         await errands.evidence(sent(tmp_path, 1), Work(0))
+
+
+# -- whose files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"inputs": (".pilotage/admin-token",)},
+        {"inputs": ("link",)},
+        {"base": "/", "inputs": ("etc/passwd",)},
+        {"outputs": {"out": ".pilotage/admin-token"}},
+        {"base": "/etc", "outputs": {"out": "cron.d/x"}},
+        {"recipe": Script(file="{root}/.pilotage/admin-token")},
+    ],
+)
+def test_jobs_of_others_have_no_hand_on_files_of_the_hub(root: Path, facts: dict[str, Any]) -> None:
+    secret = root / ".pilotage" / "admin-token"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    (root / "link").symlink_to(secret)
+    (root / "plain").write_text("plain")
+    if recipe := facts.get("recipe"):
+        facts = {"recipe": Script(file=recipe.file.format(root=root))}
+    mine = guest_of(1)
+    mine.spec = msgspec.structs.replace(spec(site="c", inputs=("plain",)), **facts)
+    mine.base, mine.bounds = mine.spec.base or str(root), ""
+    room, place = Room("/site", KEY, 0), launch.Place(str(root))
+    guest.wanted(mine)
+    guest.order(mine, room, Site(batch="slurm"), place)
+    mine.bounds = str(root)
+    with pytest.raises(errors.Denied, match="may not name"):
+        [guest.wanted(mine), guest.order(mine, room, Site(batch="slurm"), place)]
 
 
 # -- many jobs -----------------------------------------------------------------------------------

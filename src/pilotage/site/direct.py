@@ -17,6 +17,7 @@ from pilotage import crash, errors, text
 from pilotage.job import moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
+from pilotage.job.owner import me
 from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
@@ -128,8 +129,10 @@ class Direct:
         return {number: records.read_spec(body) for number, body in bodies.items()}
 
     def _guest(self, claim: moves.Claim, spec: JobSpec) -> Guest:
-        binding = records.read_binding(claim.binding)
-        return Guest(claim, spec, binding, spec.base or self._launch.base)
+        binding, base = records.read_binding(claim.binding), spec.base or self._launch.base
+        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        bounds = "" if claim.owner in ("", me()) else self._launch.base
+        return Guest(claim, spec, binding, base, bounds)
 
     def _adopt(self, one: Guest, room: Room) -> None:
         """Find out anew what a job is to leave; it was ordered by an earlier process."""

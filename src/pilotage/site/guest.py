@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,6 +32,8 @@ class Guest(msgspec.Struct):
     binding: model.Binding
     #: Where the project is here.
     base: str
+    #: The folder here whose files it may name; empty means that it may name any.
+    bounds: str = ""
     #: By path here, the content of what it reads.
     inputs: dict[str, Digest] = {}
     #: By name, paths here of what it must leave and of what it may leave.
@@ -78,7 +80,20 @@ def wanted(guest: Guest) -> list[str]:
     for path in paths:
         if path:
             _walk(path, files)
+    _check(guest, files)
     return list(files)
+
+
+def _check(guest: Guest, paths: Iterable[str]) -> None:
+    """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
+    if not guest.bounds:
+        return
+    top = os.path.realpath(guest.bounds)
+    for path in paths:
+        inside = os.path.relpath(os.path.realpath(path), top)
+        if any(part.startswith(".") for part in inside.split(os.sep)):
+            message = f"a job of {guest.claim.owner} may not name {text.show(path)}"
+            raise errors.Denied(message, hint="name files of the project, and no hidden ones")
 
 
 def _program(spec: model.JobSpec, base: str) -> str:
@@ -150,6 +165,7 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
         paths=tuple(room.there(path, guest.base) for path in guest.binding.paths),
         other=room.there(guest.binding.other, guest.base) if guest.binding.other else "",
     )
+    _check(guest, [file] if (file := getattr(guest.spec.recipe, "file", "")) else [])
     spec = _moved(launch.carried(guest.spec), guest.base, room.data)
     at = msgspec.structs.replace(place, base=room.data, python=site.python, programs=room.lib)
     sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
@@ -163,6 +179,7 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
             raise errors.BadRule(message, hint="jobs at a site write below `{base}`")
     guest.outputs = _here(prepared.outputs, room, guest.base)
     guest.optional = _here(prepared.optional, room, guest.base)
+    _check(guest, [*guest.outputs.values(), *guest.optional.values()])
     started = _parallel(msgspec.to_builtins(prepared.launch), guest.spec, site)
     if not guest.mount:
         started = _shown(started, room, used=bool(guest.inputs or guest.outputs or guest.optional))
