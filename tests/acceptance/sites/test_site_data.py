@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -44,6 +47,19 @@ echo > "$PILOTAGE_PATH" || echo "cannot write"
 '''
 cwd = "{{base}}"
 inputs = ["maps/*.map"]
+outputs = {{seen = "seen/{{stem}}"}}
+
+[rule.late]
+files = "late/*.txt"
+site = "cluster"
+run = "sbatch"
+data = "mounted"
+script = '''
+touch ~/begun-late
+while [ ! -e ~/gate-late ]; do sleep 0.1; done
+cat "$PILOTAGE_PATH" > "seen/$PILOTAGE_STEM"
+'''
+cwd = "{{base}}"
 outputs = {{seen = "seen/{{stem}}"}}
 
 [rule.boxed]
@@ -94,7 +110,7 @@ def desk(tmp_path_factory, login: Sshd, shim: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path_factory.mktemp("data") / "project", rules=BOOK)
     site = by_ssh(login).replace("/usr/bin/python3", f"{shim}/python")
     desk.site("cluster", site)
-    for folder in ("cards", "raw", "boxed", "own", "seen"):
+    for folder in ("cards", "late", "raw", "boxed", "own", "seen"):
         (desk.root / folder).mkdir()
     with desk.up():
         yield desk
@@ -156,6 +172,29 @@ def test_mounted_data_is_read_from_here(desk: Desk):
     assert said[1] == "cannot write"
     # Nothing is served any more, and nothing is left of it.
     desk.wait(lambda: not list((desk.root / ".pilotage/mounted").iterdir()))
+
+
+@pytest.mark.needs("sshfs", "fuse")
+def test_mounted_data_is_there_again_after_the_connection_was_cut(desk: Desk, login: Sshd):
+    desk.write("late/l.txt", "late\n")
+    desk.wait((login.user.home / "begun-late").exists)
+    number = json.loads(desk.read(".pilotage/doors/cluster.json"))["data"]
+    assert greets(number)
+    login.kill_connections()
+    desk.wait(lambda: not greets(number))
+    desk.wait(lambda: greets(number))
+    (login.user.home / "gate-late").touch()
+    [job] = desk.made("late")
+    assert job.state is State.DONE, desk.told()
+    assert desk.read("seen/l") == "late\n"
+
+
+def greets(number: int) -> bool:
+    """Say whether there is our server behind a door of the login node."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", number), 5) as door:
+        door.settimeout(5)
+        return door.recv(4) == b"SSH-"
+    return False
 
 
 @pytest.mark.needs("sshfs", "fuse")
