@@ -16,9 +16,13 @@ import pytest
 
 from pilotage import errors
 from pilotage.job import moves
-from pilotage.job.model import Allocation, Binding, Command, JobSpec, Script
-from pilotage.match import wish
+from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
+from pilotage.match import patience, wish
 from pilotage.match.cluster import Clusters
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Queued
+from pilotage.match.place import Lease
+from pilotage.match.share import Shares
 from pilotage.match.words import Stop
 from pilotage.pilot.node.hand.files import Files
 from pilotage.pilot.node.hand.orders import Orders
@@ -253,6 +257,25 @@ def test_a_job_of_several_nodes_is_for_queues_alone() -> None:
     assert cluster.accepts(queue.attributes)
     assert not cluster.accepts({"site": "c", "cpus": 64})
     assert cluster.cpus == 8
+
+
+def test_who_waits_in_a_batch_queue_is_not_charged_for_it() -> None:
+    shares = Shares(3600.0, {})
+    matcher = Matcher(shares)
+    queue = place_of("c", 1, Site(batch="slurm"))
+    queue.taking = True
+    matcher.join(queue)
+    cluster = matcher.clusters.of(spec(site="c", resources=Resources(cpus=4)), "me")
+    for job in (1, 2):
+        matcher.add(Queued(job, 0, "me", cluster, "", 0.0), 0.0)
+    for picked in matcher.pick(queue, 0.0):
+        matcher.grant(queue, picked, Lease(picked.job, 1, 1, 0, 0.0))
+    begun = shares.total("me")
+    patience.charge_running(matcher, 86_400.0)
+    assert shares.total("me") == begun
+    # One ran for a minute in the end, the other was called off before it began.
+    matcher.free(queue, [(1, 60.0), (2, None)], 86_400.0)
+    assert shares.total("me") == pytest.approx(4 * 60.0)
 
 
 def test_several_nodes_without_a_site_are_refused() -> None:

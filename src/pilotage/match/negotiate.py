@@ -291,7 +291,7 @@ class Matcher:
             if wall is not None:
                 bucket.cluster.learn(wall)
             # Whoever took a core away from others pays for it, also if nothing came of it.
-            used = max(0.0, now - lease.started) if wall is None else wall
+            used = place.used(lease, now) if wall is None else wall
             more = bucket.cluster.cpus * used - lease.charged
             due[bucket.owner] = due.get(bucket.owner, 0.0) + more
         for bucket, count in counts.items():

@@ -21,7 +21,7 @@ def charge_running(matcher: Matcher, now: float) -> None:
     for place in matcher.places.values():
         for job, lease in place.leases.items():
             bucket = place.kinds[job]
-            more = bucket.cluster.cpus * (now - lease.started) - lease.charged
+            more = bucket.cluster.cpus * place.used(lease, now) - lease.charged
             if more > 0:
                 lease.charged += more
                 matcher.shares.charge(bucket.owner, more, now)

@@ -101,6 +101,10 @@ class Place:
         """What it has in all: cores, memory, GPUs and disk."""
         return self.cpus, self.memory, self.gpus, self.disk
 
+    def used(self, lease: Lease, now: float) -> float:
+        """Say for how long a job has had its cores; what waits in a batch queue has none yet."""
+        return max(0.0, now - lease.started) if self.begins == "running" else 0.0
+
     def empty(self) -> None:
         """Forget all that it holds."""
         self.leases, self.kinds, self.reserved, self.barren = {}, {}, None, None
