@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.hub.project import Project
+from pilotage.job.model import State
 from tests.sites import SITE, Farm
 
 WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
@@ -58,6 +59,18 @@ def test_a_hub_bears_what_is_no_login_node(tmp_path: Path, said: str, told: str)
         assert hub.poll() is None, farm.told()
     finally:
         farm.kill()
+
+
+def test_a_job_that_names_what_cannot_be_keeps_no_other_from_running(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, 'batch = "local"\n')
+    (tmp_path / "in").touch()
+    params = {"file": "a\0b"}
+    bad = farm.submit(1, inputs=("{file}",), params=params)
+    good = farm.submit(3, inputs=("in",))
+    with farm.up():
+        farm.wait_ended(*bad, *good)
+    states = {number: job.state for number, job in farm.jobs().items()}
+    assert states == dict.fromkeys(bad, State.FAILED) | dict.fromkeys(good, State.DONE)
 
 
 def _sites(farm: Farm) -> list[tuple[object, ...]]:

@@ -97,6 +97,8 @@ async def test_an_answer_that_is_none_is_doubt(
 class Login:
     """A login node without a connection: the hand's own code, and what was asked of it."""
 
+    name = "c"
+
     def __init__(self, root: Path) -> None:
         self.asked: list[str] = []
         orders, files = Orders(str(root)), Files(str(root))
@@ -180,6 +182,36 @@ def test_jobs_of_others_have_no_hand_on_files_of_the_hub(root: Path, facts: dict
     mine.bounds = str(root)
     with pytest.raises(errors.Denied, match="may not name"):
         [guest.wanted(mine), guest.order(mine, room, Site(batch="slurm"), place)]
+
+
+# -- mounted data --------------------------------------------------------------------------------
+
+
+def test_what_a_job_left_is_published_beside_what_is_there_and_as_often_as_need_be(
+    root: Path,
+) -> None:
+    base, one = root / "project", guest_of(1)
+    (base / "folder").mkdir(parents=True)
+    (base / "folder" / "before").write_text("mine")
+    one.base = str(base)
+    one.outputs = {name: f"{base}/{name}" for name in ("file", "folder", "new/deep")}
+    carry = carrier(Login(root), root / "state")
+    left = carry._folder(one)
+    for name in ("folder", "new/deep"):
+        (left / name).mkdir(parents=True)
+        (left / name / "after").write_text("left")
+    (left / "file").write_text("left")
+    facts: dict[str, Any] = {name: {"size": 4} for name in one.outputs}
+    for _ in range(2):
+        carry._publish(one, facts)
+        found = {str(file.relative_to(base)) for file in base.rglob("*") if file.is_file()}
+        assert found == {"file", "folder/before", "folder/after", "new/deep/after"}
+        assert (base / "folder" / "before").read_text() == "mine"
+        assert (base / "file").stat().st_nlink == 2
+    (base / "file").unlink()
+    (base / "file").mkdir()
+    with pytest.raises(errors.Conflict, match="in the way"):
+        carry._publish(one, facts)
 
 
 # -- many jobs -----------------------------------------------------------------------------------

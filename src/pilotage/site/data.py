@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage import errors, text
 from pilotage.job import moves
 from pilotage.site import guest, output
 from pilotage.site.doors import Doors
@@ -18,6 +18,7 @@ from pilotage.site.guest import Guest, Room
 from pilotage.site.image import Images
 from pilotage.site.jail import HOST, Jails, lay, take
 from pilotage.site.remote import Remote
+from pilotage.site.stage import landing, names, place
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.pull import Puller
 from pilotage.site.stage.push import Pusher
@@ -151,27 +152,54 @@ class Carrier:
         }  # fmt: skip
 
     def _publish(self, one: Guest, found: dict[str, Any]) -> None:
-        """Move what a job has left into its place, each file at once."""
+        """Put what a job has left into its place, each file at once.
+
+        It also stays where it is until the end of the job is on disk: whoever dies before that
+        does all of this again.
+        """
         folder = self._folder(one)
         for name, local in (one.outputs | one.optional).items():
             if not found.get(name):
                 continue
             source = take(folder, guest.relative(local, one.base))
-            target = Path(local)
-            target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                _replace(source, target)
+                os.makedirs(os.path.dirname(local), exist_ok=True)
+                _place(source, local)
+            except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+                message = f"{text.show(local)} is in the way of an output"
+                raise errors.Conflict(message) from error
             except OSError as error:
-                message = f"cannot write {local}: {error.strerror}"
+                message = f"cannot write {text.show(local)}: {error.strerror}"
                 raise errors.Unavailable(message) from error
 
 
-def _replace(source: Path, target: Path) -> None:
-    if target.is_dir():
-        shutil.rmtree(target)
-    part = target.with_name(f".{target.name}.part")
-    shutil.move(source, part)
-    os.replace(part, target)
+def _place(source: Path, local: str) -> None:
+    """Give a file or a folder its name in the project; what else is in that folder stays."""
+    aside = names.aside(local, str(source))
+    if source.is_dir() and os.path.lexists(local):
+        for file in [one for one in source.rglob("*") if not one.is_dir()]:
+            _place(file, names.inside(local, str(file.relative_to(source))))
+    elif source.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(source, aside, copy_function=_join)
+        place.Place([], aside, local).show()
+    else:
+        _join(str(source), aside)
+        os.replace(aside, local)
+        # Two names of one file stay two when one is to replace the other.
+        Path(aside).unlink(missing_ok=True)
+        landing.sync_folder(os.path.dirname(local))
+
+
+def _join(source: str, target: str) -> None:
+    """Give a file a second name, or copy it where that cannot be done; it is on disk then."""
+    Path(target).unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _size(path: str) -> int:

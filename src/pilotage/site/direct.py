@@ -40,6 +40,8 @@ _BLINK_S = 0.02
 _AGAIN_S = 5.0
 #: How often what running jobs write is looked at, in seconds.
 _FOLLOW_S = 2.0
+#: What one job may name or say that cannot be: it must not keep others from being submitted.
+_ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 #: An item of an order that nobody may run.
 _EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
@@ -138,7 +140,7 @@ class Direct:
         """Find out anew what a job is to leave; it was ordered by an earlier process."""
         try:
             guest.order(one, room, self._site, self._launch)
-        except (errors.PilotageError, OSError) as error:
+        except _ODD as error:
             _log.warning("job %s: its outputs cannot be named any more: %s", one.key, error)
 
     # -- one turn --------------------------------------------------------------------------------
@@ -248,7 +250,7 @@ class Direct:
                 ordering.check(one.spec, self._name, self._site)
                 room = Room(root, key, len(ready))
                 items.append(guest.order(one, room, self._site, self._launch))
-            except (errors.PilotageError, OSError) as error:
+            except _ODD as error:
                 self._finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
                 continue
             ready.append(one)
@@ -271,7 +273,7 @@ class Direct:
             except errors.Unavailable as error:
                 await self._telling.say([one.attempt], f"its data waits: {error}")
                 await asyncio.sleep(_AGAIN_S)
-            except (errors.PilotageError, OSError) as error:
+            except _ODD as error:
                 self._finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
                 return False
             else:
@@ -362,9 +364,7 @@ class Direct:
                 if work.began and not work.over and (one := self._guests.get(attempt))
             ]
             if writing and self._remote.up:
-                # Also because of what the site says of them, which may be anything.
-                odd = (LookupError, TypeError, ValueError)
-                with contextlib.suppress(errors.PilotageError, OSError, *odd):
+                with contextlib.suppress(*_ODD):
                     await self._data.logs(writing)
 
     async def _explain(self) -> None:
