@@ -45,11 +45,13 @@ os.execvp(sys.argv[1], sys.argv[1:])
 # The mount must not outlive us, also if we are killed: whoever made it hears that our end of the
 # line is gone.
 _KEEP = """
-import subprocess, sys, threading
+import os, subprocess, sys, threading
 size = int(sys.argv[1])
 child = subprocess.Popen(sys.argv[2 + size:], stdin=subprocess.DEVNULL)
 def watch():
-    sys.stdin.buffer.read()
+    # Not by `sys.stdin`: whoever ends while another thread reads that ends with a complaint.
+    while os.read(0, 4096):
+        pass
     subprocess.call(sys.argv[2:2 + size], stdin=subprocess.DEVNULL)
     child.kill()
 threading.Thread(target=watch, daemon=True).start()
