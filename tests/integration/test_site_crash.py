@@ -17,9 +17,12 @@ from testbed.ssh import Sshd
 from tests import sites
 from tests.sites import Farm
 
-#: PILOTAGE_SITES=200 tries every point with so many submissions; it takes an hour.
+pytestmark = pytest.mark.slow
+
+#: PILOTAGE_SITES=200 tries each point in a project of its own, with so many submissions; it takes
+#: half an hour. Without it a few pass all points, one after another, in one project.
 MANY = int(os.environ.get("PILOTAGE_SITES", "0"))
-COUNT = MANY or 8
+COUNT = MANY or 4
 #: Points that are passed only after doubt, and where the doubt comes from.
 AFTER = {"site.fenced": "site.intent", "site.renewed": "site.prepared"}
 #: Points that a submission passes, however many jobs it is for.
@@ -31,8 +34,8 @@ WRITE = "echo done > out.$0; mv out.$0 '{base}/out/'$0"
 OUTPUT = {"out": "out/{job}"}
 
 
-def kill_and_restart(farm: Farm, point: str) -> None:
-    """Half of the jobs are submitted one by one, the others as arrays."""
+def kill_at(farm: Farm, point: str) -> list[int]:
+    """Have it die there with work at hand; half of the jobs are submitted one by one."""
     single = farm.submit(COUNT // 2, outputs=OUTPUT, more=WRITE, alone=True)
     jobs = single + farm.submit(COUNT - len(single), outputs=OUTPUT, more=WRITE)
     nth = 1 if point in BY_TURN else COUNT // 2
@@ -42,7 +45,12 @@ def kill_and_restart(farm: Farm, point: str) -> None:
         farm.dies(f"{before}:2")
         nth = 1
     farm.dies(f"{point}:{nth}")
-    farm.finish(120 + 3 * COUNT)
+    return jobs
+
+
+def check(farm: Farm, jobs: list[int]) -> None:
+    """Let it go on, and see that each job ran once and left its output, and nothing else."""
+    farm.finish(120 + 3 * len(jobs))
     farm.exactly_once(jobs)
     assert {one.name for one in (farm.root / "out").iterdir()} == {str(job) for job in jobs}
     if left(farm):
@@ -65,18 +73,38 @@ def shared(condor: Condor) -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.slow
+def on_slurm(root: Path, cluster: Slurm) -> Farm:
+    return sites.on_slurm(root, cluster, f"array = {max(2, COUNT // 8)}")
+
+
+def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd) -> Farm:
+    return sites.on_condor(root, place, pool, sshd, f"array = {max(2, COUNT // 8)}")
+
+
+def test_slurm_at_every_point_in_turn(tmp_path: Path, slurm: Slurm) -> None:
+    farm = on_slurm(tmp_path / "p", slurm)
+    check(farm, [job for point in crash.SITE for job in kill_at(farm, point)])
+
+
+def test_htcondor_by_ssh_at_some_points_in_turn(
+    tmp_path: Path, shared: Path, condor: Condor, sshd: Sshd
+) -> None:
+    farm = on_condor(tmp_path / "p", shared, condor, sshd)
+    points = ("site.prepared", "site.submitted", "site.home")
+    check(farm, [job for point in points for job in kill_at(farm, point)])
+
+
+@pytest.mark.skipif(not MANY, reason="takes half an hour; PILOTAGE_SITES=200 has it run")
 @pytest.mark.parametrize("point", crash.SITE)
 def test_slurm(tmp_path: Path, slurm: Slurm, point: str) -> None:
-    kill_and_restart(sites.on_slurm(tmp_path / "p", slurm, f"array = {max(2, COUNT // 8)}"), point)
+    farm = on_slurm(tmp_path / "p", slurm)
+    check(farm, kill_at(farm, point))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "point", crash.SITE if MANY else ["site.prepared", "site.submitted", "site.fenced", "site.home"]
-)
+@pytest.mark.skipif(not MANY, reason="takes half an hour; PILOTAGE_SITES=200 has it run")
+@pytest.mark.parametrize("point", crash.SITE)
 def test_htcondor_by_ssh(
     tmp_path: Path, shared: Path, condor: Condor, sshd: Sshd, point: str
 ) -> None:
-    more = f"array = {max(2, COUNT // 8)}"
-    kill_and_restart(sites.on_condor(tmp_path / "p", shared, condor, sshd, more), point)
+    farm = on_condor(tmp_path / "p", shared, condor, sshd)
+    check(farm, kill_at(farm, point))

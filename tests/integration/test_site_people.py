@@ -130,3 +130,19 @@ def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_pat
     (farm.root / "sites" / f"{SITE}.toml").write_text(before)
     farm.finish()
     farm.exactly_once(jobs)
+
+
+def test_a_site_whose_file_is_gone_for_a_while_keeps_what_is_there(farm: Farm) -> None:
+    file = farm.root / "sites" / f"{SITE}.toml"
+    jobs = farm.submit(2, gate=True)
+    with farm.up():
+        farm.wait(lambda: len(farm.ran()) == 2)
+        farm.wait_state(State.RUNNING)
+    file.rename(farm.root / "aside")
+    farm.gate.touch()
+    with farm.up():
+        farm.wait(lambda: all(f"{SITE}.toml is gone" in farm.job(job).reason for job in jobs))
+    assert {job.state for job in farm.jobs().values()} == {State.RUNNING}
+    (farm.root / "aside").rename(file)
+    farm.finish()
+    farm.exactly_once(jobs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from asyncio import wrap_future
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -26,7 +27,7 @@ from pilotage.hub.reception import Reception
 from pilotage.hub.service import Service
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
-from pilotage.site import files
+from pilotage.site import files, records
 from pilotage.site.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
@@ -100,7 +101,9 @@ class Hub:
             tasks.start_soon(self._service.watch)
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
-            if files.names(self._project.root):
+            sites = files.names(self._project.root)
+            await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
+            if sites:
                 tasks.start_soon(self._keep_sites)
             await self._reception.begin(tasks)
             ready()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from pilotage.site.batch.model import Batch, BatchError, Item, Said
 from pilotage.site.remote import Remote
 from pilotage.site.submission import Submission, Work
 
+_log = logging.getLogger("pilotage.site")
+_AGAIN_S = 2.0
 #: How long a submit command and a listing may take, in seconds.
 _SUBMIT_S = 120.0
 _LIST_S = 90.0
@@ -96,14 +99,27 @@ class Errands:
         return base64.b64decode(found["data"]).decode(errors="replace") if found else ""
 
     async def acknowledge(self, names: list[str]) -> None:
-        """Let go of news; whatever is not acknowledged now is told again."""
-        with contextlib.suppress(errors.PilotageError):
-            await self._remote.call("ack", names=names)
+        """Let go of news, as soon as that can be said."""
+        await self._surely("ack", names=names)
 
     async def drop(self, keys: list[str]) -> None:
-        """Remove the folders of submissions that are over; what stays goes with the next start."""
-        with contextlib.suppress(errors.PilotageError):
-            await self._remote.call("drop", keys=keys)
+        """Remove the folders of submissions that are over."""
+        await self._surely("drop", keys=keys)
+
+    async def _surely(self, op: str, **values: Any) -> None:  # noqa: ANN401 - as `Remote.call` has it
+        """Have something done, however often the connection is lost; refusals do not matter."""
+        while True:
+            # News may come before the connection counts as made.
+            await self._remote.ready()
+            try:
+                await self._call(op, **values)
+            except errors.Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+            except errors.PilotageError as error:
+                _log.warning("site %s: %s", self._remote.name, error)
+                return
+            else:
+                return
 
     async def folders(self) -> list[str]:
         """Name the submissions that have a folder at the site."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from pilotage import text
+from pilotage.match.place import queue_mark
 from pilotage.site.batch.model import Order
 from pilotage.site.submission import Submission, Work
 from pilotage.store import Db
@@ -27,6 +28,11 @@ def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) 
 def asked(db: Db, site: str) -> str:
     """Read what a person asked of a site."""
     return str(db.value("site_asked", name=site) or "")
+
+
+def strand(db: Db, sites: Iterable[str]) -> None:
+    """Say of jobs that are at other sites than these that nobody looks after them."""
+    db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
 
 
 def intend(

@@ -116,6 +116,14 @@ UPDATE job SET reason = :reason FROM json_each(:rows) AS one
 WHERE job.id = one.value->>0 AND job.attempt = one.value->>1
   AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out');
 
+-- name: job_stranded
+-- Say of jobs that their site has no file any more; :marks is [holder, ...] of those that have.
+UPDATE job SET reason = 'sites/' || substr(attempt.starter, 6) || '.toml is gone: nobody looks after '
+    || 'it there until the file is back' FROM attempt
+WHERE attempt.job = job.id AND attempt.number = job.attempt
+  AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND attempt.starter GLOB 'site:*' AND attempt.starter NOT IN (SELECT value FROM json_each(:marks));
+
 -- name: site_pilots
 -- How many pilots of each site have not ended.
 SELECT site, count(*) FROM pilot INDEXED BY pilot_live
