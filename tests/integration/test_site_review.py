@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests.sites import SITE, Farm
+from tests.sites import SITE, SRC, Farm
 
 WRITE = 'echo done > "$PILOTAGE_BASE/out.$0"'
 OUTPUT = {"out": "out.{job}"}
@@ -71,6 +74,20 @@ def test_a_job_that_names_what_cannot_be_keeps_no_other_from_running(tmp_path: P
         farm.wait_ended(*bad, *good)
     states = {number: job.state for number, job in farm.jobs().items()}
     assert states == dict.fromkeys(bad, State.FAILED) | dict.fromkeys(good, State.DONE)
+
+
+def test_what_is_said_of_a_job_moves_no_terminal(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, 'batch = "local"\n')
+    (job,) = farm.submit(1, more="exit 3", outputs={})
+    with farm.up():
+        farm.wait_ended(job)
+    with Project(tmp_path) as project, project._change() as db:
+        db._connection.execute("UPDATE job SET reason = 'x' || char(27) || '[31m' || char(7)")
+    program = [sys.executable, "-m", "pilotage", "explain", str(job), "--project", str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": str(SRC)}
+    said = subprocess.run(program, env=env, check=True, capture_output=True, text=True).stdout
+    assert "x\\x1b[31m\\x07" in said
+    assert "\x1b" not in said
 
 
 def _sites(farm: Farm) -> list[tuple[object, ...]]:

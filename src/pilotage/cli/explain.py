@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage import text
 from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
@@ -39,11 +40,12 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
 def _sheet(found: Explanation, name: str, state: str) -> list[Shown]:
     style = shape.STYLES.get(state, "")
     parts: list[Shown] = [
-        line(Styled(found.headline, style or "bold"), Styled(f"  ({name})", "dim"))
+        line(Styled(found.headline, style or "bold"), Styled(f"  ({text.show(name)})", "dim"))
     ]
     for reason in found.reasons:
         detail = f": {reason.detail}" if reason.detail else ""
-        parts.append(f"  • {reason.text}{detail}")
+        # A site or a payload may have said anything, also to the terminal.
+        parts += [text.show(one) for one in f"  • {reason.text}{detail}".split("\n")]
     if found.suggestion:
         parts.append(line("  ", Styled("→", "cyan"), f" {found.suggestion}"))
     return parts

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 
+from pilotage import text
 from pilotage.cli import live, render, shape, tally
 from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.store import Db, connect
@@ -81,10 +82,9 @@ class Watch:
                     render.say(f"{_now()} {name}: {count} ", shape.state(state))
                 continue
             for _, when, job, state, reason, name in news:
-                why = f": {reason}" if reason else ""
-                render.say(
-                    f"{shape.clock(when, day=False)} job {job} {name} ", shape.state(state), why
-                )
+                why = f": {text.show(reason)}" if reason else ""
+                head = f"{shape.clock(when, day=False)} job {job} {text.show(name)} "
+                render.say(head, shape.state(state), why)
 
 
 def _now() -> str:
@@ -103,9 +103,9 @@ class Words(logging.Handler):
         """Print one line."""
         style: Style = "red" if record.levelno >= logging.ERROR else "yellow"
         if record.levelno <= logging.INFO:
-            self._watch.say(f"{_now()} {record.getMessage()}")
+            self._watch.say(f"{_now()} {text.show(record.getMessage())}")
         else:
             word = Styled(record.levelname.lower(), style)
-            self._watch.say(f"{_now()} ", word, f" {record.getMessage()}")
+            self._watch.say(f"{_now()} ", word, f" {text.show(record.getMessage())}")
         if record.exc_info:
             sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")

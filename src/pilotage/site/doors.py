@@ -54,7 +54,10 @@ class Doors:
                 numbers = self._numbers()
                 wanted = numbers.get(name)
                 said = await self._remote.call("relay", port=there, host=self.host, listen=wanted)
-                found = self._open[name] = Opened(by, port, int(said["port"]))
+                number = said.get("port")
+                if not isinstance(number, int):
+                    raise errors.Unavailable(f"{self._remote.name} opens no port: {said}")
+                found = self._open[name] = Opened(by, port, number)
                 if found.number != wanted:
                     self._keep(numbers | {name: found.number})
             return found.number
