@@ -69,7 +69,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     allow: tuple[str, ...] = ()
     #: Commands of the batch system that may run at once, and in a second.
     at_once: int = 4
-    per_second: float = 20.0
+    per_second: float = 50.0
     #: Time between two listings while something is there.
     poll: str = "10s"
     #: After doubt about a submission: so long apart must two good listings be without it.
