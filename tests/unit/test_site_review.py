@@ -32,6 +32,7 @@ from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.errand import Errands
 from pilotage.site.guest import Guest, Room
+from pilotage.site.house import House
 from pilotage.site.model import Site
 from pilotage.site.offer import place_of
 from pilotage.site.remote import Remote
@@ -261,11 +262,11 @@ async def test_what_cannot_be_kept_is_not_asked_for_again_and_again(
 
 def test_many_jobs_are_called_off_at_once() -> None:
     direct = Direct.__new__(Direct)
-    direct._guests = {(job, 1): guest_of(job) for job in range(10_000)}
-    direct._stops, direct._out = {}, {}
+    direct._house = House(lambda: None)
+    direct._house.guests = {(job, 1): guest_of(job) for job in range(10_000)}
     begun = time.monotonic()
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
-    assert len(direct._stops) == 10_000
+    assert len(direct._house.stops) == 10_000
     assert time.monotonic() - begun < 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 from asyncio import wrap_future
@@ -13,8 +12,8 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from pilotage import crash, errors, text
-from pilotage.job import moves, records, retry
+from pilotage import crash
+from pilotage.job import moves, records
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.owner import me
@@ -22,12 +21,15 @@ from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
-from pilotage.site import guest, launch, offer, ordering, submission, unchanged
+from pilotage.site import guest, launch, offer, ordering
 from pilotage.site import records as submissions
 from pilotage.site.driver import Driver
+from pilotage.site.follow import Follow
 from pilotage.site.guest import Guest, Room
 from pilotage.site.homing import Data, Homing
+from pilotage.site.house import House
 from pilotage.site.local import Listener
+from pilotage.site.outward import ODD, Outward
 from pilotage.site.party import End
 from pilotage.site.submission import Submission, Work
 from pilotage.site.telling import Attempt, Telling
@@ -37,13 +39,8 @@ _log = logging.getLogger("pilotage.site")
 _T = TypeVar("_T")
 #: Ends and starts that come within this time are written down together, in seconds.
 _BLINK_S = 0.02
-_AGAIN_S = 5.0
 #: How often what running jobs write is looked at, in seconds.
 _FOLLOW_S = 2.0
-#: What one job may name or say that cannot be: it must not keep others from being submitted.
-_ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
-#: An item of an order that nobody may run.
-_EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
 
 class Direct:
@@ -65,18 +62,13 @@ class Direct:
         self._telling = Telling(writer, queue)
         self._homing = Homing(driver.remote, data, self._telling)
         self.place: Place
-        self._guests: dict[Attempt, Guest] = {}
-        #: Where each attempt is out.
-        self._out: dict[Attempt, tuple[Submission, Work]] = {}
-        self._ends: list[tuple[Guest, retry.End]] = []
-        #: Attempts whose end has been told, once.
-        self._ended: set[Attempt] = set()
-        self._began: list[Attempt] = []
-        self._stops: dict[Attempt, str] = {}
+        self._house = House(self._poke)
+        self._outward = Outward(
+            name, driver, self._house, writer, place, data, listener, self._telling
+        )
+        self._follow = Follow(name, driver, self._house, data, self._telling)
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = False
-        #: What people were last told is wrong with the site.
-        self._told = ""
         driver.join(self, pilots=False)
 
     async def run(self) -> None:
@@ -84,7 +76,7 @@ class Direct:
         await self._join()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._follow)
+                tasks.start_soon(self._look)
                 while True:
                     await self._turn()
         finally:
@@ -110,8 +102,8 @@ class Direct:
         specs = await self._specs({claim.spec for claim in claims})
         for claim in claims:
             one = self._guest(claim, specs[claim.spec])
-            self._guests[one.attempt] = one
-        loose = dict(self._guests)
+            self._house.guests[one.attempt] = one
+        loose = dict(self._house.guests)
         for out in await self._driver.load():
             for work in [work for work in out.works.values() if not work.pilot]:
                 adopted = loose.pop((work.job, work.attempt), None)
@@ -119,7 +111,7 @@ class Direct:
                     # Its end is on disk already, only the site has not been told.
                     self._spawn(self._driver.forget([(out, work)]))
                 else:
-                    self._out[adopted.attempt] = (out, work)
+                    self._house.out[adopted.attempt] = (out, work)
                     self._adopt(adopted, Room(out.root, out.key, work.place))
         # These were claimed, and what claimed them died before it had written the intent down.
         self._begin(list(loose.values()))
@@ -140,21 +132,21 @@ class Direct:
         """Find out anew what a job is to leave; it was ordered by an earlier process."""
         try:
             guest.order(one, room, self._site, self._launch)
-        except _ODD as error:
+        except ODD as error:
             _log.warning("job %s: its outputs cannot be named any more: %s", one.key, error)
 
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
         """Say what ended and take what comes next, in one transaction."""
-        ends, self._ends = self._ends, []
-        began, self._began = self._began, []
+        ends, self._house.ends = self._house.ends, []
+        began, self._house.began = self._house.began, []
         if began:
             await self._telling.progress(began, State.RUNNING)
         ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
         self._waiting = not ended
         answer = self._queue.exchange(self.place.number, ended, park=not ended)
-        if self._waiting and (self._ends or self._began):
+        if self._waiting and self._house.stirred:
             self._queue.nudge(self.place.number)
         granted = await answer
         self._waiting = False
@@ -169,25 +161,16 @@ class Direct:
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
 
     def _nudge(self) -> None:
-        if self._waiting and (self._ends or self._began):
+        if self._waiting and self._house.stirred:
             self._waiting = False
             self._queue.nudge(self.place.number)
-
-    def _finish(self, one: Guest, end: retry.End) -> None:
-        if one.attempt not in self._ended:
-            self._ended.add(one.attempt)
-            self._ends.append((one, end))
-            self._poke()
 
     def _let_go(self, ended: Sequence[Guest]) -> None:
         """Forget jobs whose ends are on disk, here and at the site."""
         crash.point("site.finished")
         out = []
         for one in ended:
-            self._guests.pop(one.attempt, None)
-            self._stops.pop(one.attempt, None)
-            self._ended.discard(one.attempt)
-            if found := self._out.pop(one.attempt, None):
+            if found := self._house.leave(one):
                 out.append(found)
             if one.claim.rule:
                 self._listener.ended(one.claim.rule, one.claim.job)
@@ -201,92 +184,22 @@ class Direct:
         fresh = []
         for claim in granted.claims:
             one = self._guest(claim, granted.specs[claim.spec])
-            self._guests[one.attempt] = one
+            self._house.guests[one.attempt] = one
             fresh.append(one)
-        if self._told:
-            attempts = [one.attempt for one in fresh]
-            self._spawn(self._telling.say(attempts, _trouble(self._told)))
+        if trouble := self._follow.trouble:
+            self._spawn(self._telling.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
         for some in ordering.groups(guests, self._site):
-            self._spawn(self._send(some))
-
-    async def _send(self, guests: list[Guest]) -> None:
-        """Bring the data of jobs to the site, and submit them."""
-        if any(guest.brings(one) for one in guests):
-            results = await asyncio.gather(*(self._bring(one) for one in guests))
-            guests = [one for one, ready in zip(guests, results, strict=True) if ready]
-        hello = await self._remote.ready()
-        guests = [one for one in guests if not self._called_off(one)]
-        key = submission.new_key()
-        ready, items = self._orders(guests, hello.root, key)
-        if not ready:
-            return
-        declared = {
-            one.claim.job: [text.store_path(path) for path in paths]
-            for one in ready
-            if (paths := [*one.outputs.values(), *one.optional.values()])
-        }
-        if declared:
-            await self._do(lambda db: moves.declare(db, declared))
-        works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
-        first = ready[0].spec
-        order = ordering.order(first, self._site, hello, key, len(ready))
-        out = await self._driver.submit(ordering.batch(first, self._site), order, works, items)
-        for work in works:
-            self._out[work.job, work.attempt] = (out, work)
-        if late := [(out, work) for work in works if (work.job, work.attempt) in self._stops]:
-            await self._driver.stop(late)
-
-    def _orders(
-        self, guests: list[Guest], root: str, key: str
-    ) -> tuple[list[Guest], list[dict[str, Any]]]:
-        """Write the orders of jobs; those for which that cannot be done have ended."""
-        ready: list[Guest] = []
-        items: list[dict[str, Any]] = []
-        for one in guests:
-            try:
-                ordering.check(one.spec, self._name, self._site)
-                room = Room(root, key, len(ready))
-                items.append(guest.order(one, room, self._site, self._launch))
-            except _ODD as error:
-                self._finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
-                continue
-            ready.append(one)
-            paths = [*one.outputs.values(), *one.optional.values()]
-            self._listener.started(one.claim, one.binding, paths)
-        return ready, items
-
-    async def _bring(self, one: Guest) -> bool:
-        """Have what a job reads at the site; say whether the job may go on."""
-        while not self._called_off(one):
-            # All of a file may have to be read for it.
-            if objection := await anyio.to_thread.run_sync(
-                unchanged.objection, one.binding, one.spec.on_change
-            ):
-                self._finish(one, retry.End(ok=False, message=objection, call_off=objection))
-                return False
-            try:
-                await self._remote.ready()
-                await self._data.bring(one)
-            except errors.Unavailable as error:
-                await self._telling.say([one.attempt], f"its data waits: {error}")
-                await asyncio.sleep(_AGAIN_S)
-            except _ODD as error:
-                self._finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
-                return False
-            else:
-                return True
-        return False
+            self._spawn(self._outward.send(some))
 
     # -- what the driver says --------------------------------------------------------------------
 
     def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
         """Hear that jobs run."""
         del words
-        self._began += [(work.job, work.attempt) for _, work in works]
-        self._poke()
+        self._house.begin([(work.job, work.attempt) for _, work in works])
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has jobs."""
@@ -309,7 +222,7 @@ class Direct:
 
     def over(self, one: Submission, work: Work, end: End) -> None:
         """Hear that a job is over at the site."""
-        found = self._guests.get((work.job, work.attempt))
+        found = self._house.guests.get((work.job, work.attempt))
         if found is None:
             self._spawn(self._driver.forget([(one, work)]))
         else:
@@ -317,71 +230,32 @@ class Direct:
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
         """Write the orders of jobs anew, under another key."""
-        live = {work.place: self._guests.get((work.job, work.attempt)) for work in one.live}
-        items = []
-        for place in range(one.order.count):
-            found = live.get(place)
-            if found is None or not await self._bring(found):
-                items.append(_EMPTY)
-                continue
-            items.append(guest.order(found, Room(one.root, key, place), self._site, self._launch))
-        return items
+        return await self._outward.items(one, key)
 
     async def _close(self, one: Guest, room: Room, end: End) -> None:
-        stopping = self._stops.get(one.attempt, "")
-        self._finish(one, await self._homing.close(one, room, end, stopping))
+        stopping = self._house.stops.get(one.attempt, "")
+        self._house.finish(one, await self._homing.close(one, room, end, stopping))
 
     # -- stop, and follow ------------------------------------------------------------------------
 
     def _stop(self, stops: Iterable[Stop]) -> None:
         """End the jobs that a person or the matchmaker wants ended."""
-        unstopped = self._guests.keys() - self._stops.keys()
+        unstopped = self._house.guests.keys() - self._house.stops.keys()
         fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
-        self._stops |= {(stop.job, stop.attempt): stop.words for stop in fresh}
-        out = [self._out.get((stop.job, stop.attempt)) for stop in fresh]
+        self._house.stops |= {(stop.job, stop.attempt): stop.words for stop in fresh}
+        out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
             self._spawn(self._driver.stop(known))
 
-    def _called_off(self, one: Guest) -> bool:
-        """End a job that was called off before it was submitted."""
-        words = self._stops.get(one.attempt)
-        if words is not None:
-            self._finish(one, retry.End(ok=False, message=words, stopped=True))
-        return words is not None
-
-    async def _follow(self) -> None:
-        """Bring home what running jobs write, and hear whether the site is to take more."""
+    async def _look(self) -> None:
+        """Look after what is at the site, and hear whether it is to take more."""
         while True:
             await anyio.sleep(_FOLLOW_S)
             asked = await self._do(lambda db: submissions.asked(db, self._name))
             if bool(asked) == self.place.taking:
                 self._queue.change(functools.partial(self._open, not asked))
                 self._queue.nudge(self.place.number)
-            await self._explain()
-            writing = [
-                (one, Room(out.root, out.key, work.place))
-                for attempt, (out, work) in self._out.items()
-                if work.began and not work.over and (one := self._guests.get(attempt))
-            ]
-            if writing and self._remote.up:
-                with contextlib.suppress(*_ODD):
-                    await self._data.logs(writing)
-
-    async def _explain(self) -> None:
-        """Tell with each job that does not run what is wrong with its site, when that changes."""
-        trouble = self._remote.trouble or self._driver.trouble
-        if trouble == self._told:
-            return
-        self._told = trouble
-        by_words: dict[str, list[Attempt]] = {}
-        for attempt in self._guests:
-            out, work = self._out.get(attempt, (None, None))
-            if work is None or not work.began:
-                usual = out.say(self._name, work.words) if out and work else ""
-                words = _trouble(trouble) if trouble else usual
-                by_words.setdefault(words, []).append(attempt)
-        for words, attempts in by_words.items():
-            await self._telling.say(attempts, words)
+            await self._follow.look()
 
     def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking
@@ -398,8 +272,3 @@ class Direct:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             _log.error("site %s: %s", self._name, error, exc_info=error)
-
-
-def _trouble(words: str) -> str:
-    """Say why a job waits whose site has trouble."""
-    return f"its site has trouble: {words}"

@@ -1,0 +1,59 @@
+"""The jobs that a site holds, and what has become of them since the last turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pilotage.job import retry
+from pilotage.site.guest import Guest
+from pilotage.site.submission import Submission, Work
+from pilotage.site.telling import Attempt
+
+
+class House:
+    """All guests of one site."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """Take who hears that there is something to be written down."""
+        self._changed = changed
+        self.guests: dict[Attempt, Guest] = {}
+        #: Where each attempt is out.
+        self.out: dict[Attempt, tuple[Submission, Work]] = {}
+        #: What has ended and begun since the last turn.
+        self.ends: list[tuple[Guest, retry.End]] = []
+        self.began: list[Attempt] = []
+        #: Why attempts are to end.
+        self.stops: dict[Attempt, str] = {}
+        #: Attempts whose end has been told, once.
+        self._ended: set[Attempt] = set()
+
+    @property
+    def stirred(self) -> bool:
+        """Whether something has begun or ended since the last turn."""
+        return bool(self.ends or self.began)
+
+    def begin(self, attempts: list[Attempt]) -> None:
+        """Hear that attempts run."""
+        self.began += attempts
+        self._changed()
+
+    def finish(self, one: Guest, end: retry.End) -> None:
+        """Hear how an attempt ended; the first word counts."""
+        if one.attempt not in self._ended:
+            self._ended.add(one.attempt)
+            self.ends.append((one, end))
+            self._changed()
+
+    def called_off(self, one: Guest) -> bool:
+        """End a job that was called off before it was submitted."""
+        words = self.stops.get(one.attempt)
+        if words is not None:
+            self.finish(one, retry.End(ok=False, message=words, stopped=True))
+        return words is not None
+
+    def leave(self, one: Guest) -> tuple[Submission, Work] | None:
+        """Forget a guest whose end is on disk; say where it was out."""
+        self.guests.pop(one.attempt, None)
+        self.stops.pop(one.attempt, None)
+        self._ended.discard(one.attempt)
+        return self.out.pop(one.attempt, None)

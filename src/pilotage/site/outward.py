@@ -1,0 +1,131 @@
+"""The way of jobs to a site: their data goes first, then they are submitted."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import wrap_future
+from typing import Any
+
+import anyio.to_thread
+
+from pilotage import errors, text
+from pilotage.job import moves, retry
+from pilotage.site import guest, launch, ordering, submission, unchanged
+from pilotage.site.driver import Driver
+from pilotage.site.guest import Guest, Room
+from pilotage.site.homing import Data
+from pilotage.site.house import House
+from pilotage.site.local import Listener
+from pilotage.site.submission import Submission, Work
+from pilotage.site.telling import Telling
+from pilotage.store import Writer
+
+#: What one job may name or say that cannot be: it must not keep others from being submitted.
+ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
+_AGAIN_S = 5.0
+#: An item of an order that nobody may run.
+_EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
+
+
+class Outward:
+    """Has the jobs of one site submitted."""
+
+    def __init__(
+        self, name: str, driver: Driver, house: House, writer: Writer, place: launch.Place,
+        data: Data, listener: Listener, telling: Telling,
+    ) -> None:  # fmt: skip
+        """Take whose jobs they are and who carries their data."""
+        self._name = name
+        self._driver = driver
+        self._remote, self._site = driver.remote, driver.remote.site
+        self._house = house
+        self._writer = writer
+        self._launch = place
+        self._data = data
+        self._listener = listener
+        self._telling = telling
+
+    async def send(self, guests: list[Guest]) -> None:
+        """Bring the data of jobs to the site, and submit them."""
+        if any(guest.brings(one) for one in guests):
+            results = await asyncio.gather(*(self._bring(one) for one in guests))
+            guests = [one for one, ready in zip(guests, results, strict=True) if ready]
+        hello = await self._remote.ready()
+        guests = [one for one in guests if not self._house.called_off(one)]
+        key = submission.new_key()
+        ready, items = self._orders(guests, hello.root, key)
+        if not ready:
+            return
+        declared = {
+            one.claim.job: [text.store_path(path) for path in paths]
+            for one in ready
+            if (paths := [*one.outputs.values(), *one.optional.values()])
+        }
+        if declared:
+            await wrap_future(self._writer.submit(lambda db: moves.declare(db, declared)))
+        works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
+        first = ready[0].spec
+        order = ordering.order(first, self._site, hello, key, len(ready))
+        out = await self._driver.submit(ordering.batch(first, self._site), order, works, items)
+        for work in works:
+            self._house.out[work.job, work.attempt] = (out, work)
+        if late := [(out, work) for work in works if (work.job, work.attempt) in self._house.stops]:
+            await self._driver.stop(late)
+
+    def _orders(
+        self, guests: list[Guest], root: str, key: str
+    ) -> tuple[list[Guest], list[dict[str, Any]]]:
+        """Write the orders of jobs; those for which that cannot be done have ended."""
+        ready: list[Guest] = []
+        items: list[dict[str, Any]] = []
+        for one in guests:
+            try:
+                ordering.check(one.spec, self._name, self._site)
+                room = Room(root, key, len(ready))
+                items.append(guest.order(one, room, self._site, self._launch))
+            except ODD as error:
+                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
+                continue
+            ready.append(one)
+            paths = [*one.outputs.values(), *one.optional.values()]
+            self._listener.started(one.claim, one.binding, paths)
+        return ready, items
+
+    async def _bring(self, one: Guest) -> bool:
+        """Have what a job reads at the site; say whether the job may go on."""
+        while not self._house.called_off(one):
+            # All of a file may have to be read for it.
+            if objection := await anyio.to_thread.run_sync(
+                unchanged.objection, one.binding, one.spec.on_change
+            ):
+                self._house.finish(one, retry.End(ok=False, message=objection, call_off=objection))
+                return False
+            try:
+                await self._remote.ready()
+                await self._data.bring(one)
+            except errors.Unavailable as error:
+                await self._telling.say([one.attempt], f"its data waits: {error}")
+                await asyncio.sleep(_AGAIN_S)
+            except ODD as error:
+                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
+                return False
+            else:
+                return True
+        return False
+
+    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
+        """Write the orders of jobs anew, under another key."""
+        live = {work.place: self._house.guests.get((work.job, work.attempt)) for work in one.live}
+        items = []
+        for place in range(one.order.count):
+            found = live.get(place)
+            if found is None or not await self._bring(found):
+                items.append(_EMPTY)
+                continue
+            try:
+                room = Room(one.root, key, place)
+                items.append(guest.order(found, room, self._site, self._launch))
+            except ODD as error:
+                self._house.finish(found, retry.End(ok=False, message=f"cannot start: {error}"))
+                items.append(_EMPTY)
+        return items
