@@ -17,6 +17,7 @@ from tests import sites
 from tests.sites import PATIENCE, SITE, Farm
 
 COUNT = 4
+SETTINGS = '[hub]\ntls = "on"\n[pilots]\nheartbeat = "1s"\nlease = "60s"\n'
 #: Points that are passed only after doubt, and where the doubt comes from.
 AFTER = {"site.fenced": "site.intent"}
 POINTS = (
@@ -52,7 +53,7 @@ def running(slurm: Slurm) -> int:
 @pytest.mark.parametrize("point", POINTS)
 def test_slurm(tmp_path: Path, slurm: Slurm, point: str) -> None:
     farm = sites.on_slurm(tmp_path / "p", slurm, f"array = {COUNT // 2}")
-    (farm.root / "pilotage.toml").write_text('[pilots]\nheartbeat = "1s"\nlease = "60s"\n')
+    (farm.root / "pilotage.toml").write_text(SETTINGS)
     farm.change(lambda project: project.want_pilots(SITE, Wish(), COUNT, ""))
     if before := AFTER.get(point):
         dies(farm, f"{before}:2")

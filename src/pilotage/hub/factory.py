@@ -171,13 +171,11 @@ class Factory:
     async def _link(self, hub: Hub) -> str:
         """Say by which way pilots come: by themselves, or through the login node."""
         remote = self._driver.remote
-        if not remote.site.host:
-            return "direct"
-        if hub.url.startswith("http:"):
+        if hub.url.startswith("http:") and remote.site.batch != "local":
             message = f"{hub.url} is not encrypted: pilots on other machines would show secrets"
             hint = '`tls = "on"` in `[hub]` of pilotage.toml encrypts it'
             raise errors.Denied(message, hint=hint)
-        if remote.site.link == "direct":
+        if not remote.site.host or remote.site.link == "direct":
             return "direct"
         port = int(hub.url.rstrip("/").rpartition(":")[2])
         return f"relay:{self._doors.host}:{await self._doors.open('hub', port)}"

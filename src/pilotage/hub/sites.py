@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 from asyncio import wrap_future
 from collections.abc import Callable
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -35,6 +37,17 @@ from pilotage.store import Writer
 #: How often the store hears how sites are, in seconds.
 _SHOW_S = 5.0
 _LOOK_S = 0.25
+#: How long a site rests after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
+_log = logging.getLogger("pilotage.site")
+
+
+class Goods(NamedTuple):
+    """What the data of all sites has in common."""
+
+    digests: Digests
+    jails: Jails
+    images: Images
 
 
 class Sites:
@@ -63,16 +76,27 @@ class Sites:
         images = Images(self._project.root, self._project.state / "images")
         try:
             async with jails, anyio.create_task_group() as tasks:
+                goods = Goods(digests, jails, images)
                 for name, site in found.items():
-                    remote = self._reach(name, site, program)
-                    driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
-                    self._known[name] = (remote, driver)
-                    doors = Doors(remote, self._project.state / "doors" / f"{name}.json")
-                    carrier = Carrier(remote, doors, self._project.state, digests, jails, images)
-                    tasks.start_soon(self._work, name, driver, doors, carrier)
+                    tasks.start_soon(self._keep, name, site, program, goods)
                 tasks.start_soon(self._show)
         finally:
             digests.close()
+
+    async def _keep(self, name: str, site: Site, program: bytes, goods: Goods) -> None:
+        """Keep one site at work; what nobody foresaw there must not end the others."""
+        while True:
+            remote = self._reach(name, site, program)
+            driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
+            self._known[name] = (remote, driver)
+            doors = Doors(remote, self._project.state / "doors" / f"{name}.json")
+            carrier = Carrier(remote, doors, self._project.state, *goods)
+            try:
+                await self._work(name, driver, doors, carrier)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other sites go on
+                _log.exception("site %s: this is a mistake in Pilotage; it is started anew", name)
+                driver.note_trouble("site", f"it is started anew after a mistake: {error}")
+                await anyio.sleep(_ANEW_S)
 
     def _reach(self, name: str, site: Site, program: bytes) -> Remote:
         state = self._project.state

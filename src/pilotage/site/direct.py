@@ -95,7 +95,13 @@ class Direct:
             self.place = offer.place_of(self._name, number, self._site)
             self.place.taking = not submissions.asked(db, self._name)
             found.append(db.rows("site_claims", holder=self.place.holder))
-            ledger.join(self.place)
+            before = ledger.matcher.places.get(self.place.number)
+            if before is None:
+                ledger.join(self.place)
+            else:
+                # This site was at work in this process before: what it holds it still holds.
+                ledger.unpark(before.number)
+                self.place = before
 
         await self._queue.do(join)
         claims = [moves.Claim(*row[:7]) for row in found[-1]]

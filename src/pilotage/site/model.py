@@ -12,7 +12,10 @@ from pilotage import errors, units
 BATCH = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Options that would let a job be run twice, hide it from us, or reach outside what it is.
-_NEVER = ("--requeue", "--wrap", "--job-name", "--array", "--output", "--error", "--chdir", "--uid")
+_NEVER = (
+    "--requeue", "--wrap", "--job-name", "--array", "--output", "--error", "--chdir", "--uid",
+    "-J", "-a", "-o", "-e", "-D", "-N", "-t",
+)  # fmt: skip
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,7 +6,6 @@ from pilotage import errors
 
 from .model import Batch
 
-
 #: Batch systems that know no arrays.
 WITHOUT_ARRAYS = frozenset({"flux"})
 
