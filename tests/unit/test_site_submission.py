@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,9 @@ def item(phase: Phase, index: int = 0, number: str = "7", **facts: object) -> It
     return Item(key=KEY, id=f"{number}_{index}", index=index, phase=phase, **more)  # type: ignore[arg-type]
 
 
-def look(one: Submission, *found: Item, now: float, remembered: tuple[Item, ...] = ()) -> list:
+def look(
+    one: Submission, *found: Item, now: float, remembered: tuple[Item, ...] = ()
+) -> list[submission.Finding]:
     return submission.look(one, found, remembered, now, SETTLE)
 
 
@@ -51,7 +54,7 @@ def test_two_good_listings_apart_make_it_unknown() -> None:
 
 
 @pytest.mark.parametrize("facts", [{"asking": True, "asked": 1.0}, {"asked": 0.0}])
-def test_nothing_is_missing_while_it_is_being_asked_for(facts: dict) -> None:
+def test_nothing_is_missing_while_it_is_being_asked_for(facts: dict[str, Any]) -> None:
     one = make(**facts)
     assert [look(one, now=now) for now in (2.0, 50.0, 100.0)] == [[], [], []]
 
@@ -158,8 +161,7 @@ def test_a_model(
     starts = (takes or 0) + waits
     scheduler = Scheduler(takes, starts, starts + runs, remembers)
     one = make(asking=True)
-    (work,) = one.works.values()
-    now, fenced = 0.0, False
+    now = 0.0
     for pause, fine in zip(pauses, good, strict=False):
         now += pause
         if now >= answer and one.asking:
@@ -169,25 +171,31 @@ def test_a_model(
         if found is None:
             continue
         for finding in submission.look(one, found, [], now, SETTLE):
-            match finding:
-                case Known():
-                    assert scheduler.has(now)
-                    one.known = True
-                case Unknown():
-                    assert not scheduler.has(now)
-                    # Whoever began before has taken the claim, so that the fence fails.
-                    fenced = takes is None or now < scheduler.starts
-                    assert not one.known
-                    if fenced:
-                        return
-                    one.known = True
-                case Began():
-                    assert scheduler.starts <= now < scheduler.ends
-                    work.began = True
-                case Over():
-                    assert now >= scheduler.ends + submission.LINGER_S or work.over_since > 0
-                    assert now >= scheduler.ends
-                    return
-                case Gone():
-                    assert not scheduler.has(now)
-                    return
+            if ends(scheduler, one, finding, now):
+                return
+
+
+def ends(scheduler: Scheduler, one: Submission, finding: submission.Finding, now: float) -> bool:
+    """Check what was concluded; say whether nothing more can be."""
+    (work,) = one.works.values()
+    match finding:
+        case Known():
+            assert scheduler.has(now)
+            one.known = True
+        case Unknown():
+            assert not scheduler.has(now)
+            assert not one.known
+            # Whoever began before has taken the claim, so that the fence fails.
+            one.known = scheduler.takes is not None and now >= scheduler.starts
+            return not one.known
+        case Began():
+            assert scheduler.starts <= now < scheduler.ends
+            work.began = True
+        case Over():
+            assert now >= scheduler.ends + submission.LINGER_S or work.over_since > 0
+            assert now >= scheduler.ends
+            return True
+        case Gone():
+            assert not scheduler.has(now)
+            return True
+    return False
