@@ -133,7 +133,10 @@ class Sender:
             await self._driver.do(lambda db: records.renew(db, one, order, now))
             crash.point("site.renewed")
             self._driver.strays.add(one.key, one.batch, self._driver.steady())
-            del self._driver.out[one.key]
+            if self._driver.out.pop(one.key, None) is None:
+                # All of it was let go of while this was being written.
+                one.asking = False
+                return
             one.former.append(one.key)
             one.key, one.order, one.tries, one.number = key, order, one.tries + 1, ""
             self._driver.out[key] = one

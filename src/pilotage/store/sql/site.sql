@@ -36,7 +36,7 @@ VALUES (:key, :site, :batch, :body, 'intent', :now) RETURNING id;
 -- name: submission_renew
 -- Write down that a submission is tried anew.
 UPDATE submission SET key = :key, body = :body, state = 'intent', number = '', tries = tries + 1
-WHERE id = :id;
+WHERE id = :id AND state <> 'over';
 
 -- name: submission_former
 -- Write down that an earlier try of a submission is over.
