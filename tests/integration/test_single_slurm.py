@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -46,8 +47,9 @@ def test_a_job_that_is_called_off_leaves_evidence_first(slurm: Slurm, place):
     slurm.run("scancel", job)
     wait_for((place.root / "news/c.0.ended").exists, seconds=25)
     end = place.evidence("c")
-    assert end["reason"] == "stopped"
-    assert end["message"].startswith("the batch system ended it (signal ")
+    # Slurm tells all processes at once: the payload may hear of it before its program does.
+    heard = end["message"].startswith("the batch system ended it (signal ")
+    assert (end["reason"] == "stopped" and heard) or end["signal"] == signal.SIGTERM
 
 
 def test_a_warning_before_the_end_is_heard(slurm: Slurm, place):

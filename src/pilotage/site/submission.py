@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import msgspec
@@ -229,7 +229,7 @@ def from_outside(evidence: dict[str, Any]) -> bool:
     """Say whether an end was caused from outside, so that the scheduler can tell more of it."""
     end = evidence.get("end")
     return isinstance(end, dict) and (
-        end.get("reason") == "stopped" or end.get("signal") == SIGKILL
+        end.get("reason") == "stopped" or end.get("signal") in (SIGKILL, SIGTERM)
     )
 
 
