@@ -41,6 +41,8 @@ _T = TypeVar("_T")
 _BLINK_S = 0.02
 #: How often what running jobs write is looked at, in seconds.
 _FOLLOW_S = 2.0
+#: How soon a site that is drained gets nothing more, in seconds.
+_HEED_S = 0.2
 
 
 class Direct:
@@ -255,13 +257,17 @@ class Direct:
 
     async def _look(self) -> None:
         """Look after what is at the site, and hear whether it is to take more."""
+        since = 0.0
         while True:
-            await anyio.sleep(_FOLLOW_S)
+            await anyio.sleep(_HEED_S)
             asked = await self._do(lambda db: submissions.asked(db, self._name))
             if bool(asked) == self.place.taking:
                 self._queue.change(functools.partial(self._open, not asked))
                 self._queue.nudge(self.place.number)
-            await self._follow.look()
+            since += _HEED_S
+            if since >= _FOLLOW_S:
+                since = 0.0
+                await self._follow.look()
 
     def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking
