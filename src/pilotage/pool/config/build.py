@@ -51,7 +51,10 @@ def load(
         raise wrong(file, 0, f"there is a section `{unknown[0]}` that nothing here reads")
     if not isinstance(listed, list) or not listed:
         raise wrong(file, 0, "there is no `pipeline`, which is a list whose last is a pool")
-    made = _Builder(file, allow, dict(makers or {})).pipeline(listed, "pipeline")
+    try:
+        made = _Builder(file, allow, dict(makers or {})).pipeline(listed, "pipeline")
+    except _Placed as placed:
+        raise placed.error from placed.__cause__
     section = None if logging is None else logs.check(logging, allow, file)
     return Loaded(made, section, top, advise(made))
 
@@ -64,6 +67,15 @@ def load_file(path: str, **options: Any) -> Loaded:  # noqa: ANN401 - those of `
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{path} cannot be read: {error}") from None
     return load(text, file=path, **options)
+
+
+class _Placed(Exception):
+    """An error that names its place already."""
+
+    def __init__(self, error: errors.ConfigError) -> None:
+        """Carry it."""
+        super().__init__(str(error))
+        self.error = error
 
 
 class _Builder:
@@ -123,12 +135,14 @@ class _Builder:
         kind = f" {item.kind}" if isinstance(item, Element) else ""
         try:
             yield
+        except _Placed:
+            raise
         except errors.PilotageError as error:
             message = f"{where}{kind}: {error.message}"
-            raise wrong(self._file, line, message, hint=error.hint) from None
+            raise _Placed(wrong(self._file, line, message, hint=error.hint)) from None
         except Exception as error:
             # Whatever code of others raises, it is their configuration that is wrong.
-            raise wrong(self._file, line, f"{where}{kind}: {error}") from error
+            raise _Placed(wrong(self._file, line, f"{where}{kind}: {error}")) from error
 
 
 def _join(made: Any, under: Any) -> Any:  # noqa: ANN401

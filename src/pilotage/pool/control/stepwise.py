@@ -64,7 +64,7 @@ class Stepwise(Stage, frozen=True):
         why = f"supply {volume(reading.supply)} is in the range from {volume(start)}: `{name}`"
         if wanted is None:
             return Decision(reading.demand, f"{why} leaves it as it is", hold=True)
-        return Decision(float(wanted), f"{why} asks for {volume(wanted)}")
+        return Decision(max(0.0, float(wanted)), f"{why} asks for {volume(wanted)}")
 
 
 class Steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -44,7 +45,8 @@ class Buffer(Stage, frozen=True):
         changed = wanted != below.reading.demand
         if age >= self.window:
             # What is left over counts, so that ticks that do not divide a window delay none.
-            rest = age % self.window if self.window else 0.0
+            late = age - self.window
+            rest = late if late < self.window else 0.0
             return Shaped(wanted if changed else None, wanted, state=Held(wanted, rest))
         left = f"{volume(self.window - age)} s"
         words = f"{volume(wanted)} waits for {left}" if changed else ""
@@ -52,4 +54,4 @@ class Buffer(Stage, frozen=True):
 
     def _held(self, below: View, state: Any) -> Held:  # noqa: ANN401
         # The first demand is let through at once.
-        return Held(below.reading.demand, self.window) if state is None else state
+        return Held(below.reading.demand, math.inf) if state is None else state

@@ -81,9 +81,5 @@ class Standardiser(Stage, frozen=True):
         return f"at most {volume(self.backlog)} below the supply of {volume(supply)}"
 
 
-class Limiter(Standardiser, frozen=True):
-    """COBalD's other name for a standardiser whose bounds matter."""
-
-
-class Coarser(Standardiser, frozen=True):
-    """COBalD's other name for a standardiser whose steps matter."""
+#: COBalD's other names for it.
+Limiter = Coarser = Standardiser
