@@ -59,7 +59,7 @@ def made(run: dict[str, Any], pool: Plain):
             return Switch(Linear(**run["first"]), ((60.0, second),)) >> pool
         case "standardiser":
             return Linear(**run["keys"]) >> Standardiser(**run["limits"]) >> pool
-        case "config":
+        case _:
             return load(run["text"], makers={"made.up.Plain": lambda demand: pool}).pipeline
 
 

@@ -168,7 +168,13 @@ def test_orders_are_taken_back_although_the_supply_is_below_the_demand():
 
 
 def test_a_factory_acts_once_an_interval_and_forgets_those_that_are_gone():
-    factory = Factory(factory=Child, interval=30)
+    made: list[Child] = []
+
+    def make() -> Child:
+        made.append(Child())
+        return made[-1]
+
+    factory = Factory(factory=make, interval=30)
     factory.demand = 20
     assert not factory.children
     plan = factory.plan(factory.view(), None, 30)
@@ -176,14 +182,14 @@ def test_a_factory_acts_once_an_interval_and_forgets_those_that_are_gone():
     factory.act(plan)
     assert len(factory.children) == 3
     assert factory.view().reading == Reading(0, 20, queued=24)
-    for one in factory.children:
+    for one in made:
         one.supply = 8.0
     plan = factory.plan(factory.view(), 8, 30)
     assert plan.words == "2 of 3 are let go"
     factory.act(plan)
     assert (len(factory.children), len(factory.leaving)) == (1, 2)
     assert factory.view().reading.draining == 16
-    for one in factory.leaving:
+    for one in made[:2]:
         one.supply = 0.0
     factory.act(factory.plan(factory.view(), None, 30))
     assert not factory.leaving

@@ -19,6 +19,10 @@ RIGHT = Reading(10, 10, 0.6, 0.6)
 BAND = Linear(0.5, 0.8, rate=2)
 
 
+def rule(pool, elapsed):
+    return 1.0
+
+
 def test_linear_says_what_it_saw_and_why():
     assert BAND.decide(FULL, 3) == Decision(16, "allocation 0.90 is above 0.80: from 10 to 16")
     assert BAND.decide(IDLE, 3) == Decision(4, "utilisation 0.10 is below 0.50: from 10 to 4")
@@ -110,8 +114,8 @@ def test_each_controller_of_a_switch_keeps_its_own_state():
         (lambda: RelativeSupply(low_scale=1), "low_scale is 1; it must be below 1"),
         (lambda: RelativeSupply(high_scale=1), "high_scale is 1; it must be above 1"),
         (lambda: RelativeSupply(first=-1), "first is -1; it must not be below 0"),
-        (lambda: Stepwise(max, ((0.0, max),)), "a threshold must be above 0"),
-        (lambda: Stepwise(max, ((1.0, max), (1.0, min))), "two rules have the same threshold"),
+        (lambda: Stepwise(rule, ((0.0, rule),)), "a threshold must be above 0"),
+        (lambda: Stepwise(rule, ((1.0, rule), (1.0, rule))), "two rules have the same threshold"),
         (lambda: Switch(3), "int is no controller"),
     ],
 )
@@ -121,10 +125,10 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 def test_two_rules_for_one_supply_are_refused():
-    steps = stepwise(max)
-    steps.add(min, supply=3)
+    steps = stepwise(rule)
+    steps.add(rule, supply=3)
     with pytest.raises(errors.UsageError, match="there is a rule from 3 on already"):
-        steps.add(min, supply=3)
+        steps.add(rule, supply=3)
 
 
 FRACTION = st.none() | st.floats(0, 1)

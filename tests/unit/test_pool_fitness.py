@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,7 +106,8 @@ CHANGE = st.tuples(st.integers(0, 9), st.none() | st.tuples(st.floats(0, 1e6), F
 
 @given(st.lists(CHANGE, max_size=300))
 def test_sums_of_changes_are_sums_of_what_is_there(changes):
-    herd, there = Herd("any"), {}
+    herd = Herd("any")
+    there: dict[int, Any] = {}
     for pilot, row in changes:
         if row is None:
             herd.drop(str(pilot))

@@ -176,7 +176,7 @@ def factory() -> dict[str, Any]:
         for one in made:
             one.supply = one.demand
         alive = [place for place, one in enumerate(made) if one.demand > 0]
-        steps.append([wanted, alive, pool.utilisation])
+        steps.append([wanted, alive, round(pool.utilisation, 9)])
     return {"kind": "factory", "steps": steps}
 
 
@@ -208,9 +208,9 @@ def config() -> dict[str, Any]:
 
     from cobald.daemon.core.config import load
 
-    sys.modules["made"] = types.ModuleType("made")
-    sys.modules["made.up"] = sys.modules["made"].up = types.ModuleType("made.up")
-    sys.modules["made.up"].Plain = Plain
+    package, module = types.ModuleType("made"), types.ModuleType("made.up")
+    vars(package)["up"], vars(module)["Plain"] = module, Plain
+    sys.modules.update({"made": package, "made.up": module})
     lines: list[str] = []
 
     class Keep(logging.Handler):

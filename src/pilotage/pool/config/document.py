@@ -54,7 +54,7 @@ def read(text: str, file: str = "") -> dict[str, Any]:
         what = getattr(error, "problem", None) or str(error)
         raise wrong(file, mark.line + 1 if mark else 0, f"this is no YAML: {what}") from None
     except RecursionError:
-        raise wrong(file, 0, "the document contains itself") from None
+        raise wrong(file, 0, "the document is too deep, or contains itself") from None
     if not isinstance(found, dict):
         raise wrong(file, 1, "the top of the document is no mapping", hint="`pipeline:` is needed")
     return found

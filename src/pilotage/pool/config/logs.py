@@ -59,9 +59,10 @@ def _entry(key: Any, value: Any, allow: tuple[str, ...], file: str) -> Any:  # n
     if value in _PLAIN:
         return value
     if value in _OURS:
-        # A formatter's class is looked up by name, a factory may be the thing itself.
-        ours = _OURS[value]
-        return ours if key == "()" else f"{ours.__module__}.{ours.__qualname__}"
+        if key == "class":
+            # That way Python hands over arguments which these do not have; nor have COBalD's.
+            raise wrong(file, 0, f"`{value}` is made by `()`, not by `class`")
+        return _OURS[value]
     return foreign.find(value, allow) if key == "()" else _named(value, allow)
 
 

@@ -30,7 +30,7 @@ from pilotage.pool.words import volume
 
 #: A rule is handed a reading, in which all is defined, and the seconds that have passed; it returns
 #: a demand, or nothing to leave it.
-Rule = Callable[[Reading, float], float | None]
+Rule = Callable[[Any, float], float | None]
 
 
 class Stepwise(Stage, frozen=True):
