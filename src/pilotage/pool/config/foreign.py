@@ -11,6 +11,8 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from pilotage import errors
 from pilotage.pool.control.stepwise import Stepwise
 from pilotage.pool.model import Decision, Reading, Shaped, View
@@ -19,6 +21,8 @@ from pilotage.pool.words import volume
 
 #: Where packages say which tags they bring.
 GROUP = "cobald.config.yaml_constructors"
+#: What COBalD's pools do not know of.
+_ON_THE_WAY = ("queued", "booting", "draining")
 
 
 class Probe:
@@ -87,7 +91,9 @@ class Decorator(Stage, frozen=True):
         """Show the pool as it shows it."""
         self.probe.show(below.reading)
         inner = self.inner
-        return Reading.of(inner.supply, inner.demand, inner.utilisation, inner.allocation)
+        seen = Reading.of(inner.supply, inner.demand, inner.utilisation, inner.allocation)
+        on_the_way = {name: getattr(below.reading, name) for name in _ON_THE_WAY}
+        return msgspec.structs.replace(seen, **on_the_way)
 
     def shape(self, demand: float | None, below: View, elapsed: float, state: Any) -> Shaped:  # noqa: ANN401, ARG002
         """Ask it, and pass on what it asks the probe for."""
