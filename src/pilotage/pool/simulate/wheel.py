@@ -1,0 +1,138 @@
+"""A law of ours at the wheel of a simulated world: the code that runs in production."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+from pilotage.pool.law.model import Act, Hint, Memory, Order, Sight, Verdict
+
+from .drone import Drone, Pool
+from .run import Steer
+from .world import World
+
+#: What our laws are: pools and hints as seen now, and a memory, give a verdict.
+Law = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], Verdict]
+#: Somebody who reads what is decided.
+Listener = Callable[[float, Order], None]
+
+
+def wheel(
+    law: Law, *, hints: str = "none", every: int = 1, listen: Listener | None = None
+) -> Callable[[World], Steer]:
+    """Let a law steer, with no, `exact` or `noisy` hints of the queue."""
+
+    def begin(world: World) -> Steer:
+        memory = Memory()
+        noise = Noise(world) if hints == "noisy" else None
+        names = {pool.machine.name: pool for pool in world.pools}
+
+        def tick(world: World) -> None:
+            nonlocal memory
+            if world.now % every:
+                return
+            now = world.now * 60.0
+            told: Sequence[Hint] = () if hints == "none" else see_queue(world, noise)
+            verdict = law(now, [sight(world, n) for n in range(len(world.pools))], told, memory)
+            memory = verdict.memory
+            for order in verdict.orders:
+                apply(world, names[order.pool], order)
+                if listen is not None:
+                    listen(now, order)
+
+        return tick
+
+    return begin
+
+
+def sight(world: World, number: int) -> Sight:
+    """See a pool as a law does."""
+    pool = world.pools[number]
+    machine, now = pool.machine, world.now
+    arrived, failed = tuple(60.0 * one for one in pool.arrived), pool.failed
+    pool.arrived, pool.failed = [], 0
+    idle: tuple[float, ...] = ()
+    if pool.free[-1]:
+        waits = (now - one.idle for one in pool.ready if not one.jobs)
+        idle = tuple(60.0 * wait for wait in sorted(waits, reverse=True))
+    return Sight(
+        name=machine.name,
+        provider=machine.provider,
+        cores=machine.cores,
+        memory=machine.memory,
+        queued=len(pool.queued),
+        booting=len(pool.booting),
+        ready=len(pool.ready),
+        draining=len(pool.draining),
+        free=tuple(pool.free),
+        blocked=pool.blocked,
+        idle=idle,
+        callable=tuple(sorted(one.free for one in pool.draining if not one.expired)),
+        arrived=arrived,
+        failed=failed,
+        oldest=60.0 * (now - next(iter(pool.queued)).at) if pool.queued else 0.0,
+        quota=world.scenario.providers[world.place[number]].capacity,
+        price=machine.price,
+        lasting=not machine.lifetime,
+    )
+
+
+def see_queue(world: World, noise: Noise | None) -> list[Hint]:
+    """Say what waits, exactly or as somebody who is not sure."""
+    overlay = world.overlay
+    found = []
+    for number, kind in enumerate(overlay.kinds):
+        waiting = float(len(overlay.queues[number]) * kind.cores)
+        if noise is not None:
+            waiting = noise.blur(number, waiting, world.now)
+        fits = overlay.fits(number)
+        found.append(Hint(kind.name, kind.cores, kind.memory, waiting, fits))
+    return found
+
+
+class Noise:
+    """A queue badly told: a factor that wanders, and up to 80 cores a kind that match nothing."""
+
+    def __init__(self, world: World) -> None:
+        """Draw what is wrong in each half hour, and what is phantom in each six hours."""
+        dice = random.Random(f"noise {world.seed}")
+        kinds, hours = len(world.overlay.kinds), world.scenario.hours
+        self._factors = [
+            [math.exp(dice.gauss(0, 0.3)) for _ in range(kinds)] for _ in range(2 * hours)
+        ]
+        self._phantoms = [
+            [dice.uniform(0, 80) for _ in range(kinds)] for _ in range(hours // 6 + 1)
+        ]
+
+    def blur(self, kind: int, waiting: float, now: int) -> float:
+        """Say something that is near what waits."""
+        return waiting * self._factors[now // 30][kind] + self._phantoms[now // 360][kind]
+
+
+def apply(world: World, pool: Pool, order: Order) -> None:
+    """Do to a pool what was decided."""
+    number = world.pools.index(pool)
+    count = order.count
+    match order.act:
+        case Act.ORDER:
+            for _ in range(count):
+                world.order(number)
+        case Act.CANCEL:
+            for drone in list(pool.queued)[::-1][:count]:
+                world.cancel(drone)
+        case Act.DRAIN:
+            for drone in sorted(pool.ready, key=_fullness)[:count]:
+                world.drain(drone)
+        case Act.RECALL:
+            ready = sorted((one for one in pool.draining if not one.expired), key=_fullness)
+            for drone in ready[::-1][:count]:
+                world.undrain(drone)
+        case Act.RELEASE:
+            idle = sorted((one for one in pool.ready if not one.jobs), key=lambda one: one.idle)
+            for drone in idle[:count]:
+                world.drain(drone)
+
+
+def _fullness(drone: Drone) -> tuple[int, int]:
+    return drone.cores - drone.free, drone.at
