@@ -12,9 +12,16 @@ from bench import machine, rules, table
 from bench.figure import Report
 from bench.pilots import plan as pilots
 from bench.queue import plan as queue
+from bench.remote import plan as remote
 from bench.tasks import plan as tasks
 
-_BENCHES: dict[str, Any] = {"pilots": pilots, "queue": queue, "rules": rules, "tasks": tasks}
+_BENCHES: dict[str, Any] = {
+    "pilots": pilots,
+    "queue": queue,
+    "remote": remote,
+    "rules": rules,
+    "tasks": tasks,
+}
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from pilotage.event.model import Event, Kind
 from pilotage.hub import config
 from pilotage.job import machine, model, records
 from pilotage.rule import schema, template
+from pilotage.site import model as site
 
 from . import commands, facts
 
@@ -102,6 +103,16 @@ def _setting(field: facts.Field) -> tuple[str, str, str, str]:
 
 def _toml(default: str) -> str:
     return {"True": "true", "False": "false", "None": "", "()": "[]"}.get(default, default)
+
+
+def site_keys() -> str:
+    """Write the keys of a site's file."""
+    parts = []
+    for owner, head in ((site.Site, ""), (site.Defaults, "### `[defaults]`\n\n")):
+        rows = [_setting(field) for field in facts.fields(owner) if field.name != "defaults"]
+        about = f"{facts.sentence(owner)}\n\n" if head else ""
+        parts.append(head + about + table(("key", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
 
 
 def rule_keys() -> str:
@@ -254,6 +265,7 @@ _RECIPES = (model.Command, model.Script, model.Python, model.Notebook, model.App
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "site-keys": site_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,

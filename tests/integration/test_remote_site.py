@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from pilotage import errors
@@ -241,6 +242,28 @@ async def test_where_a_person_must_log_in_it_waits_for_that(sshd, tmp_path, prog
         assert status == 0, seen
         await ready(remote)
         assert remote.hello.user == sshd.user.name
+
+
+async def test_when_it_is_called_off_nothing_is_left(tmp_path, program):
+    remote = here(tmp_path, program)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(remote.keep)
+        await ready(remote)
+        pid = remote.hello.pid
+        tasks.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_trouble_of_this_machine_is_waited_for_too(tmp_path, program, monkeypatch):
+    async def full(_: Here) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Here, "connect", full)
+    async with kept(here(tmp_path, program)) as remote:
+        await until(lambda: "No space left" in remote.trouble)
+        monkeypatch.undo()
+        await ready(remote)
 
 
 async def test_the_connection_outlives_us(sshd, tmp_path, program):

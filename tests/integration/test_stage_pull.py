@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotage import errors
+from pilotage.site.stage import names
 from pilotage.site.stage.model import Digest, Folder, Wanted
 from pilotage.site.stage.pull import Puller
 from tests.fars import Far
@@ -129,6 +130,20 @@ async def test_hostile_names_are_refused_before_anything_moves(rig, hostile):
     assert not any(rig.home.iterdir())
 
 
+@pytest.mark.parametrize(
+    "digest", [Digest("/../../../x", 1), Digest("0" * 63, 1), Digest("0" * 64, -1)]
+)
+async def test_hostile_digests_are_refused_before_anything_moves(rig, digest):
+    folder = Folder(remote=str(rig.site), local=str(rig.home / "out"), files={"a": digest})
+    facts = {"size": digest.size, "sha256": digest.sha256}
+    wanted = Wanted(remote=str(rig.site / "a"), local=str(rig.home / "a"), **facts)
+    for one in (folder, wanted):
+        with pytest.raises(errors.Denied):
+            await rig.puller.fetch([one])
+    assert not rig.far.channels
+    assert not any(rig.home.iterdir())
+
+
 async def test_a_link_out_of_a_folder_here_is_not_followed(rig, tmp_path):
     (rig.home / "out").mkdir()
     (rig.home / "out" / "link").symlink_to(tmp_path)
@@ -181,7 +196,7 @@ async def test_a_cut_anywhere_is_gone_on_with(rig, seed):
         try:
             await rig.puller.fetch(wanted)
         except errors.Unavailable:
-            here = {name: data for name, data in rig.here().items() if ".part-" not in name}
+            here = {name: data for name, data in rig.here().items() if not name.endswith(".part")}
             assert here.items() <= contents.items()
             continue
         break
@@ -200,7 +215,8 @@ async def test_after_a_cut_only_the_rest_moves(rig):
 async def test_a_part_that_was_spoiled_is_fetched_again(rig):
     content = os.urandom(12 * MIB)
     wanted = rig.wanted("big", content)
-    (rig.home / f"big.part-{wanted.sha256[:16]}").write_bytes(os.urandom(8 * MIB))
+    part = Path(names.aside(wanted.local, wanted.sha256)).name
+    (rig.home / part).write_bytes(os.urandom(8 * MIB))
     await rig.puller.fetch([wanted])
     assert rig.here() == {"big": content}
 

@@ -21,6 +21,8 @@ from pilotage.hub import config
 from pilotage.job import retry
 from pilotage.job.model import State
 from pilotage.rule import book, schema, template
+from pilotage.site import files as sites
+from pilotage.site import model as site
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -103,6 +105,15 @@ def test_every_setting_is_on_the_page_of_settings():
         assert found
         assert all(field.about for field in found)
         assert missing([field.name for field in found], text) == []
+
+
+@pytest.mark.parametrize("owner", [site.Site, site.Defaults])
+def test_every_key_of_a_site_is_on_the_page_of_sites(owner):
+    found = facts.fields(owner)
+    assert [field.name for field in found if not field.about and field.name != "defaults"] == []
+    assert (
+        missing([field.name for field in found if field.name != "defaults"], page("sites.md")) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,6 +224,11 @@ def test_what_python_that_is_shown_imports_of_us_is_there(fence):
 def test_settings_that_are_shown_load(fence, tmp_path):
     (tmp_path / config.FILE).write_text(fence.text, encoding="utf-8")
     assert config.read(tmp_path) != config.Settings()
+
+
+@pytest.mark.parametrize("fence", fences("toml site"), ids=name_of)
+def test_a_site_that_is_shown_loads(fence):
+    assert sites.parse(fence.text, "cluster", Path("cluster.toml")).batch
 
 
 def test_all_toml_is_marked():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,14 +85,12 @@ def add(
 def ls(*, at: Common = HERE) -> Answer:
     """List all sites, and how they are."""
     with at.open() as project:
-        root, names = project.root, files.names(project.root)
-        states = asyncio.run(look(project, names))
-    rows = tuple(_row(name, root, states[name]) for name in names)
-    notes = () if names else ("no sites: `pilotage site add NAME --batch slurm --host HOST`",)
+        states = look(project)
+    notes = () if states else ("no sites: `pilotage site add NAME --batch slurm --host HOST`",)
     return Answer(
-        {"sites": [{"name": name, **_data(root, name), **_state(states[name])} for name in names]},
-        (Table(_HEADS, rows),) if rows else (),
-        tuple(names),
+        {"sites": [_data(one) for one in states.values()]},
+        (Table(_HEADS, tuple(_row(one) for one in states.values())),) if states else (),
+        tuple(states),
         notes,
     )
 
@@ -103,9 +100,9 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a site."""
     with at.open() as project:
         site = files.read(project.root, name)
-        state = asyncio.run(look(project, [name]))[name]
+        state = look(project)[name]
         file = files.file_of(project.root, name)
-    data = {"name": name, "file": str(file), **msgspec.to_builtins(site), **_state(state)}
+    data = _data(state) | {"file": str(file), "settings": msgspec.to_builtins(site)}
     return Answer({"site": data}, tuple(_sheet(name, site, state, file)), (name,))
 
 
@@ -128,40 +125,34 @@ def _ask(name: str, asked: str, said: str, at: Common) -> Answer:
     return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,))
 
 
-def _data(root: Path, name: str) -> dict[str, Any]:
-    try:
-        site = files.read(root, name)
-    except errors.ConfigError:
-        return {"batch": "", "host": "", "about": ""}
-    return {"batch": site.batch, "host": site.host, "about": site.about}
+def _data(state: State) -> dict[str, Any]:
+    seen = state.seen
+    return {
+        "name": seen.name, "batch": seen.batch, "host": seen.host, "about": seen.about,
+        "state": state.word, "trouble": state.trouble, "since": shape.stamp(seen.since),
+        "asked": seen.asked, "jobs": seen.jobs, "pilots": seen.pilots,
+    }  # fmt: skip
 
 
-def _state(state: State) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(state)
-    return {"state": told.pop("word"), **told, "since": shape.stamp(state.since)}
-
-
-def _row(name: str, root: Path, state: State) -> tuple[Cell, ...]:
-    known = _data(root, name)
-    host = known["host"] or "here"
-    about = state.trouble or known["about"]
-    word = Styled(state.word, state.style)
-    return name, known["batch"], host, word, state.jobs, state.pilots, about
+def _row(state: State) -> tuple[Cell, ...]:
+    seen = state.seen
+    word, about = Styled(state.word, state.style), state.trouble or seen.about
+    return seen.name, seen.batch, seen.host or "here", word, state.jobs, seen.pilots, about
 
 
 def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
-    fresh = Site(batch=site.batch)
+    seen, fresh = state.seen, Site(batch=site.batch)
     usual = msgspec.to_builtins(site.defaults)
-    since = f" since {shape.clock(state.since)}" if state.since else ""
+    jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in seen.jobs.items())
     told = {
         "about": site.about,
-        "state": f"{state.word}{since}",
         "trouble": state.trouble,
-        "asked": state.asked,
+        "since": shape.clock(seen.since) if seen.since else "",
+        "asked": seen.asked,
         "batch": site.batch,
         "host": site.host or "this machine",
-        "jobs": f"{state.jobs} there, {site.jobs} at most",
-        "pilots": f"{state.pilots}" if state.pilots else "",
+        "jobs": f"{jobs or 'none'}; {site.jobs} at most",
+        "pilots": str(seen.pilots) if seen.pilots else "",
         "unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value),
         "file": str(file),
     }

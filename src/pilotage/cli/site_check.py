@@ -31,6 +31,9 @@ _LEAST_ROOM = 1 << 30
 #: Clocks that differ by more make stories hard to read.
 _SKEW_S = 5.0
 _RATE_BYTES = 64 << 20
+#: The exit status of a shell that found no program.
+_NOT_FOUND = 127
+_PATH = "`path` in the site's file says where its programs are"
 #: How to ask for a queue.
 _QUEUES = {
     "slurm": ("scontrol", "--oneliner", "show", "partition"),
@@ -111,7 +114,7 @@ class _Walk:
         async with remote.once():
             for one in _greeting(remote, asked):
                 yield one
-            if self._site.link == "relay":
+            if self._site.link == "relay" and isinstance(self._shell, Ssh):
                 yield await self._port()
             folder = f"{remote.hello.root}/local"
             batch = known.adapter(self._site.batch, program=remote.program, folder=folder)
@@ -180,7 +183,7 @@ def _greeting(remote: Remote, asked: float) -> list[Check]:
     skew = hello.time - asked - late / 2
     far = abs(skew) > _SKEW_S + late
     room = units.bytes_for_people(hello.free)
-    shared = "worker nodes must see it too, which `--run` finds out"
+    shared = "worker nodes must see it, too: `--run` finds out"
     return [
         Check("python", "ok", f"{hello.python} on {hello.host}, as {hello.user}"),
         Check(
@@ -201,8 +204,11 @@ async def _tools(remote: Remote, batch: Batch) -> Check:
     except errors.PilotageError as error:
         return Check(batch.name, "bad", _words(error))
     if said.exit:
-        return Check(batch.name, "bad", (said.err or said.out).strip().partition("\n")[0])
-    return Check(batch.name, "ok", said.out.strip().partition("\n")[0])
+        words = (said.err or said.out).strip().partition("\n")[0]
+        hint = f": {_PATH}" if said.exit == _NOT_FOUND else ""
+        return Check(batch.name, "bad", f"{words}{hint}")
+    words = said.out.strip().partition("\n")[0]
+    return Check(batch.name, "ok", "our own queue" if batch.name == "local" else words)
 
 
 async def _listing(remote: Remote, batch: Batch) -> Check:

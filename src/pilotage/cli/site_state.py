@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pilotage import errors
 from pilotage.cli.answer import Style
+from pilotage.hub import places
+from pilotage.hub.places import Seen
 from pilotage.site import files
 from pilotage.site.shell.ssh import Ssh
 from pilotage.site.shell.words import Kind
@@ -18,50 +19,68 @@ if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
 _STYLES: dict[str, Style] = {
-    "connected": "green", "here": "green", "not connected": "dim", "draining": "yellow",
+    "connected": "green", "here": "green", "not connected": "dim", "drained": "yellow",
 }  # fmt: skip
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """How a site is."""
 
+    seen: Seen
     #: Such as `connected`, `needs login` or `not answering`.
     word: str
     #: What is wrong, and what to do.
     trouble: str = ""
-    #: Since when, if the hub knows.
-    since: float | None = None
-    #: What a person asked of it.
-    asked: str = ""
-    #: What is there of ours.
-    jobs: int = 0
-    pilots: int = 0
 
     @property
     def style(self) -> Style:
         """The colour of the word."""
         return _STYLES.get(self.word, "red")
 
+    @property
+    def jobs(self) -> int:
+        """How many jobs are there."""
+        return sum(self.seen.jobs.values())
 
-async def look(project: Project, names: Sequence[str]) -> dict[str, State]:
+
+def look(project: Project) -> dict[str, State]:
     """Say how sites are; no connection is made."""
-    found = await asyncio.gather(*(_connection(project, name) for name in names))
-    return dict(zip(names, found, strict=True))
+    seen = places.sites(project.db, project.root, project.clock.now())
+    return asyncio.run(_all(project, seen))
 
 
-async def _connection(project: Project, name: str) -> State:
+async def _all(project: Project, seen: list[Seen]) -> dict[str, State]:
+    states = await asyncio.gather(*(_one(project, one) for one in seen))
+    return {one.name: state for one, state in zip(seen, states, strict=True)}
+
+
+async def _one(project: Project, seen: Seen) -> State:
+    word, trouble = _told(seen) if seen.kept else await _found(project, seen.name)
+    if seen.asked == "drain" and not trouble:
+        word = "drained"
+    return State(seen=seen, word=word, trouble=trouble)
+
+
+def _told(seen: Seen) -> tuple[str, str]:
+    """Take the word of the hub that looks after the site."""
+    if not seen.trouble:
+        return "connected" if seen.host else "here", ""
+    return "needs login" if "pilotage site login" in seen.trouble else "not answering", seen.trouble
+
+
+async def _found(project: Project, name: str) -> tuple[str, str]:
+    """Look whether there is a connection, and why there was none at the last try."""
     try:
         site = files.read(project.root, name)
     except errors.ConfigError as error:
-        return State(word="bad file", trouble=str(error))
+        return "bad file", str(error)
     if not site.host:
-        return State(word="here")
+        return "here", ""
     shell = Ssh(name, site.host, project.state, settings=site.ssh_config)
     if await shell.alive():
-        return State(word="connected")
+        return "connected", ""
     trouble = shell.nest.trouble()
     if trouble is None:
-        return State(word="not connected")
+        return "not connected", ""
     words = f"{trouble.message}: {trouble.hint}" if trouble.hint else trouble.message
-    word = "needs login" if trouble.kind is Kind.LOGIN else "not answering"
-    return State(word=word, trouble=words)
+    return "needs login" if trouble.kind is Kind.LOGIN else "not answering", words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import shlex
@@ -22,7 +23,9 @@ from pilotage.job.owner import me
 from pilotage.payload.model import Launch
 from pilotage.pilot.model import State
 from pilotage.site import submission, wish
+from pilotage.site.batch import known
 from pilotage.site.batch.model import Cause
+from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver, End
 from pilotage.site.submission import Submission, Work
 from pilotage.site.wish import Wish
@@ -49,17 +52,17 @@ class Factory:
     """Has pilots started at one site."""
 
     def __init__(
-        self, name: str, driver: Driver, roster: Roster, writer: Writer, address: Path
-    ) -> None:
+        self, name: str, driver: Driver, doors: Doors, roster: Roster, writer: Writer,
+        address: Path,
+    ) -> None:  # fmt: skip
         """Get ready; `address` is the file that says where the hub is."""
         self._name = name
         self._driver = driver
+        self._doors = doors
         self._roster = roster
         self._writer = writer
         self._address = address
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The port of the login node that leads to the hub, by the hub's own port.
-        self._ports: dict[int, int] = {}
         driver.join(self, pilots=True)
 
     async def run(self) -> None:
@@ -67,6 +70,7 @@ class Factory:
         while True:
             await anyio.sleep(_LOOK_S)
             await self._call_off()
+            await self._let_in()
             rows = await self._do(lambda db: db.rows("pilot_wanted", site=self._name))
             wanted: dict[tuple[str, str], list[int]] = {}
             for number, pool, body, asked in rows:
@@ -74,7 +78,8 @@ class Factory:
                     await self._never(number, State.DOWN, "called off before it was submitted")
                 else:
                     wanted.setdefault((pool, body), []).append(number)
-            most = self._driver.remote.site.array
+            site = self._driver.remote.site
+            most = 1 if site.batch in known.WITHOUT_ARRAYS else site.array
             for (pool, body), numbers in wanted.items():
                 for at in range(0, len(numbers), most):
                     await self._submit(pool, body, numbers[at : at + most])
@@ -96,7 +101,7 @@ class Factory:
         site = self._driver.remote.site
         program = f"{root}/bin/{self._driver.remote.hello.version}.pyz"
         folder = f"{root}/s/{key}"
-        words = shlex.join([site.python, program, "job", folder])
+        words = shlex.join([site.python, "-I", "-S", program, "job", folder])
         order = wish.order(
             asked, site, key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder,
             count=len(numbers),
@@ -175,12 +180,15 @@ class Factory:
         if remote.site.link == "direct":
             return "direct"
         port = int(hub.url.rstrip("/").rpartition(":")[2])
-        if port not in self._ports:
-            there = await remote.shell.forward(port)
-            host = remote.site.login or remote.hello.host
-            found = await remote.call("relay", port=there, host=host)
-            self._ports[port] = int(found["port"])
-        return f"relay:{remote.site.login or remote.hello.host}:{self._ports[port]}"
+        return f"relay:{self._doors.host}:{await self._doors.open('hub', port)}"
+
+    async def _let_in(self) -> None:
+        """Have the way open for pilots that an earlier process had submitted."""
+        out = self._driver.out.values()
+        if self._driver.remote.up and any(work.pilot for one in out for work in one.live):
+            # Whoever submits pilots is told what is wrong; these wait until it is not.
+            with contextlib.suppress(errors.PilotageError):
+                await self._link(await self._hub())
 
     # -- what the driver says --------------------------------------------------------------------
 
@@ -189,10 +197,13 @@ class Factory:
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has pilots."""
-        self.said(one, f"{one.batch} job {one.number}" if one.number else f"a {one.batch} job")
+        self._tell(one, _name(one))
 
     def said(self, one: Submission, words: str) -> None:
-        """Hear what the batch system says of pilots that wait there."""
+        """Hear what is said of pilots that wait there."""
+        self._tell(one, f"{_name(one)}: {words}" if one.known else words)
+
+    def _tell(self, one: Submission, words: str) -> None:
         numbers = [work.pilot for work in one.works.values()]
         say = functools.partial(_say, numbers=numbers, words=words, known=one.known)
         self._spawn(self._do(say))
@@ -264,6 +275,11 @@ def _say(db: Db, numbers: list[int], words: str, *, known: bool = False) -> None
 
 def _read(file: str) -> str:
     return Path(file).read_text(encoding="utf-8") if file else ""
+
+
+def _name(one: Submission) -> str:
+    """Say how the batch system calls a submission."""
+    return f"{one.batch} job {one.number}" if one.number else f"a {one.batch} job"
 
 
 def _words(end: End) -> str:

@@ -21,6 +21,7 @@ from pilotage.site.batch import known
 from pilotage.site.batch.model import Batch
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
+from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
 from pilotage.site.image import Images
 from pilotage.site.jail import Jails
@@ -66,8 +67,9 @@ class Sites:
                     remote = self._reach(name, site, program)
                     driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
                     self._known[name] = (remote, driver)
-                    carrier = Carrier(remote, self._project.state, digests, jails, images)
-                    tasks.start_soon(self._work, name, driver, carrier)
+                    doors = Doors(remote, self._project.state / "doors" / f"{name}.json")
+                    carrier = Carrier(remote, doors, self._project.state, digests, jails, images)
+                    tasks.start_soon(self._work, name, driver, doors, carrier)
                 tasks.start_soon(self._show)
         finally:
             digests.close()
@@ -77,17 +79,18 @@ class Sites:
         shell = choose(name, site, state)
         return Remote(name, site, shell, program, files.place(site, state))
 
-    async def _work(self, name: str, driver: Driver, carrier: Carrier) -> None:
+    async def _work(self, name: str, driver: Driver, doors: Doors, carrier: Carrier) -> None:
         """Keep one site at work."""
         direct = Direct(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
         address = self._project.state / ADDRESS
-        factory = Factory(name, driver, self._roster, self._writer, address)
+        factory = Factory(name, driver, doors, self._roster, self._writer, address)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(driver.remote.keep)
                 tasks.start_soon(driver.run)
+                tasks.start_soon(doors.run)
                 tasks.start_soon(direct.run)
                 tasks.start_soon(factory.run)
         finally:

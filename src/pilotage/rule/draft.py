@@ -21,6 +21,7 @@ from pilotage.rule.schema import (
     WAYS,
     BatchText,
     GatherText,
+    Launcher,
     LimitText,
     Part,
     RecipeText,
@@ -51,6 +52,8 @@ _CHOICES = {
     "states": FINAL,
     "via": tuple(WAYS),
     "data": get_args(Data),
+    "batch.launcher": get_args(Launcher)[1:],
+    "slurm.launcher": get_args(Launcher)[1:],
 }
 _WORDS = {
     "str": "text",

@@ -44,6 +44,12 @@ class LimitText(Part, frozen=True):
     most: int = 1
 
 
+#: What starts the tasks of a parallel job.
+Launcher = Literal["", "none", "srun", "mpirun"]
+#: How a job runs at a site, as people write it.
+Way = Literal["batch", "sbatch", "srun", "direct"]
+
+
 class BatchText(Part, frozen=True):
     """What a job that is a batch job of its own asks the batch system for."""
 
@@ -61,7 +67,7 @@ class BatchText(Part, frozen=True):
     #: Further options, such as `["--exclusive"]`; the site's file says which are allowed.
     extra: tuple[str, ...] = ()
     #: What starts the tasks of a parallel job.
-    launcher: Literal["", "none", "srun", "mpirun"] = ""
+    launcher: Launcher = ""
 
 
 class GatherText(Part, frozen=True):
@@ -130,7 +136,7 @@ class RecipeText(Part, frozen=True):
     site: str | None = None
     #: How it runs there: as a batch job (`"sbatch"`, the same as `"batch"`), as a blocking step
     #: (`"srun"`), or straight on the host that one logs in to (`"direct"`).
-    via: str | None = None
+    via: Way | None = None
     #: What it asks the batch system for; `slurm` is another name for it.
     batch: BatchText | None = None
     slurm: BatchText | None = None

@@ -12,6 +12,7 @@ import anyio.to_thread
 from pilotage import errors
 from pilotage.job import moves
 from pilotage.site import guest, output
+from pilotage.site.doors import Doors
 from pilotage.site.guest import Guest, Room
 from pilotage.site.image import Images
 from pilotage.site.jail import HOST, Jails, lay, take
@@ -30,18 +31,18 @@ class Carrier:
     """Sees to the data of all jobs of a site."""
 
     def __init__(
-        self, remote: Remote, state: Path, digests: Digests, jails: Jails, images: Images
-    ) -> None:
-        """Keep what is served below `state`."""
+        self, remote: Remote, doors: Doors, state: Path, digests: Digests, jails: Jails,
+        images: Images,
+    ) -> None:  # fmt: skip
+        """Keep what is served below `state`; worker nodes come to it through `doors`."""
         self._images = images
         self._remote = remote
+        self._doors = doors
         self._state = state
         self._digests = digests
         self._jails = jails
         self._pusher: Pusher | None = None
         self._puller: Puller | None = None
-        #: The port at the login node by which worker nodes reach what is served here.
-        self._ports: dict[int, int] = {}
 
     async def bring(self, one: Guest) -> None:
         """Have all that a job reads at the site, or ready to be mounted there."""
@@ -86,7 +87,8 @@ class Carrier:
 
     async def leave(self, one: Guest) -> None:
         """Serve nothing any more for a job."""
-        if one.mount is not None:
+        # Also what an earlier process served: that is not known of the guest any more.
+        if one.spec.data == "mounted":
             await self._jails.close(self._name(one))
             await anyio.to_thread.run_sync(_remove, self._folder(one))
 
@@ -122,22 +124,12 @@ class Carrier:
 
         readonly = await anyio.to_thread.run_sync(furnish)
         access = await self._jails.open(self._name(one), folder, readonly=readonly)
-        host = self._remote.site.login or self._remote.hello.host
+        number = await self._doors.open("data", access.port)
         one.mount = {
-            "host": host, "port": await self._port(access.port, host), "user": access.user,
+            "host": self._doors.host, "port": number, "user": access.user,
             "key": access.private_key, "known_hosts": access.host_key, "alias": HOST,
             "options": [],
         }  # fmt: skip
-
-    async def _port(self, port: int, host: str) -> int:
-        """Make a port of ours one of the login node's, which worker nodes reach."""
-        if not self._remote.site.host:
-            return port
-        if port not in self._ports:
-            there = await self._remote.shell.forward(port)
-            found = await self._remote.call("relay", port=there, host=host)
-            self._ports[port] = int(found["port"])
-        return self._ports[port]
 
     def _publish(self, one: Guest, found: dict[str, Any]) -> None:
         """Move what a job has left into its place, each file at once."""

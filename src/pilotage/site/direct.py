@@ -196,12 +196,12 @@ class Direct:
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
-        for some in ordering.groups(guests, self._site.array):
+        for some in ordering.groups(guests, self._site):
             self._spawn(self._send(some))
 
     async def _send(self, guests: list[Guest]) -> None:
         """Bring the data of jobs to the site, and submit them."""
-        if any(one.spec.data == "mounted" or one.binding.path or one.spec.inputs for one in guests):
+        if any(guest.brings(one) for one in guests):
             results = await asyncio.gather(*(self._bring(one) for one in guests))
             guests = [one for one, ready in zip(guests, results, strict=True) if ready]
         hello = await self._remote.ready()

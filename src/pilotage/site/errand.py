@@ -44,7 +44,7 @@ class Errands:
     async def prepare(self, one: Submission, items: list[dict[str, Any]]) -> None:
         """Put the orders at the site."""
         order = {"v": 1, "key": one.key, "root": one.root, "items": items}
-        links = sorted({given["sha256"] for item in items for given in item["inputs"]})
+        links = sorted({digest for item in items for digest in _needed(item)})
         found = await self._call(
             "prepare", key=one.key, order=order, links=links, script=one.order.script
         )
@@ -149,6 +149,12 @@ class Errands:
         said = await self._remote.run(self._adapter(name).cancel(ids), timeout=_LIST_S)
         if said.exit:
             raise BatchError(f"{name} did not call off {ids[0]}: {(said.err or said.out)[:200]}")
+
+
+def _needed(item: Mapping[str, Any]) -> list[str]:
+    """Name the contents that must be at the site before an order can be followed."""
+    image = [item["image"]["sha256"]] if item.get("image") else []
+    return [*(given["sha256"] for given in item["inputs"]), *image]
 
 
 def _read(found: dict[str, Any] | None) -> dict[str, Any] | None:

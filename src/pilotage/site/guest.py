@@ -53,6 +53,12 @@ class Guest(msgspec.Struct):
         return self.claim.job, self.claim.attempt
 
 
+def brings(guest: Guest) -> bool:
+    """Say whether anything must be at the site before a job can be submitted."""
+    spec = guest.spec
+    return bool(spec.data == "mounted" or guest.binding.path or spec.inputs or spec.image)
+
+
 def wanted(guest: Guest) -> list[str]:
     """List the files that a job reads: its trigger, and what it names beside."""
     binding, base = guest.binding, guest.base

@@ -12,6 +12,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
 import msgspec
 
 from pilotage import errors
@@ -89,10 +90,12 @@ class Hand:
     async def leave(self) -> None:
         """Let it end by itself, which it does when nobody speaks to it any more."""
         self._wire.close()
-        await _end(self._process)
-        self._listening.cancel()
-        self._complaints.cancel()
-        await asyncio.gather(self._listening, self._complaints, return_exceptions=True)
+        # Also if we are called off, which would otherwise end each wait at once.
+        with anyio.CancelScope(shield=True):
+            await _end(self._process)
+            self._listening.cancel()
+            self._complaints.cancel()
+            await asyncio.gather(self._listening, self._complaints, return_exceptions=True)
 
 
 class Boot:

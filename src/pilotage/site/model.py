@@ -18,10 +18,15 @@ _NEVER = ("--requeue", "--wrap", "--job-name", "--array", "--output", "--error",
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What jobs and pilots ask the batch system for unless they say otherwise."""
 
+    #: Queue or partition.
     queue: str = ""
+    #: What is charged.
     account: str = ""
+    #: Quality of service.
     qos: str = ""
+    #: What nodes must have, in the batch system's own words.
     constraint: str = ""
+    #: A reservation of nodes.
     reservation: str = ""
     #: Wall time, such as `"1h"`; empty means the queue's own.
     time: str = ""

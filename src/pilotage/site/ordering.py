@@ -8,6 +8,7 @@ from typing import Any
 
 from pilotage import errors, units
 from pilotage.job.model import JobSpec
+from pilotage.site.batch import known
 from pilotage.site.batch.model import Order
 from pilotage.site.guest import Guest
 from pilotage.site.hand import Hello
@@ -17,8 +18,8 @@ from pilotage.site.model import Site
 _LONGER_S = 60.0
 
 
-def groups(guests: Iterable[Guest], most: int) -> Iterator[list[Guest]]:
-    """Put jobs together that ask for the same, so many at most."""
+def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
+    """Put jobs together that ask for the same, as many as go into one array."""
     alike: dict[Any, list[Guest]] = {}
     for one in guests:
         spec = one.spec
@@ -26,7 +27,8 @@ def groups(guests: Iterable[Guest], most: int) -> Iterator[list[Guest]]:
         alike.setdefault(shape, []).append(one)
     for some in alike.values():
         # A step is one process that waits for one job.
-        size = most if some[0].spec.via != "srun" else 1
+        alone = some[0].spec.via == "srun" or batch(some[0].spec, site) in known.WITHOUT_ARRAYS
+        size = 1 if alone else site.array
         for at in range(0, len(some), size):
             yield some[at : at + size]
 
@@ -42,6 +44,16 @@ def check(spec: JobSpec, name: str, site: Site) -> None:
         if word not in site.allow and word.partition("=")[0] not in site.allow:
             message = f"the site {name} does not allow the option {word}"
             raise errors.Denied(message, hint=f"sites/{name}.toml says which: `allow`")
+    needs, asked = spec.resources, spec.allocation
+    bounds = (
+        ("cores", needs.cpus * asked.nodes * asked.tasks, site.cpus),
+        ("bytes of memory", needs.memory or 0, units.size(site.memory) if site.memory else 0),
+        ("GPUs", needs.gpus, site.gpus or (0 if needs.gpus == 0 else -1)),
+    )
+    for what, wanted, most in bounds:
+        if most and wanted > most:
+            message = f"the site {name} gives a job at most {max(0, most)} {what}, not {wanted}"
+            raise errors.Denied(message, hint=f"sites/{name}.toml says what it has")
 
 
 def order(spec: JobSpec, site: Site, hello: Hello, key: str, count: int) -> Order:
@@ -49,7 +61,9 @@ def order(spec: JobSpec, site: Site, hello: Hello, key: str, count: int) -> Orde
     asked, needs, defaults = spec.allocation, spec.resources, site.defaults
     usual = units.seconds(defaults.time) if defaults.time else None
     folder = f"{hello.root}/s/{key}"
-    words = shlex.join([site.python, f"{hello.root}/bin/{hello.version}.pyz", "job", folder])
+    program = f"{hello.root}/bin/{hello.version}.pyz"
+    # Nothing of the user's own Python is wanted, and looking for it takes time.
+    words = shlex.join([site.python, "-I", "-S", program, "job", folder])
     return Order(
         key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
         nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,

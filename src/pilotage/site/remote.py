@@ -9,6 +9,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import anyio
+
 from pilotage import errors
 from pilotage.clock import Clock, WallClock, dice
 from pilotage.site.batch.model import Call, Said
@@ -20,6 +22,7 @@ from pilotage.site.shell.model import Shell
 #: What is allowed beyond a command's own time for its answer to arrive.
 _GRACE_S = 15.0
 _CALL_S = 60.0
+_CLOSE_S = 5.0
 #: Pauses between tries to connect, and how long a connection must last to count as good.
 _FIRST_S, _LONGEST_S, _GOOD_S = 1.0, 60.0, 30.0
 #: While a person must do something: how often to look whether it was done, and to try anyway.
@@ -158,6 +161,8 @@ class Remote:
                 process = await self.shell.start(
                     [*self.program, *words], stdin=ends[0], stdout=ends[1]
                 )
+            except OSError as error:
+                raise errors.Unavailable(f"{self.name}: {error}") from error
             except errors.Denied:
                 tries -= 1
                 if tries <= 0 and not self._channels:
@@ -187,7 +192,7 @@ class Remote:
                 try:
                     async with self.once() as hand:
                         await hand.gone()
-                except errors.PilotageError as error:
+                except (errors.PilotageError, OSError) as error:
                     self._down(error)
                 if self.shell.barred:
                     await self._person()
@@ -196,7 +201,8 @@ class Remote:
                 await asyncio.sleep(pause * self._chance.uniform(0.75, 1.25))
                 pause = min(_LONGEST_S, pause * 2)
         finally:
-            await self.shell.close()
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await self.shell.close()
 
     async def _person(self) -> None:
         """Wait until somebody has logged in, or until it is time to try anyway."""
@@ -222,10 +228,11 @@ class Remote:
     def _hear(self, news: list[dict[str, Any]]) -> None:
         self.on_news(news)
 
-    def _down(self, error: errors.PilotageError) -> None:
+    def _down(self, error: errors.PilotageError | OSError) -> None:
         if not self.trouble or not self.since:
             self.since = self._clock.now()
-        self.trouble = f"{error}; {error.hint}" if error.hint else str(error)
+        hint = getattr(error, "hint", "")
+        self.trouble = f"{error}; {hint}" if hint else str(error)
 
     def _doubt(self) -> None:
         """Find out whether the program still answers; let go of it if it does not."""

@@ -7,6 +7,10 @@ from pilotage import errors
 from .model import Batch
 
 
+#: Batch systems that know no arrays.
+WITHOUT_ARRAYS = frozenset({"flux"})
+
+
 def adapter(name: str, *, program: tuple[str, ...], folder: str) -> Batch:
     """Return what speaks with a batch system; each is loaded only where it is used.
 

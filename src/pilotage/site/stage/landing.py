@@ -8,6 +8,7 @@ import os
 import threading
 
 from pilotage import errors, text
+from pilotage.site.stage import names
 from pilotage.site.stage.model import BIG, Wanted
 
 _CHUNK = 1 << 20
@@ -25,7 +26,7 @@ class Landing:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.path = f"{wanted.local}.part-{wanted.sha256[:16]}"
+        self.path = names.aside(wanted.local, wanted.sha256)
         self.offset = self._arrived()
         self._unflushed = 0
         self._flusher: threading.Thread | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 
 import msgspec
@@ -40,14 +39,17 @@ def lay_out(one: Wanted | Folder) -> Place:
     """Say which files to bring and where; make the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
     if isinstance(one, Wanted):
+        names.check_digest(one.sha256, one.size)
         return Place([one])
     names.check(one.files)
+    for digest in one.files.values():
+        names.check_digest(digest.sha256, digest.size)
     if os.path.lexists(one.local):
         _check_folder(one.local)
         return Place(_files(one, one.local))
     # The same list gets the same name, so that another attempt finds what has arrived.
-    mark = hashlib.sha256(text.dump(sorted((n, d.sha256) for n, d in one.files.items())).encode())
-    made = f"{one.local}.part-{mark.hexdigest()[:16]}"
+    listed = text.dump(sorted((name, digest.sha256) for name, digest in one.files.items()))
+    made = names.aside(one.local, listed)
     os.makedirs(made, exist_ok=True)
     _check_folder(made)
     # What has its own name there was checked before it got it.
