@@ -150,7 +150,7 @@ def steer(setup: Setup, world: World) -> Steer:
 
 
 def _controllers(setup: Setup, world: World, factories: list[Any]) -> Iterator[Any]:
-    quotas = [one.capacity for one in world.scenario.providers]
+    quotas = world.quota
     if setup.tree == "joint":
         sites = [
             Standardiser(

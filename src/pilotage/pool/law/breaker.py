@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec.structs import replace
 
-from .model import Care, Sight
+from .model import Act, Care, Order, Sight
 
 #: Deaths in a row from which nothing is ordered.
 _DEATHS = 3
@@ -13,7 +15,7 @@ _PAUSE = 900.0
 _LONGEST = 7200.0
 
 
-def judge(care: Care, sight: Sight, now: float, *, alive: bool) -> Care:
+def judge(care: Care, sight: Sight, now: float) -> Care:
     """Remember deaths; a drone that takes jobs after the pause closes the case."""
     if sight.failed:
         deaths = care.deaths + sight.failed
@@ -21,9 +23,14 @@ def judge(care: Care, sight: Sight, now: float, *, alive: bool) -> Care:
             return replace(care, deaths=deaths)
         doubled = _PAUSE * 2.0 ** min(8, (deaths - _DEATHS) // 2)
         return replace(care, deaths=deaths, until=now + min(_LONGEST, doubled))
-    if alive and care.deaths:
+    if sight.joined and care.deaths:
         return replace(care, deaths=0, until=0.0)
     return care
+
+
+def trusted(care: Care) -> bool:
+    """Say whether what is on order is likely to come."""
+    return care.deaths < _DEATHS
 
 
 def allowed(care: Care, sight: Sight, now: float) -> int:
@@ -31,3 +38,14 @@ def allowed(care: Care, sight: Sight, now: float) -> int:
     if care.deaths < _DEATHS:
         return 1 << 30
     return 0 if now < care.until else max(0, 1 - sight.pending)
+
+
+def cancel(sights: Sequence[Sight], cares: Mapping[str, Care], now: float) -> list[Order]:
+    """Take back what is on order where drones die."""
+    found = []
+    for one in sights:
+        care = cares[one.name]
+        if care.deaths >= _DEATHS and now < care.until and one.queued:
+            words = f"the last {care.deaths} drones of {one.name} died as they started"
+            found.append(Order(one.name, Act.CANCEL, one.queued, words))
+    return found

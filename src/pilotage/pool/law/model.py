@@ -32,6 +32,10 @@ class Sight(msgspec.Struct, frozen=True):
     #: Seconds that drones waited which have started since the last time, and how many died.
     arrived: tuple[float, ...] = ()
     failed: int = 0
+    #: How many have begun to take jobs since.
+    joined: int = 0
+    #: Seconds after which the provider ends the next ones, the first first.
+    leaving: tuple[float, ...] = ()
     #: Seconds that the oldest order has waited.
     oldest: float = 0.0
     #: Cores that may be had of the provider, over all its shapes.
@@ -98,8 +102,6 @@ class Care(msgspec.Struct, frozen=True):
     #: Deaths in a row, and until when nothing is ordered because of them.
     deaths: int = 0
     until: float = 0.0
-    #: How many drones may be on order, for the law without hints.
-    window: float = 1.0
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -120,6 +122,8 @@ class Memory(msgspec.Struct, frozen=True):
     needs: Mapping[str, Need] = {}
     #: Seconds for which there was no room anywhere, or in which there was, below 0.
     pressed: float = 0.0
+    #: Cores that may be on order, for the law without hints.
+    window: float = 0.0
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -49,7 +49,8 @@ class Pool:
     """The drones of one machine type."""
 
     __slots__ = (
-        "arrived", "blocked", "booting", "draining", "failed", "free", "machine", "queued", "ready",
+        "arrived", "blocked", "booting", "draining", "failed", "free", "joined", "machine", "queued",
+        "ready",
     )  # fmt: skip
 
     def __init__(self, machine: Machine) -> None:
@@ -62,9 +63,9 @@ class Pool:
         #: How many of the ready have so many cores free, and cores that no job could use.
         self.free = [0] * (machine.cores + 1)
         self.blocked = 0.0
-        #: Since they were last asked for: delays of drones that came, and how many died.
+        #: Since they were last asked for: delays of drones that came, how many died and joined.
         self.arrived: list[int] = []
-        self.failed = 0
+        self.failed = self.joined = 0
 
     def enter(self, drone: Drone) -> None:
         """Count a drone that is ready."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pilotage.pool.law.model import Act, Hint, Memory, Order, Sight, Verdict
 
@@ -12,6 +12,8 @@ from .drone import Drone, Pool
 from .run import Steer
 from .world import World
 
+#: Minutes before their end that drones are told of.
+_AHEAD = 480
 #: What our laws are: pools and hints as seen now, and a memory, give a verdict.
 Law = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], Verdict]
 #: Somebody who reads what is decided.
@@ -50,8 +52,8 @@ def sight(world: World, number: int) -> Sight:
     """See a pool as a law does."""
     pool = world.pools[number]
     machine, now = pool.machine, world.now
-    arrived, failed = tuple(60.0 * one for one in pool.arrived), pool.failed
-    pool.arrived, pool.failed = [], 0
+    arrived, failed, joined = tuple(60.0 * one for one in pool.arrived), pool.failed, pool.joined
+    pool.arrived, pool.failed, pool.joined = [], 0, 0
     idle: tuple[float, ...] = ()
     if pool.free[-1]:
         waits = (now - one.idle for one in pool.ready if not one.jobs)
@@ -71,11 +73,24 @@ def sight(world: World, number: int) -> Sight:
         callable=tuple(sorted(one.free for one in pool.draining if not one.expired)),
         arrived=arrived,
         failed=failed,
+        joined=joined,
+        leaving=tuple(_leaving(pool, now)),
         oldest=60.0 * (now - next(iter(pool.queued)).at) if pool.queued else 0.0,
-        quota=world.scenario.providers[world.place[number]].capacity,
+        quota=world.quota[world.place[number]],
         price=machine.price,
         lasting=not machine.lifetime,
     )
+
+
+def _leaving(pool: Pool, now: int) -> Iterator[float]:
+    """Return when the next ones end; those that are ready are in the order of their age."""
+    life = pool.machine.lifetime * 60
+    if life:
+        for drone in pool.ready:
+            left = life - (now - drone.at)
+            if left > _AHEAD:
+                return
+            yield 60.0 * left
 
 
 def see_queue(world: World, noise: Noise | None) -> list[Hint]:

@@ -30,6 +30,7 @@ class World:
         self.tally = Tally(scenario)
         names = [one.name for one in scenario.providers]
         self.place = tuple(names.index(one.provider) for one in machines)
+        self.quota = tuple(int(one.capacity * (1 + one.swing)) for one in scenario.providers)
         self._held = [0] * len(names)
         self._due: list[list[tuple[int, int, Drone]]] = [[] for _ in names]
         self._waiting: list[deque[Drone]] = [deque() for _ in names]
@@ -193,6 +194,7 @@ class World:
         drone.state = _READY
         drone.idle = self.now
         pool.ready[drone] = None
+        pool.joined += 1
         pool.enter(drone)
         self.tally.idle += drone.cores
         self.overlay.open(drone)
