@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,8 @@ from pilotage.site.wish import Wish
 FOLDER = "pools"
 _SUFFIX = ".toml"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: Parameters of our law that are durations.
+_TIMES = ("patience", "haste", "rest")
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 
 
@@ -80,15 +82,13 @@ class Aimd(
     #: Part by which pilots on order may exceed those that came.
     stretch: float | None = None
 
-    _times: ClassVar = ("patience", "haste", "rest")
-
     def law(self) -> Hinted:
         """Return what decides."""
         given: dict[str, Any] = {}
         for key in self.__struct_fields__:
             value = getattr(self, key)
             if value not in (None, ""):
-                given[key] = units.seconds(value) if key in self._times else value
+                given[key] = units.seconds(value) if key in _TIMES else value
         return Hinted(**given)
 
 
