@@ -42,6 +42,10 @@ const LOOKS = {
   lost: ["warn", "question"],
   connected: ["good", "check"],
   trouble: ["bad", "bell"],
+  steered: ["good", "check"],
+  asks: ["warn", "question"],
+  paused: ["warn", "pause"],
+  "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
 };
 
