@@ -25,6 +25,11 @@ app = App(
     group_commands="Commands",
 )  # fmt: skip
 
+app.command(
+    "pilotage.cli.pool_simulate:simulate", name="simulate",
+    help="Let our law steer pools of a made-up world.",
+)  # fmt: skip
+
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
     "steered": "green", "asks": "yellow", "paused": "yellow", "not looked after": "dim",

@@ -101,13 +101,17 @@ def _together(
         for name in names
     ]
     cares = {name: row.care for name, row in found.items()}
-    verdict = law(now, sights, seen[names[0]].hints, Memory(now - elapsed, cares, needs))
+    state = found[names[0]].state
+    pressed = float(state) if isinstance(state, int | float) else 0.0
+    memory = Memory(now - elapsed, cares, needs, pressed)
+    verdict = law(now, sights, seen[names[0]].hints, memory)
     wanted = {name: Wanted(words=[]) for name in names}
     for order in verdict.orders:
         _count(wanted[order.pool], order)
     for name in names:
         care = verdict.memory.pools[name]
-        steps[name] = guard(pools[name], found[name], seen[name], wanted[name], care, now)
+        step = guard(pools[name], found[name], seen[name], wanted[name], care, now)
+        steps[name] = msgspec.structs.replace(step, state=verdict.memory.pressed)
     return dict(verdict.memory.needs)
 
 

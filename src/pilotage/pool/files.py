@@ -14,6 +14,7 @@ from pilotage.pool.control.linear import Linear, judge
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Rule, Stepwise
 from pilotage.pool.law.hinted import Hinted
+from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
 from pilotage.rule import locate
 from pilotage.site import wish
@@ -63,6 +64,8 @@ class Aimd(
 ):  # fmt: skip
     """Our own law: feedback first, and the queue's hint as far as pilots agree."""
 
+    #: Whether the queue is heard; without it, how well pilots are used must do.
+    hint: bool = True
     #: A need must last so long before pilots are ordered for it, such as `"15m"`.
     patience: str = ""
     #: It must last so long before some that drain would be called back.
@@ -82,14 +85,16 @@ class Aimd(
     #: Part by which pilots on order may exceed those that came.
     stretch: float | None = None
 
-    def law(self) -> Hinted:
+    def law(self, *, hints: bool = True) -> Hinted | Windowed:
         """Return what decides."""
+        heard = self.hint and hints
+        kind: type[Hinted | Windowed] = Hinted if heard else Windowed
         given: dict[str, Any] = {}
-        for key in self.__struct_fields__:
-            value = getattr(self, key)
+        for key in kind.__struct_fields__:
+            value = getattr(self, key, None)
             if value not in (None, ""):
                 given[key] = units.seconds(value) if key in _TIMES else value
-        return Hinted(**given)
+        return kind(**given)
 
 
 class Even(
