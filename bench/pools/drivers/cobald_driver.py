@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from cobald.composite.factory import FactoryPool  # type: ignore[import-not-found]
-from cobald.composite.weighted import WeightedComposite  # type: ignore[import-not-found]
-from cobald.controller.linear import LinearController  # type: ignore[import-not-found]
-from cobald.controller.relative_supply import (  # type: ignore[import-not-found]
+from cobald.composite.factory import FactoryPool
+from cobald.composite.weighted import WeightedComposite
+from cobald.controller.linear import LinearController
+from cobald.controller.relative_supply import (
     RelativeSupplyController,
 )
-from cobald.decorator.standardiser import Standardiser  # type: ignore[import-not-found]
-from cobald.interfaces import Pool  # type: ignore[import-not-found]
+from cobald.decorator.standardiser import Standardiser
+from cobald.interfaces import Pool
 
 from pilotage.pool.simulate.drone import Drone, State
 from pilotage.pool.simulate.run import Steer, run

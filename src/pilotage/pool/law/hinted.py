@@ -65,8 +65,8 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
                 why = f"{lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
                 moves.order(self, orders, where, replace(hint, waiting=want), why, cares, now)
         if not lacking:
-            extra = {name: cores * self.hedge for name, cores in coming.items()}
-            moves.cancel(orders, best, extra, "less waits than is on order")
+            extra = self.hedge * sum(coming.values())
+            moves.cancel(self, orders, best, extra, "less waits than is on order")
         orders += breaker.cancel(sights, cares, now)
         wanted = [hint for hint in hints if needs[hint.name].recent > 0]
         calm = [one for one in best if not any(gain(one, hint) for hint in wanted)]

@@ -27,6 +27,8 @@ class Sight(msgspec.Struct, frozen=True):
     blocked: float = 0.0
     #: Seconds that drones without a job have had none, the longest first.
     idle: tuple[float, ...] = ()
+    #: The same of those that have never had one.
+    fresh: tuple[float, ...] = ()
     #: Free cores of those that drain and could be called back, the fullest first.
     callable: tuple[int, ...] = ()
     #: Seconds that drones waited which have started since the last time, and how many died.

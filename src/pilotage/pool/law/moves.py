@@ -26,6 +26,10 @@ class Manners(msgspec.Struct, frozen=True, kw_only=True):
     #: Seconds that a drone without a job is kept, at least and for each second that another costs.
     rest: float = 300.0
     ski: float = 0.1
+    #: How many times longer one is kept that has never had a job.
+    fresh: float = 6.0
+    #: Part of what is needed by which orders may exceed it before they are cancelled.
+    slack: float = 0.2
 
 
 def order(
@@ -70,11 +74,14 @@ def _ordered(orders: Sequence[Order], pool: str) -> int:
 
 
 def cancel(
-    orders: list[Order], best: Sequence[Sight], extra: Mapping[str, float], why: str
+    manners: Manners, orders: list[Order], best: Sequence[Sight], extra: float, why: str
 ) -> None:
     """Take back orders for cores that nothing needs, where drones come last."""
+    needed = sum(one.pending * one.cores for one in best) - extra
+    extra -= manners.slack * max(0.0, needed)
     for one in reversed(best):
-        count = min(one.queued, int(extra[one.name] / one.cores))
+        count = min(one.queued, int(max(0.0, extra) / one.cores))
+        extra -= count * one.cores
         if count > 0 and not _ordered(orders, one.name):
             words = f"{why}: {count} of {one.pending} on order at {one.name} are too many"
             orders.append(Order(one.name, Act.CANCEL, count, words))
@@ -110,6 +117,7 @@ def shrink(
     for one in reversed(best):
         rest = manners.rest + manners.ski * cares[one.name].latency
         count = sum(wait >= rest for wait in one.idle)
+        count += sum(wait >= rest * manners.fresh for wait in one.fresh)
         if one.name == keep:
             count = min(count, one.ready - 1)
         if count > 0:

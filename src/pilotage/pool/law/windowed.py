@@ -19,11 +19,11 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
     #: Part of the cores that may be free while drones still count as full, and as not full.
     tight: float = 0.04
     loose: float = 0.12
-    #: Seconds for which there must be no room before drones are ordered, and before some are recalled.
-    patience: float = 600.0
+    #: Seconds without room before drones are ordered, and before some are recalled.
+    patience: float = 300.0
     haste: float = 120.0
     #: Part of the cores in use by which the window grows in an hour, and by how much of itself.
-    add: float = 0.3
+    add: float = 1.0
     multiply: float = 2.0
     #: Seconds in which the window falls to a third when there is some room.
     fall: float = 600.0
@@ -68,33 +68,24 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
             return _sentinel(best, memory, now)
         busy = sum(one.busy for one in sights)
         minutes = memory.pressed / 60
-        pending = sum(
-            one.pending * one.cores for one in sights if breaker.trusted(cares[one.name])
-        )
+        pending = sum(one.pending * one.cores for one in sights if breaker.trusted(cares[one.name]))
         if memory.pressed >= self.haste:
             why = f"drones have been full for {minutes:.0f} min"
             moves.recall(orders, best, max(1.0, memory.window - pending), {}, why)
         want = memory.window - pending
         if memory.pressed >= self.patience and want > 0 and not orders:
-            why = f"drones have been full for {minutes:.0f} min, so {memory.window:.0f} cores are wanted"
+            full = f"drones have been full for {minutes:.0f} min"
+            why = f"{full}, so {memory.window:.0f} cores are wanted"
             any_job = Hint("any", 1, 0.0, want)
             moves.order(self, orders, places(best, any_job, 1.0), any_job, why, cares, now)
         elif memory.pressed <= 0:
-            self._cancel(orders, best, -want, memory)
+            why = f"there is room for more jobs, and only {memory.window:.0f} cores are wanted"
+            moves.cancel(self, orders, best, -want, why)
         orders += breaker.cancel(sights, cares, now)
         if memory.pressed <= 0:
             keep = next(one.name for one in best if one.ready)
             moves.shrink(self, orders, best, spare - self.headroom * busy, cares, keep)
         return orders
-
-    def _cancel(
-        self, orders: list[Order], best: Sequence[Sight], extra: float, memory: Memory
-    ) -> None:
-        for one in reversed(best):
-            some = min(max(0.0, extra), one.queued * one.cores)
-            extra -= some
-            why = f"there is room for more jobs, and only {memory.window:.0f} cores are wanted"
-            moves.cancel(orders, [one], {one.name: some}, why)
 
 
 def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[Order]:

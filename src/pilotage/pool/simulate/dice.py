@@ -19,7 +19,7 @@ def arrivals(
     load: Load, kinds: tuple[Kind, ...], hours: int, seed: int
 ) -> tuple[tuple[Arrival, ...], ...]:
     """Return the jobs of each step."""
-    dice = random.Random(f"jobs {seed}")
+    dice = random.Random(f"jobs {seed}")  # noqa: S311 - dice
     steps: list[list[Arrival]] = [[] for _ in range(hours * MINUTES)]
     for begin, end, level, mix in _phases(load, kinds, hours, dice):
         for number, kind in enumerate(kinds):
@@ -52,7 +52,7 @@ def _next(rate: float, dice: random.Random) -> float:
 
 @lru_cache(maxsize=64)
 def _mean(kind: Kind) -> float:
-    dice = random.Random(1)
+    dice = random.Random(1)  # noqa: S311 - dice
     return sum(_steps(kind, dice) for _ in range(4000)) / 4000 / MINUTES
 
 
@@ -64,7 +64,7 @@ def _steps(kind: Kind, dice: random.Random) -> int:
 @lru_cache(maxsize=64)
 def capacities(provider: Provider, hours: int, seed: int) -> tuple[int, ...]:
     """Return the cores that may be held in each step."""
-    dice = random.Random(f"capacity {provider.name} {seed}")
+    dice = random.Random(f"capacity {provider.name} {seed}")  # noqa: S311 - dice
     found: list[int] = []
     while len(found) < hours * MINUTES:
         lasts = max(1, int(dice.expovariate(1 / 8.0) * MINUTES))
@@ -76,7 +76,7 @@ def capacities(provider: Provider, hours: int, seed: int) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def congestion(provider: str, hours: int, seed: int) -> tuple[float, ...]:
     """Return by how much the delay of an order is longer in each step."""
-    dice = random.Random(f"congestion {provider} {seed}")
+    dice = random.Random(f"congestion {provider} {seed}")  # noqa: S311 - dice
     found: list[float] = []
     while len(found) < hours * MINUTES:
         lasts = max(1, int(dice.expovariate(1 / 6.0) * MINUTES))
@@ -89,7 +89,7 @@ class Delays:
 
     def __init__(self, provider: Provider, machine: str, seed: int) -> None:
         """Begin with the first."""
-        self._dice = random.Random(f"delays {machine} {seed}")
+        self._dice = random.Random(f"delays {machine} {seed}")  # noqa: S311 - dice
         self._provider = provider
 
     def next(self, factor: float) -> int:

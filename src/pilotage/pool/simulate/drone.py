@@ -49,8 +49,8 @@ class Pool:
     """The drones of one machine type."""
 
     __slots__ = (
-        "arrived", "blocked", "booting", "draining", "failed", "free", "joined", "machine", "queued",
-        "ready",
+        "arrived", "blocked", "booting", "draining", "failed", "free", "joined", "machine",
+        "queued", "ready",
     )  # fmt: skip
 
     def __init__(self, machine: Machine) -> None:

@@ -16,7 +16,9 @@ class Overlay:
         """Index drones by free cores and then by which of the kinds' memories they have."""
         self.kinds = tuple(kinds)
         self.queues: tuple[deque[tuple[int, int]], ...] = tuple(deque() for _ in kinds)
+        #: Cores that jobs wait for, and that those of each kind use.
         self.waiting = 0
+        self.running = [0] * len(kinds)
         steps = sorted({kind.memory for kind in kinds})
         self._levels = len(steps) + 1
         self._level = tuple(sum(step <= room for step in steps) for room in range(most + 1))
@@ -84,11 +86,11 @@ class Overlay:
         for kind in self._wide:
             lacking = len(self.queues[kind]) - sum(k == kind for k in self.reserved.values())
             while lacking > 0 and len(self.reserved) < ready * percent // 100:
-                drone = self._emptiest(kind)
-                if drone is None:
+                found = self._emptiest(kind)
+                if found is None:
                     break
-                self.shut(drone)
-                self.reserved[drone] = kind
+                self.shut(found)
+                self.reserved[found] = kind
                 lacking -= 1
 
     def _emptiest(self, kind: int) -> Drone | None:

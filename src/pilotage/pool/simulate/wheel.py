@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pilotage.pool.law.model import Act, Hint, Memory, Order, Sight, Verdict
 
@@ -54,10 +54,7 @@ def sight(world: World, number: int) -> Sight:
     machine, now = pool.machine, world.now
     arrived, failed, joined = tuple(60.0 * one for one in pool.arrived), pool.failed, pool.joined
     pool.arrived, pool.failed, pool.joined = [], 0, 0
-    idle: tuple[float, ...] = ()
-    if pool.free[-1]:
-        waits = (now - one.idle for one in pool.ready if not one.jobs)
-        idle = tuple(60.0 * wait for wait in sorted(waits, reverse=True))
+    resting = [one for one in pool.ready if not one.jobs] if pool.free[-1] else []
     return Sight(
         name=machine.name,
         provider=machine.provider,
@@ -69,7 +66,8 @@ def sight(world: World, number: int) -> Sight:
         draining=len(pool.draining),
         free=tuple(pool.free),
         blocked=pool.blocked,
-        idle=idle,
+        idle=_rests(now, (one for one in resting if one.ran)),
+        fresh=_rests(now, (one for one in resting if not one.ran)),
         callable=tuple(sorted(one.free for one in pool.draining if not one.expired)),
         arrived=arrived,
         failed=failed,
@@ -80,6 +78,10 @@ def sight(world: World, number: int) -> Sight:
         price=machine.price,
         lasting=not machine.lifetime,
     )
+
+
+def _rests(now: int, drones: Iterable[Drone]) -> tuple[float, ...]:
+    return tuple(sorted((60.0 * (now - one.idle) for one in drones), reverse=True))
 
 
 def _leaving(pool: Pool, now: int) -> Iterator[float]:
@@ -111,7 +113,7 @@ class Noise:
 
     def __init__(self, world: World) -> None:
         """Draw what is wrong in each half hour, and what is phantom in each six hours."""
-        dice = random.Random(f"noise {world.seed}")
+        dice = random.Random(f"noise {world.seed}")  # noqa: S311 - dice
         kinds, hours = len(world.overlay.kinds), world.scenario.hours
         self._factors = [
             [math.exp(dice.gauss(0, 0.3)) for _ in range(kinds)] for _ in range(2 * hours)
@@ -127,26 +129,31 @@ class Noise:
 
 def apply(world: World, pool: Pool, order: Order) -> None:
     """Do to a pool what was decided."""
-    number = world.pools.index(pool)
-    count = order.count
-    match order.act:
-        case Act.ORDER:
-            for _ in range(count):
-                world.order(number)
+    if order.act is Act.ORDER:
+        number = world.pools.index(pool)
+        for _ in range(order.count):
+            world.order(number)
+        return
+    do = {Act.CANCEL: world.cancel, Act.RECALL: world.undrain}.get(order.act, world.drain)
+    for drone in _chosen(pool, order.act)[: order.count]:
+        do(drone)
+
+
+def _chosen(pool: Pool, act: Act) -> list[Drone]:
+    """Return the drones that an order means, in the order in which they are taken."""
+    match act:
         case Act.CANCEL:
-            for drone in list(pool.queued)[::-1][:count]:
-                world.cancel(drone)
+            return list(pool.queued)[::-1]
         case Act.DRAIN:
-            for drone in sorted(pool.ready, key=_fullness)[:count]:
-                world.drain(drone)
+            return sorted(pool.ready, key=_fullness)
         case Act.RECALL:
-            ready = sorted((one for one in pool.draining if not one.expired), key=_fullness)
-            for drone in ready[::-1][:count]:
-                world.undrain(drone)
+            able = (one for one in pool.draining if not one.expired)
+            return sorted(able, key=_fullness, reverse=True)
         case Act.RELEASE:
-            idle = sorted((one for one in pool.ready if not one.jobs), key=lambda one: one.idle)
-            for drone in idle[:count]:
-                world.drain(drone)
+            idle = (one for one in pool.ready if not one.jobs)
+            return sorted(idle, key=lambda one: (not one.ran, one.idle))
+        case Act.ORDER:
+            return []
 
 
 def _fullness(drone: Drone) -> tuple[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict, deque
+from collections import defaultdict
 
 from . import dice
 from .drone import Drone, Pool, State
 from .model import Scenario
 from .overlay import Overlay
+from .provider import Queue
 from .tally import Tally
 
 _READY, _DRAINING, _GONE = State.READY, State.DRAINING, State.GONE
@@ -30,18 +30,9 @@ class World:
         self.tally = Tally(scenario)
         names = [one.name for one in scenario.providers]
         self.place = tuple(names.index(one.provider) for one in machines)
-        self.quota = tuple(int(one.capacity * (1 + one.swing)) for one in scenario.providers)
-        self._held = [0] * len(names)
-        self._due: list[list[tuple[int, int, Drone]]] = [[] for _ in names]
-        self._waiting: list[deque[Drone]] = [deque() for _ in names]
-        self._number = 0
-        self._delays = [
-            dice.Delays(scenario.providers[place], machine.name, seed)
-            for place, machine in zip(self.place, machines, strict=True)
-        ]
+        self._queues = tuple(Queue(one, scenario.hours, seed) for one in scenario.providers)
+        self.quota = tuple(one.quota for one in self._queues)
         hours = scenario.hours
-        self._capacity = [dice.capacities(one, hours, seed) for one in scenario.providers]
-        self._congestion = [dice.congestion(name, hours, seed) for name in names]
         self._jobs = dice.arrivals(scenario.load, scenario.kinds, hours, seed)
         self._ends: defaultdict[int, list[tuple[Drone, int]]] = defaultdict(list)
         self._boots: defaultdict[int, list[Drone]] = defaultdict(list)
@@ -51,13 +42,11 @@ class World:
 
     def order(self, pool: int) -> Drone:
         """Ask the provider for one drone."""
-        place = self.place[pool]
-        factor = self._congestion[place][self.now]
-        delay = 0 if self.instant else self._delays[pool].next(factor)
-        drone = Drone(pool, self.pools[pool].machine, self.now, self.now + delay)
+        queue, machine = self._queues[self.place[pool]], self.pools[pool].machine
+        delay = 0 if self.instant else queue.delay(machine, self.now)
+        drone = Drone(pool, machine, self.now, self.now + delay)
         self.pools[pool].queued[drone] = None
-        self._number += 1
-        heapq.heappush(self._due[place], (drone.due, self._number, drone))
+        queue.add(drone)
         self.tally.orders += 1
         return drone
 
@@ -122,8 +111,9 @@ class World:
 
     def start(self) -> None:
         """Let providers start what is due and has room."""
-        for place in range(len(self._held)):
-            self._start(place)
+        for queue in self._queues:
+            for drone in queue.start(self.now):
+                self._boot(drone)
 
     def match(self) -> None:
         """Give waiting jobs to drones with room."""
@@ -155,21 +145,8 @@ class World:
             overlay.waiting += kinds[kind].cores
             self.tally.arrive(self.now, kinds[kind].cores, steps)
 
-    def _start(self, place: int) -> None:
-        due, waiting = self._due[place], self._waiting[place]
-        while due and due[0][0] <= self.now:
-            waiting.append(heapq.heappop(due)[2])
-        room = self._capacity[place][self.now] - self._held[place]
-        while waiting and (waiting[0].state is _GONE or waiting[0].cores <= room):
-            drone = waiting.popleft()
-            if drone.state is _GONE:
-                continue
-            room -= drone.cores
-            self._boot(drone, place)
-
-    def _boot(self, drone: Drone, place: int) -> None:
+    def _boot(self, drone: Drone) -> None:
         pool = self.pools[drone.pool]
-        self._held[place] += drone.cores
         self.tally.start(drone.cores)
         del pool.queued[drone]
         pool.booting[drone] = None
@@ -230,6 +207,7 @@ class World:
         drone.ran = True
         taken = count * cores
         overlay.waiting -= taken
+        overlay.running[kind] += taken
         tally.used += taken
         pool.enter(drone)
         overlay.open(drone)
@@ -238,6 +216,7 @@ class World:
         overlay, what = self.overlay, self.overlay.kinds[kind]
         pool = self.pools[drone.pool]
         drone.jobs -= 1
+        overlay.running[kind] -= what.cores
         self.tally.used -= what.cores
         if drone.state is _DRAINING:
             drone.free += what.cores
@@ -269,6 +248,5 @@ class World:
 
     def _gone(self, drone: Drone) -> None:
         drone.state = _GONE
-        self._held[self.place[drone.pool]] -= drone.cores
+        self._queues[self.place[drone.pool]].held -= drone.cores
         self.tally.release(drone.cores, ran=drone.ran)
-
