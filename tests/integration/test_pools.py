@@ -125,7 +125,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [f"{one}:{nth}" for one in pools.POINTS for nth in (1, 3)])
+@pytest.mark.parametrize("point", [*pools.POINTS, "pool.acted:3"])
 def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, point: str):
     farm = Farm(tmp_path / "p", 'batch = "local"\n')
     pool = Watched(farm, maximum=2)
@@ -143,16 +143,32 @@ def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, po
 
 
 @pytest.mark.slow
-def test_a_site_that_refuses_pauses_the_pool_with_a_reason(tmp_path: Path):
+def test_a_site_that_does_not_answer_gets_no_more_than_may_wait(tmp_path: Path):
     farm = Farm(tmp_path / "p", 'batch = "local"\npython = "/bin/false"\n')
-    pool = Watched(farm, maximum=20, more="pending = 20\n")
+    pool = Watched(farm, maximum=20, more="pending = 4\n")
     pool.submit(40, 0.1)
-    # The hand at the site is what `python` runs: without it nothing is ever submitted.
     with farm.up():
-        farm.wait(lambda: pool.live() >= 4)
-        time.sleep(5)
-        assert pool.live() <= 20
-        assert pool.look().state in {"steered", "paused"}
+        farm.wait(lambda: pool.live() == 4)
+        time.sleep(3)
+        assert pool.states() == {"requested": 4}
+
+
+@pytest.mark.slow
+def test_a_pool_whose_pilots_die_backs_off_and_says_why(tmp_path: Path):
+    farm = Farm(tmp_path / "p", 'batch = "local"\n')
+    pool = Watched(farm, maximum=4, more="pending = 4\n")
+    check = farm.root / "checks" / "broken"
+    check.parent.mkdir()
+    check.write_text("#!/bin/sh\necho the disk is full >&2\nexit 1\n")
+    check.chmod(0o755)
+    pool.submit(40, 0.1)
+    with farm.up():
+        farm.wait(lambda: pool.look().state == "backs off")
+        assert "broken" in pool.look().trouble
+        farm.wait(lambda: not pool.live())
+        dead = pool.states()["failed"]
+        time.sleep(3)
+        assert pool.states()["failed"] == dead <= 4
 
 
 @pytest.mark.slow

@@ -135,6 +135,7 @@ def test_pilots_that_die_are_ordered_no_more_for_a_while():
     step = decided(pool(control=QUICK), seen(waiting=40.0, failed=3))
     assert step.order == 0
     assert step.care.until > NOW
+    assert "the last 3 pilots died" in step.reason
     assert not step.asked
     later = decided(
         pool(control=QUICK), seen(waiting=40.0),

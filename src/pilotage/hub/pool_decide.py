@@ -151,6 +151,7 @@ def guard(pool: Pool, row: Row, seen: Seen, wanted: Wanted, care: Care, now: flo
     does = _bounds(pool, seen, wanted, words)
     does.order, reason = _afford(pool, seen, does.order, words)
     does.order = _come(pool, seen, care, does.order, words, now)
+    reason = _back_off(row, seen, care, now) or reason
     left = sight.ready + sight.pending + does.order - does.cancel - does.drain - does.release
     if not words:
         words.append(_calm(seen))
@@ -174,6 +175,17 @@ def _pause(row: Row, seen: Seen, care: Care) -> tuple[str, str]:
     how = f": {seen.death}" if seen.death else ""
     words = f"paused: the last {care.deaths} pilots died before they had done anything{how}"
     return PAUSED, f"{words} (`pilotage pool resume {seen.sight.name}` tries again)"
+
+
+def _back_off(row: Row, seen: Seen, care: Care, now: float) -> str:
+    """Say why nothing is asked for while pilots die; empty if they do not."""
+    if breaker.allowed(care, seen.sight, now) or now >= care.until:
+        return ""
+    if not seen.death and row.reason:
+        return row.reason
+    how = f" ({seen.death})" if seen.death else ""
+    minutes = math.ceil((care.until - now) / 60)
+    return f"the last {care.deaths} pilots died{how}: nothing is asked for, for {minutes} min"
 
 
 def _bounds(pool: Pool, seen: Seen, wanted: Wanted, words: list[str]) -> Wanted:

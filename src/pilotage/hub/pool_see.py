@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,11 @@ SOON_S = 300.0
 _LOOKS = 64
 #: Memory of a pilot of which nobody knows how much it has.
 _MUCH = float(1 << 60)
+
+
+@functools.lru_cache(maxsize=1024)
+def _wish(body: str) -> Wish:
+    return msgspec.json.decode(body, type=Wish) if body else Wish()
 
 
 class Drone(msgspec.Struct):
@@ -81,7 +87,7 @@ def drones(
     for number, pool, site, state, asked, body, _, enrolled, wanted in db.rows("pool_pilots"):
         if pool in pools and site != pools[pool].site:
             continue
-        wish = msgspec.json.decode(body, type=Wish) if body else Wish()
+        wish = _wish(body)
         place = ledger.matcher.places.get(number)
         one = Drone(
             number, State(state), bool(asked), place.cpus if place else wish.cpus, enrolled,
@@ -185,6 +191,7 @@ class Waiting:
         """Look at every kind of jobs once."""
         self._matcher = ledger.matcher
         self._pools = pools
+        self._wishes = {name: pool.pilot.wish() for name, pool in pools.items()}
         self._like = {
             name: _attributes(name, pool, sites[pool.site], found[name])
             for name, pool in pools.items()
@@ -200,8 +207,8 @@ class Waiting:
             for name in pools
         }
         self._large = {
-            name: {kind for kind in self._suited[name] if _holds(pool, kind)}
-            for name, pool in pools.items()
+            name: {kind for kind in self._suited[name] if _holds(self._wishes[name], kind)}
+            for name in pools
         }
 
     def cores(self, name: str) -> float:
@@ -241,13 +248,12 @@ class Waiting:
         )
 
     def _suits(self, kind: Cluster, name: str) -> bool:
-        pilot = self._pools[name].pilot.wish()
+        pilot = self._wishes[name]
         lasts = kind.time is None or pilot.time is None or kind.time <= pilot.time
         return kind.gpus <= pilot.gpus and lasts and kind.accepts(self._like[name])
 
 
-def _holds(pool: Pool, kind: Cluster) -> bool:
-    pilot = pool.pilot.wish()
+def _holds(pilot: Wish, kind: Cluster) -> bool:
     return kind.cpus <= pilot.cpus and (pilot.memory is None or kind.memory <= pilot.memory)
 
 

@@ -16,6 +16,8 @@ from pilotage.store import Db
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
 _FRESH = 3.0
 _FRESH_S = 10.0
+#: Samples that are told at once.
+_MOST = 100_000
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +28,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     #: What decides.
     control: str = ""
-    #: `steered`, `asks`, `paused`, `not looked after` or `bad file`.
+    #: `steered`, `asks`, `backs off`, `paused`, `not looked after` or `bad file`.
     state: str
     #: What needs a person, or what is wrong with its file.
     trouble: str = ""
@@ -112,11 +114,10 @@ def changed(db: Db, name: str) -> Set:
     return pool_model.rows(db).get(name, Row(name)).changed
 
 
-def samples(db: Db, since: float, name: str = "", most: int = 20_000) -> list[Sample]:
-    """Tell how pools were, the oldest first."""
-    return [
-        Sample(*row) for row in db.rows("pool_samples", since=since, pool=name, most=most)
-    ]  # fmt: skip
+def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[Sample]:
+    """Tell how pools were, the oldest first: of each step, in seconds, the last."""
+    rows = db.rows("pool_samples", since=since, pool=name, step=step, most=_MOST)
+    return [Sample(*row) for row in rows]
 
 
 def _look(root: Path, name: str, row: Row, now: float) -> Look:
@@ -145,4 +146,6 @@ def _state(found: Pool, row: Row, now: float) -> str:
         return row.asked
     if not row.looked or now - row.looked > _FRESH * found.seconds + _FRESH_S:
         return "not looked after"
-    return "asks" if row.reason else "steered"
+    if not row.reason:
+        return "steered"
+    return "backs off" if now < row.care.until else "asks"

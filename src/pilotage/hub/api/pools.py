@@ -15,6 +15,8 @@ from pilotage.store import Db
 _HOUR_S = 3600.0
 #: Samples older than this say nothing about now.
 _STALE_S = 300.0
+#: Points of a picture.
+_POINTS = 1000
 
 
 def index(db: Db, call: Call) -> tell.Pools:
@@ -26,7 +28,8 @@ def samples(db: Db, call: Call) -> tell.PoolSamples:
     """Tell how pools were."""
     wanted: ask.SamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
-    return tell.PoolSamples(pool_view.samples(db, since))
+    step = max(0.001, (call.now - since) / _POINTS)
+    return tell.PoolSamples(pool_view.samples(db, since, step=step))
 
 
 def pause(db: Db, call: Call) -> tell.Became:

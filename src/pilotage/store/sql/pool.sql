@@ -70,6 +70,7 @@ VALUES (:now, :pool, :supply, :demand, :utilisation, :allocation, :queued, :wait
 DELETE FROM pool_sample WHERE time < :before;
 
 -- name: pool_samples
--- How pools were since a time.
-SELECT time, pool, supply, demand, utilisation, allocation, queued, waiting
-FROM pool_sample WHERE time >= :since AND (:pool = '' OR pool = :pool) ORDER BY time LIMIT :most;
+-- How pools were since a time: the last picture of each step.
+SELECT max(time), pool, supply, demand, utilisation, allocation, queued, waiting
+FROM pool_sample WHERE time >= :since AND (:pool = '' OR pool = :pool)
+GROUP BY pool, CAST(time / :step AS INTEGER) ORDER BY max(time) LIMIT :most;

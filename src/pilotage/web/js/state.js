@@ -45,6 +45,7 @@ const LOOKS = {
   steered: ["good", "check"],
   asks: ["warn", "question"],
   paused: ["warn", "pause"],
+  "backs off": ["warn", "bell"],
   "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
 };
