@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotage import errors
+from pilotage.hub.pools import Files
 from pilotage.pool import files
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.control.relative import RelativeSupply
@@ -110,3 +111,25 @@ def test_a_pool_that_is_not_there_is_told(tmp_path):
     with pytest.raises(errors.NotFound, match="no pool `x`"):
         files.read(tmp_path, "x")
     assert files.names(tmp_path) == []
+
+
+def test_files_are_followed_and_one_with_a_mistake_stays_as_it_was(tmp_path, caplog):
+    known = Files(tmp_path)
+    for folder in ("pools", "sites"):
+        (tmp_path / folder).mkdir()
+    file = files.file_of(tmp_path, "burst")
+    file.write_text('site = "a"\nmaximum = 4\n')
+    known.read()
+    known.read()
+    assert known.pools == {}
+    assert len([one for one in caplog.records if "no site `a`" in one.getMessage()]) == 1
+    (tmp_path / "sites/a.toml").write_text('batch = "local"\n')
+    known.read()
+    assert known.pools["burst"].maximum == 4
+    file.write_text('site = "a"\nmaximun = 5\n')
+    known.read()
+    assert known.pools["burst"].maximum == 4
+    assert set(known.marks) == {"burst"}
+    file.unlink()
+    known.read()
+    assert known.pools == known.marks == {}

@@ -43,6 +43,8 @@ class Files:
         self._root = root
         #: By pool, those with mistakes too, when its file was changed and how long it is.
         self.marks: dict[str, tuple[int, int]] = {}
+        #: What was said of those with mistakes; the mistake may be in the file of the site.
+        self._wrong: dict[str, str] = {}
         self.pools: dict[str, Pool] = {}
         self.sites: dict[str, Site] = {}
 
@@ -52,13 +54,14 @@ class Files:
         for gone in self.marks.keys() - set(names):
             del self.marks[gone]
             self.pools.pop(gone, None)
+            self._wrong.pop(gone, None)
         for name in names:
             try:
                 facts = files.file_of(self._root, name).stat()
             except FileNotFoundError:
                 continue
             mark = (facts.st_mtime_ns, facts.st_size)
-            if self.marks.get(name) != mark:
+            if self.marks.get(name) != mark or name in self._wrong:
                 self.marks[name] = mark
                 self._load(name)
 
@@ -67,8 +70,11 @@ class Files:
             pool = files.read(self._root, name)
             self.sites[pool.site] = sites.read(self._root, pool.site)
         except errors.PilotageError as error:
-            _log.error("pool %s stays as it was: %s", name, error)
+            if self._wrong.get(name) != str(error):
+                _log.error("pool %s stays as it was: %s", name, error)
+            self._wrong[name] = str(error)
         else:
+            self._wrong.pop(name, None)
             self.pools[name] = pool
 
 
