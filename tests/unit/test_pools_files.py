@@ -132,4 +132,5 @@ def test_files_are_followed_and_one_with_a_mistake_stays_as_it_was(tmp_path, cap
     assert set(known.marks) == {"burst"}
     file.unlink()
     known.read()
-    assert known.pools == known.marks == {}
+    assert not known.pools
+    assert not known.marks
