@@ -153,7 +153,7 @@ def test_without_a_queue_a_window_opens_while_there_is_no_room_and_closes_when_t
     assert ordered > 0
     assert memory.window > 0
     roomy = replace(idle(FAT, 10, 0.0), queued=4)
-    closed = law(3660.0, [roomy], [], memory)
+    closed = law(4800.0, [roomy], [], memory)
     assert closed.memory.window == 0.0
     assert acts(closed.orders) == {("fat", Act.CANCEL): 4}
 

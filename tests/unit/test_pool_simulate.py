@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from msgspec.structs import replace
 
+from pilotage import errors
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Order
 from pilotage.pool.law.windowed import Windowed
@@ -14,6 +16,8 @@ from pilotage.pool.simulate.drone import State
 from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
 from pilotage.pool.simulate.run import run
 from pilotage.pool.simulate.scenario import SCENARIOS
+from pilotage.pool.simulate.trace import Past, recorded
+from pilotage.pool.simulate.trial import trial, words
 from pilotage.pool.simulate.wheel import wheel
 from pilotage.pool.simulate.world import World
 
@@ -134,7 +138,11 @@ def test_all_core_hours_are_accounted_for():
 
 
 def test_the_scenarios_ask_for_what_they_say():
-    for name, cores in (("shifting", (250, 900)), ("steady", (700, 950)), ("overload", 2 * (1700,))):
+    for name, cores in (
+        ("shifting", (250, 900)),
+        ("steady", (700, 950)),
+        ("overload", 2 * (1700,)),
+    ):
         scenario = SCENARIOS[name]
         jobs = [
             sum(scenario.kinds[kind].cores * steps for kind, steps in step)
@@ -155,3 +163,22 @@ def test_every_decision_is_heard_with_its_reason():
 def test_without_latency_jobs_hardly_wait():
     law = Hinted(patience=60.0, haste=60.0, tolerate=0.0, hedge=1.0, stretch=100.0)
     assert run(SHORT, 9, wheel(law, hints="exact"), instant=True).wait < 0.1
+
+
+def test_recorded_jobs_are_replayed():
+    past = [Past(1e6 + 30.0 * n, 1800.0, 1 + 7 * (n % 2), 1.5) for n in range(400)]
+    trace = recorded(past)
+    assert [kind.name for kind in trace.kinds] == ["1c/2GB", "8c/2GB"]
+    assert sum(map(len, trace.steps)) == 400
+    found = trial("shifting", "hinted", trace=trace)
+    assert found.jobs == 400
+    assert found.started > 200
+    assert any("never ran a job" in line for line in words(found))
+
+
+def test_what_there_is_not_is_said():
+    for asked in ({"scenario": "calm", "law": "hinted"}, {"scenario": "steady", "law": "none"}):
+        with pytest.raises(errors.ConfigError, match="there is no"):
+            trial(**asked)
+    with pytest.raises(errors.ConfigError, match="hints are"):
+        trial("steady", "hinted", hints="loud")

@@ -18,7 +18,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
     patience: float = 900.0
     haste: float = 300.0
     #: Part of the cores in use that may wait without an order: it keeps drones full.
-    tolerate: float = 0.05
+    tolerate: float = 0.1
     #: Part of a drone that jobs of one kind must be able to use for it to be ordered for them.
     useful: float = 0.7
 
@@ -48,21 +48,23 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
         lacking = False
         # What fits in few places is placed first.
         for hint in sorted(hints, key=lambda one: (-one.memory / one.cores, -one.cores)):
-            recent, lasting = needs[hint.name].recent * part, needs[hint.name].lasting * part
-            if lasting <= 0 and recent <= 0:
+            need = needs[hint.name]
+            if need.lasting <= 0 and need.recent <= 0:
                 continue
             where = places(best, hint, self.useful)
-            why = f"{recent:.0f} cores' worth of {hint.name} jobs wait"
+            why = f"{need.recent:.0f} cores' worth of {hint.name} jobs wait"
             fits = [one for one in best if gain(one, hint) > 0]
-            left = moves.recall(orders, fits, recent, called, why)
-            want = min(lasting, left + lasting - recent)
+            left = moves.recall(orders, fits, need.recent * part, called, why)
+            # What is tolerated is no reason to order, and none to cancel what is on order.
+            covered = 0.0
             for one in where:
-                some = min(max(0.0, want), coming[one.name] * gain(one, hint))
+                some = min(need.lasting - covered, coming[one.name] * gain(one, hint))
                 coming[one.name] -= some / gain(one, hint)
-                want -= some
+                covered += some
+            want = part * need.lasting - (part * need.recent - left) - covered
             if want > 0:
                 lacking = True
-                why = f"{lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
+                why = f"{need.lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
                 moves.order(self, orders, where, replace(hint, waiting=want), why, cares, now)
         if not lacking:
             extra = self.hedge * sum(coming.values())

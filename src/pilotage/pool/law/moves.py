@@ -29,7 +29,7 @@ class Manners(msgspec.Struct, frozen=True, kw_only=True):
     #: How many times longer one is kept that has never had a job.
     fresh: float = 6.0
     #: Part of what is needed by which orders may exceed it before they are cancelled.
-    slack: float = 0.2
+    slack: float = 0.5
 
 
 def order(

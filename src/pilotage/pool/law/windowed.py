@@ -17,17 +17,20 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
     """Feedback alone: additive and multiplicative increase, quick decrease."""
 
     #: Part of the cores that may be free while drones still count as full, and as not full.
-    tight: float = 0.04
+    tight: float = 0.06
     loose: float = 0.12
     #: Seconds without room before drones are ordered, and before some are recalled.
     patience: float = 300.0
     haste: float = 120.0
     #: Part of the cores in use by which the window grows in an hour, and by how much of itself.
-    add: float = 1.0
+    add: float = 0.5
     multiply: float = 2.0
     #: Seconds in which the window falls to a third when there is some room.
-    fall: float = 600.0
+    fall: float = 900.0
     hedge: float = 1.0
+    headroom: float = 0.03
+    light: float = 0.8
+    fresh: float = 15.0
 
     def __call__(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory

@@ -11,13 +11,13 @@ from .model import Kind, Load, Provider
 
 #: A job that comes: which kind it is, and the steps that it runs.
 Arrival = tuple[int, int]
+#: Those of each step.
+Jobs = tuple[tuple[Arrival, ...], ...]
 MINUTES = 60
 
 
 @lru_cache(maxsize=8)
-def arrivals(
-    load: Load, kinds: tuple[Kind, ...], hours: int, seed: int
-) -> tuple[tuple[Arrival, ...], ...]:
+def arrivals(load: Load, kinds: tuple[Kind, ...], hours: int, seed: int) -> Jobs:
     """Return the jobs of each step."""
     dice = random.Random(f"jobs {seed}")  # noqa: S311 - dice
     steps: list[list[Arrival]] = [[] for _ in range(hours * MINUTES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .dice import Jobs
 from .model import Figures, Scenario
 from .world import World
 
@@ -12,10 +13,15 @@ Steer = Callable[[World], None]
 
 
 def run(
-    scenario: Scenario, seed: int, steer: Callable[[World], Steer], *, instant: bool = False
+    scenario: Scenario,
+    seed: int,
+    steer: Callable[[World], Steer],
+    *,
+    instant: bool = False,
+    jobs: Jobs | None = None,
 ) -> Figures:
-    """Return how it went."""
-    world = World(scenario, seed, instant=instant)
+    """Return how it went; with `jobs`, those come instead of what the dice say."""
+    world = World(scenario, seed, instant=instant, jobs=jobs)
     wheel = steer(world)
     while world.now < world.end:
         world.step()

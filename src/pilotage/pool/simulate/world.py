@@ -17,7 +17,14 @@ _READY, _DRAINING, _GONE = State.READY, State.DRAINING, State.GONE
 class World:
     """Providers, drones and jobs."""
 
-    def __init__(self, scenario: Scenario, seed: int, *, instant: bool = False) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        *,
+        instant: bool = False,
+        jobs: dice.Jobs | None = None,
+    ) -> None:
         """Begin empty; with `instant`, orders are drones at once."""
         self.scenario, self.seed, self.instant = scenario, seed, instant
         self.now = 0
@@ -32,8 +39,7 @@ class World:
         self.place = tuple(names.index(one.provider) for one in machines)
         self._queues = tuple(Queue(one, scenario.hours, seed) for one in scenario.providers)
         self.quota = tuple(one.quota for one in self._queues)
-        hours = scenario.hours
-        self._jobs = dice.arrivals(scenario.load, scenario.kinds, hours, seed)
+        self._jobs = jobs or dice.arrivals(scenario.load, scenario.kinds, scenario.hours, seed)
         self._ends: defaultdict[int, list[tuple[Drone, int]]] = defaultdict(list)
         self._boots: defaultdict[int, list[Drone]] = defaultdict(list)
         self._lives: defaultdict[int, list[Drone]] = defaultdict(list)
