@@ -55,7 +55,7 @@ def _law(name: str) -> Law:
 
 def words(found: Figures) -> Iterator[str]:
     """Say for people how it went."""
-    yield f"score {found.score():.3f}: the waste and a quarter of the waiting, of what was asked for"
+    yield f"score {found.score():.3f}: waste and a quarter of the waiting, of what was asked for"
     yield f"{found.utilisation:.0%} of {found.held:.0f} core-hours held were used"
     wait = f"{60 * found.wait:.0f} min in the mean"
     yield f"{found.started} of {found.jobs} jobs started; they waited {wait}"
