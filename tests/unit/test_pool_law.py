@@ -159,7 +159,7 @@ def test_without_a_queue_a_window_opens_while_there_is_no_room_and_closes_when_t
 
 
 def test_a_window_is_bounded():
-    law = Windowed(stretch=1.0)
+    law = Windowed(most=64.0, widest=2.0)
     memory = Memory(0.0, pressed=1e4, window=1e9)
     assert law(60.0, [full(FAT, 10)], [], memory).memory.window <= 160 + 32
 

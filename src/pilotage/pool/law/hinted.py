@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from . import breaker, moves, trust
 from .model import Hint, Memory, Order, Sight, Verdict
-from .places import gain, learn, places, ranked
+from .places import gain, learn, likely, places, ranked
 
 
 class Hinted(moves.Manners, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
     #: Part of the cores in use that may wait without an order: it keeps drones full.
     tolerate: float = 0.1
     #: Part of a drone that jobs of one kind must be able to use for it to be ordered for them.
-    useful: float = 0.7
+    useful: float = 0.45
 
     def __call__(
         self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
@@ -40,7 +40,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
         asked = sum(need.lasting for need in needs.values())
         part = max(0.0, 1 - self.tolerate * busy / asked) if asked > 0 else 0.0
         coming = {
-            one.name: one.pending * one.cores / self.hedge * breaker.trusted(cares[one.name])
+            one.name: one.pending * one.cores / self.hedge * likely(one, cares[one.name])
             for one in sights
         }
         called: dict[str, int] = {}

@@ -14,6 +14,8 @@ _ALIKE = 600
 #: How much one more drone says about the latency of its pool, and an order that is overdue.
 _FRESH = 0.15
 _OVERDUE = 0.01
+#: How many latencies after which an order is not counted on.
+_STUCK = 2.0
 
 
 def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> dict[str, Care]:
@@ -29,6 +31,11 @@ def _learn(care: Care, sight: Sight, now: float) -> Care:
         latency += _OVERDUE * (sight.oldest - latency)
     care = breaker.judge(care, sight, now)
     return care if latency == care.latency else replace(care, latency=latency)
+
+
+def likely(one: Sight, care: Care) -> bool:
+    """Say whether what is on order is to be counted on: nobody dies there, and it is not full."""
+    return breaker.trusted(care) and one.oldest <= _STUCK * care.latency + _ALIKE
 
 
 def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:

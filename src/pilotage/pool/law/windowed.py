@@ -23,8 +23,11 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
     patience: float = 300.0
     haste: float = 120.0
     #: Part of the cores in use by which the window grows in an hour, and by how much of itself.
-    add: float = 0.5
-    multiply: float = 2.0
+    add: float = 0.2
+    multiply: float = 4.0
+    #: Cores that the window never exceeds by hour of latency, alone and for each that is ready.
+    most: float = 700.0
+    widest: float = 0.1
     #: Seconds in which the window falls to a third when there is some room.
     fall: float = 900.0
     hedge: float = 1.0
@@ -40,14 +43,15 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
         elapsed = max(0.0, now - memory.time)
         cores = sum(one.ready * one.cores for one in sights)
         spare = sum(one.spare for one in sights)
-        state = replace(
-            self._window(memory, elapsed, cores, spare),
-            time=now,
-            pools=learn(memory.pools, sights, now),
-        )
+        cares = learn(memory.pools, sights, now)
+        hours = sum(care.latency for care in cares.values()) / max(1, len(cares)) / _HOUR
+        most = hours * (self.most + self.widest * cores)
+        state = replace(self._window(memory, elapsed, cores, spare, most), time=now, pools=cares)
         return Verdict(tuple(self._decide(now, sights, spare, state)), state)
 
-    def _window(self, memory: Memory, elapsed: float, cores: int, spare: float) -> Memory:
+    def _window(
+        self, memory: Memory, elapsed: float, cores: int, spare: float, most: float
+    ) -> Memory:
         free = spare / cores if cores else 1.0
         if free <= self.tight:
             pressed = max(0.0, memory.pressed) + elapsed
@@ -55,7 +59,7 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
                 return replace(memory, pressed=pressed)
             hours = elapsed / _HOUR
             grown = memory.window * (1 + self.multiply * hours) + self.add * cores * hours
-            return replace(memory, pressed=pressed, window=min(grown, self.stretch * (cores + 32)))
+            return replace(memory, pressed=pressed, window=min(grown, most))
         if free <= self.loose:
             kept = max(0.0, 1 - elapsed / self.fall)
             return replace(memory, pressed=0.0, window=memory.window * kept)
