@@ -12,7 +12,7 @@ import msgspec
 
 from bench import machine
 from bench.figure import Figure, Goal, figure
-from bench.pools import cobald, roced
+from bench.pools import cobald, roced, scale
 from bench.pools.setups import DOCUMENTED, TUNED
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.windowed import Windowed
@@ -70,6 +70,9 @@ def figures(plan: Plan) -> Iterator[Figure]:
     yield from _pooled(found)
     for name in SCENARIOS:
         yield from _scenario(name, found[name])
+    size = "10 000 pools, 100 000 drones, one cycle"
+    for who, times in (("hints", scale.seconds), ("feedback alone", scale.alone)):
+        yield figure(f"{size}, {who}", "s", times(max(2, plan.repeats // 2)), goal=Goal(1.0))
 
 
 def _wheel(who: str) -> Callable[[World], Steer]:

@@ -44,7 +44,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             for one in sights
         }
         called: dict[str, int] = {}
-        orders: list[Order] = []
+        book = moves.Book()
         lacking = False
         # What fits in few places is placed first.
         for hint in sorted(hints, key=lambda one: (-one.memory / one.cores, -one.cores)):
@@ -54,7 +54,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             where = places(best, hint, self.useful)
             why = f"{need.recent:.0f} cores' worth of {hint.name} jobs wait"
             fits = [one for one in best if gain(one, hint) > 0]
-            left = moves.recall(orders, fits, need.recent * part, called, why)
+            left = moves.recall(book, fits, need.recent * part, called, why)
             # What is tolerated is no reason to order, and none to cancel what is on order.
             covered = 0.0
             for one in where:
@@ -65,13 +65,13 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             if want > 0:
                 lacking = True
                 why = f"{need.lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
-                moves.order(self, orders, where, replace(hint, waiting=want), why, cares, now)
+                moves.order(self, book, where, replace(hint, waiting=want), why, cares, now)
         if not lacking:
             extra = self.hedge * sum(coming.values())
-            moves.cancel(self, orders, best, extra, "less waits than is on order")
-        orders += breaker.cancel(sights, cares, now)
+            moves.cancel(self, book, best, extra, "less waits than is on order")
+        book.orders += breaker.cancel(sights, cares, now)
         wanted = [hint for hint in hints if needs[hint.name].recent > 0]
         calm = [one for one in best if not any(gain(one, hint) for hint in wanted)]
         spare = sum(one.spare for one in calm) - self.headroom * busy
-        moves.shrink(self, orders, calm, spare, cares)
-        return orders
+        moves.shrink(self, book, calm, spare, cares)
+        return book.orders

@@ -32,9 +32,28 @@ class Manners(msgspec.Struct, frozen=True, kw_only=True):
     slack: float = 0.5
 
 
+class Book:
+    """Orders as they are written down; what is ordered of a pool is looked up at once."""
+
+    def __init__(self) -> None:
+        """Begin with an empty page."""
+        self.orders: list[Order] = []
+        self._ordered: dict[str, int] = {}
+
+    def write(self, pool: str, act: Act, count: int, words: str) -> None:
+        """Add an order."""
+        self.orders.append(Order(pool, act, count, words))
+        if act is Act.ORDER:
+            self._ordered[pool] = self.ordered(pool) + count
+
+    def ordered(self, pool: str) -> int:
+        """Return how many drones of a pool were ordered."""
+        return self._ordered.get(pool, 0)
+
+
 def order(
     manners: Manners,
-    orders: list[Order],
+    book: Book,
     where: Sequence[Sight],
     hint: Hint,
     why: str,
@@ -47,11 +66,11 @@ def order(
         care, useful = cares[one.name], one.cores * gain(one, hint)
         count = min(
             math.ceil(want * manners.hedge / useful - 0.5),
-            _most(manners, one, care, now) - _ordered(orders, one.name),
+            _most(manners, one, care, now) - book.ordered(one.name),
         )
         if count > 0:
             words = f"{why}; drones of {one.name} fit and start in {care.latency / 60:.0f} min"
-            orders.append(Order(one.name, Act.ORDER, count, words))
+            book.write(one.name, Act.ORDER, count, words)
             want -= count * useful / manners.hedge
         if want <= 0:
             return 0.0
@@ -69,26 +88,20 @@ def _most(manners: Manners, one: Sight, care: Care, now: float) -> int:
     )
 
 
-def _ordered(orders: Sequence[Order], pool: str) -> int:
-    return sum(one.count for one in orders if one.pool == pool and one.act is Act.ORDER)
-
-
-def cancel(
-    manners: Manners, orders: list[Order], best: Sequence[Sight], extra: float, why: str
-) -> None:
+def cancel(manners: Manners, book: Book, best: Sequence[Sight], extra: float, why: str) -> None:
     """Take back orders for cores that nothing needs, where drones come last."""
     needed = sum(one.pending * one.cores for one in best) - extra
     extra -= manners.slack * max(0.0, needed)
     for one in reversed(best):
         count = min(one.queued, int(max(0.0, extra) / one.cores))
         extra -= count * one.cores
-        if count > 0 and not _ordered(orders, one.name):
+        if count > 0 and not book.ordered(one.name):
             words = f"{why}: {count} of {one.pending} on order at {one.name} are too many"
-            orders.append(Order(one.name, Act.CANCEL, count, words))
+            book.write(one.name, Act.CANCEL, count, words)
 
 
 def recall(
-    orders: list[Order], where: Sequence[Sight], want: float, called: dict[str, int], why: str
+    book: Book, where: Sequence[Sight], want: float, called: dict[str, int], why: str
 ) -> float:
     """Call drones back that drain and have room, the fullest first; return what is left."""
     for one in where:
@@ -101,13 +114,13 @@ def recall(
         if count:
             called[one.name] = called.get(one.name, 0) + count
             words = f"{why}, and {count} of {one.name} that drain have room"
-            orders.append(Order(one.name, Act.RECALL, count, words))
+            book.write(one.name, Act.RECALL, count, words)
     return max(0.0, want)
 
 
 def shrink(
     manners: Manners,
-    orders: list[Order],
+    book: Book,
     best: Sequence[Sight],
     spare: float,
     cares: Mapping[str, Care],
@@ -122,12 +135,12 @@ def shrink(
             count = min(count, one.ready - 1)
         if count > 0:
             words = f"{count} of {one.name} had no job for {rest / 60:.0f} min"
-            orders.append(Order(one.name, Act.RELEASE, count, words))
+            book.write(one.name, Act.RELEASE, count, words)
             spare -= count * one.cores
-        spare = _drain(manners, orders, one, spare)
+        spare = _drain(manners, book, one, spare)
 
 
-def _drain(manners: Manners, orders: list[Order], one: Sight, spare: float) -> float:
+def _drain(manners: Manners, book: Book, one: Sight, spare: float) -> float:
     count = 0
     for free in range(one.cores - 1, math.ceil(manners.light * one.cores) - 1, -1):
         some = min(one.free[free] if one.free else 0, int(max(0.0, spare) / free))
@@ -135,5 +148,5 @@ def _drain(manners: Manners, orders: list[Order], one: Sight, spare: float) -> f
         spare -= some * free
     if count:
         words = f"{count} of {one.name} are nearly empty, and others have room for what comes"
-        orders.append(Order(one.name, Act.DRAIN, count, words))
+        book.write(one.name, Act.DRAIN, count, words)
     return spare

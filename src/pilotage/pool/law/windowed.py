@@ -70,7 +70,7 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
     ) -> list[Order]:
         cares = memory.pools
         best = ranked(sights, cares)
-        orders: list[Order] = []
+        book = moves.Book()
         if not any(one.ready for one in sights):
             return _sentinel(best, memory, now)
         busy = sum(one.busy for one in sights)
@@ -78,21 +78,21 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
         pending = sum(one.pending * one.cores for one in sights if breaker.trusted(cares[one.name]))
         if memory.pressed >= self.haste:
             why = f"drones have been full for {minutes:.0f} min"
-            moves.recall(orders, best, max(1.0, memory.window - pending), {}, why)
+            moves.recall(book, best, max(1.0, memory.window - pending), {}, why)
         want = memory.window - pending
-        if memory.pressed >= self.patience and want > 0 and not orders:
+        if memory.pressed >= self.patience and want > 0 and not book.orders:
             full = f"drones have been full for {minutes:.0f} min"
             why = f"{full}, so {memory.window:.0f} cores are wanted"
             any_job = Hint("any", 1, 0.0, want)
-            moves.order(self, orders, places(best, any_job, 1.0), any_job, why, cares, now)
+            moves.order(self, book, places(best, any_job, 1.0), any_job, why, cares, now)
         elif memory.pressed <= 0:
             why = f"there is room for more jobs, and only {memory.window:.0f} cores are wanted"
-            moves.cancel(self, orders, best, -want, why)
-        orders += breaker.cancel(sights, cares, now)
+            moves.cancel(self, book, best, -want, why)
+        book.orders += breaker.cancel(sights, cares, now)
         if memory.pressed <= 0:
             keep = next(one.name for one in best if one.ready)
-            moves.shrink(self, orders, best, spare - self.headroom * busy, cares, keep)
-        return orders
+            moves.shrink(self, book, best, spare - self.headroom * busy, cares, keep)
+        return book.orders
 
 
 def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[Order]:

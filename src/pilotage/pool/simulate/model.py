@@ -87,6 +87,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     #: Drones of a hundred that may be kept free for jobs of many cores.
     reserve: int = 10
 
+    def kills(self, provider: str, hour: float) -> bool:
+        """Say whether drones of a provider die as they boot."""
+        return any(
+            one.provider == provider and one.begin <= hour < one.end for one in self.failures
+        )
+
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""

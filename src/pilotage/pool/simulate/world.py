@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from . import dice
+from .dice import Jobs
 from .drone import Drone, Pool, State
 from .model import Scenario
 from .overlay import Overlay
@@ -18,12 +19,7 @@ class World:
     """Providers, drones and jobs."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        seed: int,
-        *,
-        instant: bool = False,
-        jobs: dice.Jobs | None = None,
+        self, scenario: Scenario, seed: int, *, instant: bool = False, jobs: Jobs | None = None
     ) -> None:
         """Begin empty; with `instant`, orders are drones at once."""
         self.scenario, self.seed, self.instant = scenario, seed, instant
@@ -36,6 +32,7 @@ class World:
         )
         self.tally = Tally(scenario)
         names = [one.name for one in scenario.providers]
+        #: At which provider each pool is.
         self.place = tuple(names.index(one.provider) for one in machines)
         self._queues = tuple(Queue(one, scenario.hours, seed) for one in scenario.providers)
         self.quota = tuple(one.quota for one in self._queues)
@@ -170,7 +167,7 @@ class World:
         pool = self.pools[drone.pool]
         del pool.booting[drone]
         self.tally.booting -= drone.cores
-        if self._dead(pool.machine.provider):
+        if self.scenario.kills(pool.machine.provider, self.now / dice.MINUTES):
             pool.failed += 1
             self._gone(drone)
             return
@@ -184,12 +181,6 @@ class World:
         if pool.machine.lifetime:
             ends = drone.at + int(pool.machine.lifetime * dice.MINUTES)
             self._lives[ends].append(drone)
-
-    def _dead(self, provider: str) -> bool:
-        return any(
-            one.provider == provider and one.begin <= self.now / dice.MINUTES < one.end
-            for one in self.scenario.failures
-        )
 
     def _run(self, drone: Drone, kind: int) -> None:
         """Put as many jobs of a kind into a drone as fit."""
