@@ -96,14 +96,15 @@ def _scores(runs: Sequence[Figures]) -> list[float]:
 
 def _pooled(found: _Found) -> Iterator[Figure]:
     for who, bound in _OURS.items():
+        ratios = _ratios(found, who)
         yield figure(
             f"J of COBalD's best, all scenarios, {who}",
             "",
-            _ratios(found, who),
+            ratios,
             peers={other: _ratios(found, other) for other in (_BEST, _PLAIN, _ROCED)},
             limit=_ratios(found, _BOUND),
             goal=Goal(bound),
-            note="geometric mean over the six scenarios, one for each seed",
+            note=f"{_spread(ratios)} over seeds of the geometric mean of six scenarios",
         )
     for who in _OURS:
         runs = [one for scenario in found.values() for one in scenario[who]]
@@ -120,15 +121,21 @@ def _pooled(found: _Found) -> Iterator[Figure]:
         )  # fmt: skip
 
 
+def _spread(values: Sequence[float]) -> str:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"mean {statistics.mean(values):.3f}, standard deviation {deviation:.3f}"
+
+
 def _ratios(found: _Found, who: str) -> list[float]:
     """Return for each seed the mean over scenarios of J beside the best of COBalD."""
-    logs: list[list[float]] = []
-    for runs in found.values():
-        base = statistics.mean(_scores(runs[_BEST]))
+    logs = [
         # Seeds differ by more than laws do, so each is compared with its like.
-        paired = zip(_scores(runs[who]), _scores(runs[_BEST]), strict=True)
-        whole = statistics.mean(_scores(runs[who])) / base
-        logs.append([math.log(ours / other) for ours, other in paired] or [math.log(whole)])
+        [
+            math.log(ours / other)
+            for ours, other in zip(_scores(runs[who]), _scores(runs[_BEST]), strict=True)
+        ]
+        for runs in found.values()
+    ]
     return [math.exp(statistics.mean(each)) for each in zip(*logs, strict=True)]
 
 
@@ -142,6 +149,7 @@ def _scenario(name: str, found: dict[str, list[Figures]]) -> Iterator[Figure]:
             peers={other: _scores(found[other]) for other in peers},
             limit=_scores(found[_BOUND]),
             goal=Goal(1, _BEST),
+            note=_spread(_scores(found[who])),
         )
     used, wait = _WANTED[name]
     yield figure(
