@@ -42,7 +42,7 @@ class Watched:
         self.most = 0
         # A port of its own: pilots would look for their hub where another test's may be by then.
         (farm.root / "pilotage.toml").write_text(
-            f'[hub]\nport = {free_port()}\n[pilots]\nsandbox = "none"\nlease = "1m"\n'
+            f'[hub]\ntls = "on"\nport = {free_port()}\n[pilots]\nsandbox = "none"\nlease = "1m"\n'
         )
         (farm.root / "pools").mkdir()
         self.write(f"maximum = {maximum}\n{more}")
