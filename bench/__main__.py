@@ -11,12 +11,14 @@ import msgspec
 from bench import machine, rules, table
 from bench.figure import Report
 from bench.pilots import plan as pilots
+from bench.pools import plan as pools
 from bench.queue import plan as queue
 from bench.remote import plan as remote
 from bench.tasks import plan as tasks
 
 _BENCHES: dict[str, Any] = {
     "pilots": pilots,
+    "pools": pools,
     "queue": queue,
     "remote": remote,
     "rules": rules,

@@ -9,6 +9,7 @@ from pilotage.cli import about
 from pilotage.event.model import Event, Kind
 from pilotage.hub import config
 from pilotage.job import machine, model, records
+from pilotage.pool import files as pools
 from pilotage.rule import schema, template
 from pilotage.site import model as site
 
@@ -263,9 +264,32 @@ def job_nouns() -> str:
 
 _RECIPES = (model.Command, model.Script, model.Python, model.Notebook, model.App)
 
+
+_TABLES_OF_POOL = ("pilot", "control")
+
+
+def pool_keys() -> str:
+    """Write the keys of a pool's file."""
+    parts = []
+    for owner, head in (
+        (pools.Pool, ""),
+        (pools.Pilot, "### `[pilot]`\n\n"),
+        (pools.Aimd, '### `[control]`, `kind = "aimd"`\n\n'),
+        (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
+        (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
+        (pools.Step, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
+    ):
+        rows = [
+            _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_POOL
+        ]
+        parts.append(head + table(("key", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "site-keys": site_keys,
+    "pool-keys": pool_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,

@@ -114,13 +114,16 @@ class Hub:
                 tasks.cancel_scope.cancel()
 
     async def _keep_sites(self) -> None:
-        """Have jobs run at the sites of the project."""
+        """Have jobs run at the sites of the project, and pools of pilots there."""
+        from pilotage.hub.pools import Pools
         from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
 
-        await Sites(
-            self._project, self._writer, self._queue, self._service.roster, self._place,
-            self._reception,
-        ).run()  # fmt: skip
+        roster = self._service.roster
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Pools(self._project, self._queue, roster).run)
+            await Sites(
+                self._project, self._writer, self._queue, roster, self._place, self._reception
+            ).run()
 
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Take events in and make jobs of them here, and have another hub run those."""

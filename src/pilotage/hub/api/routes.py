@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage.hub.api import about, ask, ends, jobs, pilots, rules, sites, tell, tokens
+from pilotage.hub.api import about, ask, ends, jobs, pilots, pools, rules, sites, tell, tokens
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.auth import Scope
@@ -77,6 +77,19 @@ def table(whole: Whole) -> tuple[Route, ...]:
         ),
         _post(
             "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,
+            named=ask.Named,
+        ),
+        _get("/pools", pools.index, tell.Pools, "List pools, what each does and why."),
+        _get(
+            "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
+            query=ask.SamplesAsk,
+        ),
+        _post(
+            "/pools/{name}/pause", pools.pause, tell.Became, "Leave a pool as it is.", _ADMIN,
+            named=ask.Named,
+        ),
+        _post(
+            "/pools/{name}/resume", pools.resume, tell.Became, "Let a pool go on.", _ADMIN,
             named=ask.Named,
         ),
         _get(

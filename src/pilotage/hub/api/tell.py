@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from pilotage.hub.places import Seen
+from pilotage.hub.pool_view import Look
+from pilotage.hub.pool_view import Sample as PoolSample
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.pilot.model import Facts
 from pilotage.result.story import Child, Moment
@@ -183,6 +185,18 @@ class Sites(msgspec.Struct, frozen=True):
     """The sites of the project."""
 
     sites: list[Seen]
+
+
+class Pools(msgspec.Struct, frozen=True):
+    """The pools of the project."""
+
+    pools: list[Look]
+
+
+class PoolSamples(msgspec.Struct, frozen=True):
+    """How pools were, the oldest first."""
+
+    samples: list[PoolSample]
 
 
 class PilotRow(msgspec.Struct, frozen=True):

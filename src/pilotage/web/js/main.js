@@ -15,6 +15,7 @@ const VIEWS = {
   jobs: ["Jobs", () => import("./view/jobs.js")],
   rules: ["Rules", () => import("./view/rules.js")],
   sites: ["Sites", () => import("./view/sites.js")],
+  pools: ["Pools", () => import("./view/pools.js")],
   pilots: ["Pilots", () => import("./view/pilots.js")],
   shares: ["Shares", () => import("./view/shares.js")],
 };

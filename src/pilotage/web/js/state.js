@@ -42,6 +42,11 @@ const LOOKS = {
   lost: ["warn", "question"],
   connected: ["good", "check"],
   trouble: ["bad", "bell"],
+  steered: ["good", "check"],
+  asks: ["warn", "question"],
+  paused: ["warn", "pause"],
+  "backs off": ["warn", "bell"],
+  "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
 };
 

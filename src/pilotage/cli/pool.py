@@ -1,0 +1,236 @@
+"""`pilotage pool`: see what pools of pilots do and why, and steer them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from pilotage import errors
+from pilotage.cli import shape, sheet
+from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
+from pilotage.cli.common import HERE, Common
+from pilotage.hub import pool_view
+from pilotage.pool import files
+from pilotage.pool.words import share, volume
+
+if TYPE_CHECKING:
+    from pilotage.hub.pool_model import Set, Step
+    from pilotage.hub.pool_view import Look
+
+app = App(
+    name="pool", help="See what pools of pilots do and why, and steer them.",
+    group_commands="Commands",
+)  # fmt: skip
+
+app.command(
+    "pilotage.cli.pool_simulate:simulate", name="simulate",
+    help="Let our law steer pools of a made-up world.",
+)  # fmt: skip
+
+_HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
+_STYLES: dict[str, Style] = {
+    "steered": "green", "asks": "yellow", "paused": "yellow", "backs off": "yellow",
+    "not looked after": "dim",
+}  # fmt: skip
+_Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]
+_NONE = "no pools: a pool is a file `pools/NAME.toml` with a site and a maximum"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What a person sets instead of what the file says."""
+
+    minimum: Annotated[int | None, Parameter(help="Cores that it has at least.")] = None
+    maximum: Annotated[int | None, Parameter(help="Cores that it has at most.")] = None
+    pending: Annotated[int | None, Parameter(help="Pilots that may wait at once.")] = None
+    allow: Annotated[
+        bool, Parameter(help="Allow what it asks for, up to its maximum.")
+    ] = False  # fmt: skip
+    ask_above: Annotated[int | None, Parameter(help="Ask about more cores than this.")] = None
+    reset: Annotated[bool, Parameter(help="Go back to what the file says, first.")] = False
+
+    def apply(self, before: Set) -> Set:
+        """Change what was set before."""
+        from pilotage.hub.pool_model import Set
+
+        if self.allow and self.ask_above is not None:
+            raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
+        given = {
+            "minimum": self.minimum, "maximum": self.maximum, "pending": self.pending,
+            "ask_above": 0 if self.allow else self.ask_above,
+        }  # fmt: skip
+        told = {key: value for key, value in given.items() if value is not None}
+        if not told and not self.reset:
+            raise errors.UsageError("set what?", hint="`--maximum 64`, `--allow` or `--reset`")
+        return msgspec.structs.replace(Set() if self.reset else before, **told)
+
+
+_NOTHING = Changes()
+
+
+@app.command
+def ls(*, at: Common = HERE) -> Answer:
+    """List all pools: what each has, wants and why."""
+    with at.open() as project:
+        found = pool_view.pools(project.db, project.root, project.clock.now())
+    return Answer(
+        {"pools": [msgspec.to_builtins(one) for one in found]},
+        (Table(_HEADS, tuple(_row(one) for one in found)),) if found else (),
+        tuple(one.name for one in found),
+        () if found else (_NONE,),
+    )
+
+
+@app.command
+def show(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Show all that is known of a pool, its pilots too."""
+    from pilotage.hub import fleet
+
+    with at.open() as project:
+        one = pool_view.pool(project.db, project.root, name, project.clock.now())
+        pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
+        file = files.file_of(project.root, name)
+    states: dict[str, int] = {}
+    for each in pilots:
+        states[each.state] = states.get(each.state, 0) + 1
+    data: dict[str, Any] = msgspec.to_builtins(one) | {
+        "file": str(file), "pilots": [each.id for each in pilots],
+    }  # fmt: skip
+    return Answer({"pool": data}, tuple(_sheet(one, states, str(file))), (name,))
+
+
+@app.command
+def plan(
+    name: Annotated[str, Parameter(help="Only this pool; else all.")] = "", /, *, at: Common = HERE
+) -> Answer:
+    """Say what each pool would do now and why; nothing is done."""
+    with at.open() as project:
+        now = project.clock.now()
+        looks = pool_view.pools(project.db, project.root, now)
+        if name:
+            looks = [pool_view.pool(project.db, project.root, name, now)]
+        steps = pool_view.plan(project.db, project.root, now)
+    unseen = [one.name for one in looks if one.name not in steps]
+    notes = [f"nobody has seen {one} yet: `pilotage up` looks after it" for one in unseen]
+    shown = [part for one in looks if one.name in steps for part in _planned(one, steps[one.name])]
+    data = [
+        {"name": one.name, "sees": msgspec.to_builtins(one), "does": _does(steps[one.name])}
+        for one in looks
+        if one.name in steps
+    ]
+    return Answer(
+        {"plan": data}, tuple(shown), tuple(one.name for one in looks),
+        tuple(notes) if looks else (_NONE,),
+    )  # fmt: skip
+
+
+@app.command(name="set")
+def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> Answer:
+    """Change the bounds of a pool, or allow what it asks for; its file stays as it is."""
+    with at.open() as project:
+        files.read(project.root, name)
+        with project.db.transaction():
+            given = changes.apply(pool_view.changed(project.db, name))
+            made = pool_view.change(project.db, project.root, name, given)
+        idle = not project.running()
+    asks = f"asks above {made.ask_above}" if made.ask_above else "asks about nothing"
+    said = (
+        f"{name} has from {made.minimum} to {made.maximum} cores, {made.pending} pilots may wait, "
+        f"and it {asks}"
+    )
+    return Answer({"pool": name, "set": msgspec.to_builtins(given)}, (said,), (name,), _idle(idle))
+
+
+@app.command
+def pause(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Leave a pool as it is: nothing more is asked for, nothing is drained."""
+    return _ask(name, at, pause=True)
+
+
+@app.command
+def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Let a pool go on, whoever had paused it; what failed before counts no more."""
+    return _ask(name, at, pause=False)
+
+
+def _ask(name: str, at: Common, *, pause: bool) -> Answer:
+    with at.open() as project:
+        with project.db.transaction():
+            pool_view.ask(project.db, project.root, name, pause=pause)
+        idle = not project.running()
+    said = f"{name} {'stays as it is' if pause else 'goes on'}"
+    return Answer({"pool": name, "paused": pause}, (said,), (name,), _idle(idle))
+
+
+def _idle(idle: bool) -> tuple[str, ...]:  # noqa: FBT001 - the one thing it is about
+    return ("nothing runs this project now: it counts from the next start on",) if idle else ()
+
+
+def _row(one: Look) -> tuple[Cell, ...]:
+    state = Styled(one.state, _STYLES.get(one.state, "red"))
+    return (
+        one.name, one.site, state, volume(one.supply), volume(one.demand),
+        volume(one.queued + one.booting), volume(one.waiting), _part(one.utilisation),
+        _part(one.allocation), one.trouble or one.words,
+    )  # fmt: skip
+
+
+def _part(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _sheet(one: Look, states: dict[str, int], file: str) -> list[Shown]:
+    bounds = f"from {one.minimum} to {one.maximum} cores, {one.cpus} each"
+    told = {
+        "about": one.about,
+        "trouble": one.trouble,
+        "site": one.site,
+        "control": one.control,
+        "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
+        "asks": f"above {one.ask_above} cores" if one.ask_above else "",
+        "sees": _sees(one) if one.looked else "",
+        "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
+        "looked": shape.clock(one.looked) if one.looked else "",
+        "pilots": ", ".join(f"{count} {state}" for state, count in states.items()),
+        "file": file,
+    }
+    head = line(Styled(f"pool {one.name}", "bold"), "  ",
+                Styled(one.state, _STYLES.get(one.state, "red")))  # fmt: skip
+    return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+
+
+def _sees(one: Look) -> str:
+    return (
+        f"{volume(one.supply)} cores, utilisation {share(one.utilisation)}, "
+        f"allocation {share(one.allocation)}; {volume(one.queued)} wait at the site, "
+        f"{volume(one.booting)} start, {volume(one.draining)} drain; "
+        f"jobs for {volume(one.waiting)} wait"
+    )
+
+
+def _does(step: Step) -> dict[str, Any]:
+    return {
+        "demand": step.demand, "order": step.order, "cancel": step.cancel,
+        "drain": step.drain + step.release, "why": step.words,
+    }  # fmt: skip
+
+
+def _planned(one: Look, step: Step) -> list[Shown]:
+    acts = [
+        (step.order, f"asks for {shape.count(step.order, 'pilot')}"),
+        (step.cancel, f"calls {shape.count(step.cancel, 'pilot')} off"),
+        (
+            step.drain + step.release,
+            f"drains {shape.count(step.drain + step.release, 'pilot')}, idle ones first",
+        ),
+    ]
+    does = ", ".join(words for count, words in acts if count) or "does nothing"
+    return [
+        line(Styled(one.name, "bold"), f"  {does}: {volume(step.demand)} cores"),
+        sheet.pair("sees", _sees(one)),
+        sheet.pair("why", step.words),
+    ]

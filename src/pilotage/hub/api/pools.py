@@ -1,0 +1,70 @@
+"""Pools: what each sees, does and why, and whether it is paused."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from pilotage import errors
+from pilotage.hub import pool_view
+from pilotage.hub.api import ask, tell
+from pilotage.hub.api.call import Call
+from pilotage.hub.metrics import Family
+from pilotage.pool import files
+from pilotage.store import Db
+
+_HOUR_S = 3600.0
+#: Samples older than this say nothing about now.
+_STALE_S = 300.0
+#: Points of a picture.
+_POINTS = 1000
+
+
+def index(db: Db, call: Call) -> tell.Pools:
+    """List the pools of the project."""
+    return tell.Pools(pool_view.pools(db, call.hands.project.root, call.hands.clock.now()))
+
+
+def samples(db: Db, call: Call) -> tell.PoolSamples:
+    """Tell how pools were."""
+    wanted: ask.SamplesAsk = call.query
+    since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
+    step = max(0.001, (call.now - since) / _POINTS)
+    return tell.PoolSamples(pool_view.samples(db, since, step=step))
+
+
+def pause(db: Db, call: Call) -> tell.Became:
+    """Leave a pool as it is."""
+    return _ask(db, call, pause=True)
+
+
+def resume(db: Db, call: Call) -> tell.Became:
+    """Let a pool go on."""
+    return _ask(db, call, pause=False)
+
+
+def _ask(db: Db, call: Call, *, pause: bool) -> tell.Became:
+    root, name = call.hands.project.root, call.path.name
+    if name not in files.names(root):
+        raise errors.NotFound(f"there is no pool {name}", hint="GET /api/v1/pools lists them")
+    pool_view.ask(db, root, name, pause=pause)
+    return tell.Became("paused" if pause else "steered")
+
+
+def families(db: Db, now: float) -> list[Family]:
+    """Measure the pools that somebody looks after."""
+    last = {one.pool: one for one in pool_view.samples(db, now - _STALE_S)}
+    words = {
+        "supply": "Cores that pools have.",
+        "demand": "Cores that pools shall have.",
+        "utilisation": "How well the pilots of pools are used, from 0 to 1.",
+        "allocation": "How much of the pilots of pools is taken, from 0 to 1.",
+        "queued": "Cores of pilots that are on their way.",
+        "waiting": "Cores of queued jobs that pools could run.",
+    }
+    found = []
+    for key, about in words.items():
+        values = {name: getattr(one, key) for name, one in last.items()}
+        known = {name: value for name, value in values.items() if value is not None}
+        if known:
+            found.append(Family(f"pilotage_pool_{key}", "gauge", about, known, "pool"))
+    return found

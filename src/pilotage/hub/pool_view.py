@@ -1,0 +1,151 @@
+"""Pools as commands and the page see them: read from the store, and asked by way of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pilotage import errors
+from pilotage.hub import pool_decide, pool_model
+from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step
+from pilotage.pool import files
+from pilotage.pool.files import Pool
+from pilotage.store import Db
+
+#: What the hub writes of a pool counts for so many intervals, and some seconds.
+_FRESH = 3.0
+_FRESH_S = 10.0
+#: Samples that are told at once.
+_MOST = 100_000
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool, and what is known of it."""
+
+    name: str
+    site: str = ""
+    about: str = ""
+    #: What decides.
+    control: str = ""
+    #: `steered`, `asks`, `backs off`, `paused`, `not looked after` or `bad file`.
+    state: str
+    #: What needs a person, or what is wrong with its file.
+    trouble: str = ""
+    #: What was decided last and why, and when.
+    words: str = ""
+    looked: float | None = None
+    #: Cores that it has, shall have, and that are on their way or on their way out.
+    supply: float = 0.0
+    demand: float = 0.0
+    queued: float = 0.0
+    booting: float = 0.0
+    draining: float = 0.0
+    #: Cores of queued jobs that it could run.
+    waiting: float = 0.0
+    utilisation: float | None = None
+    allocation: float | None = None
+    #: Bounds in cores, and pilots that may wait at once.
+    minimum: int = 0
+    maximum: int = 0
+    pending: int = 0
+    ask_above: int = 0
+    #: Cores of one pilot.
+    cpus: int = 1
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """How a pool was."""
+
+    time: float
+    pool: str
+    supply: float
+    demand: float
+    utilisation: float | None
+    allocation: float | None
+    queued: float
+    waiting: float
+
+
+def pools(db: Db, root: Path, now: float) -> list[Look]:
+    """List all pools that the project has files of."""
+    rows = pool_model.rows(db)
+    return [_look(root, name, rows.get(name, Row(name)), now) for name in files.names(root)]
+
+
+def pool(db: Db, root: Path, name: str, now: float) -> Look:
+    """Look at one pool."""
+    if name not in files.names(root):
+        files.read(root, name)
+    return _look(root, name, pool_model.rows(db).get(name, Row(name)), now)
+
+
+def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
+    """Say what would be done now, by what was seen last; pools that nobody saw yet are left out."""
+    rows = pool_model.rows(db)
+    known: dict[str, Pool] = {}
+    for name in files.names(root):
+        if name in rows and rows[name].seen is not None:
+            known[name] = rows[name].changed.apply(files.read(root, name))
+    seen = {name: found for name in known if (found := rows[name].seen) is not None}
+    return pool_decide.decide(known, rows, seen, pool_model.needs(db), now)[0]
+
+
+def ask(db: Db, root: Path, name: str, *, pause: bool) -> None:
+    """Pause a pool, or let it go on."""
+    files.read(root, name)
+    db.run("pool_ask", name=name, asked=PAUSED if pause else "", reason=BY_PERSON if pause else "")
+
+
+def change(db: Db, root: Path, name: str, given: Set) -> Pool:
+    """Set what holds instead of what the file says; return what the pool is to be."""
+    found = files.read(root, name)
+    made = given.apply(found)
+    try:
+        files.check(name, made)
+    except errors.ConfigError as error:
+        raise errors.UsageError(str(error), hint=error.hint) from error
+    db.run("pool_set", name=name, changed=msgspec.json.encode(given).decode())
+    return made
+
+
+def changed(db: Db, name: str) -> Set:
+    """Read what a person has set."""
+    return pool_model.rows(db).get(name, Row(name)).changed
+
+
+def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[Sample]:
+    """Tell how pools were, the oldest first: of each step, in seconds, the last."""
+    rows = db.rows("pool_samples", since=since, pool=name, step=step, most=_MOST)
+    return [Sample(*row) for row in rows]
+
+
+def _look(root: Path, name: str, row: Row, now: float) -> Look:
+    try:
+        found = row.changed.apply(files.read(root, name))
+    except errors.PilotageError as error:
+        return Look(name=name, state="bad file", trouble=str(error), words=row.words)
+    seen = row.seen
+    reading = msgspec.to_builtins(seen.reading) if seen else {}
+    told = {key: reading[key] for key in reading if key != "demand"}
+    return Look(
+        name=name, site=found.site, about=found.about, control=_kind(found),
+        state=_state(found, row, now), trouble=row.reason, words=row.words,
+        looked=row.looked or None, demand=row.demand, waiting=seen.waiting if seen else 0.0,
+        minimum=found.minimum, maximum=found.maximum, pending=found.pending,
+        ask_above=found.ask_above, cpus=found.pilot.cpus, **told,
+    )  # fmt: skip
+
+
+def _kind(found: Pool) -> str:
+    return str(type(found.control).__struct_config__.tag)
+
+
+def _state(found: Pool, row: Row, now: float) -> str:
+    if row.asked:
+        return row.asked
+    if not row.looked or now - row.looked > _FRESH * found.seconds + _FRESH_S:
+        return "not looked after"
+    if not row.reason:
+        return "steered"
+    return "backs off" if now < row.care.until else "asks"

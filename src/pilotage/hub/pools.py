@@ -1,0 +1,214 @@
+"""Keeps pools of pilots as large as they are used: sees, decides and acts, a turn at a time.
+
+All that is decided is in the store with the pilots that it asks for, in one transaction: whoever
+comes after a crash finds the pilots by the name of their pool, and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from pilotage import crash, errors, text
+from pilotage.hub import pool_decide, pool_model, pool_see
+from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
+from pilotage.hub.pool_see import Drone
+from pilotage.hub.project import Project
+from pilotage.hub.roster import Roster
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.pilot.model import State
+from pilotage.pool import files, loop
+from pilotage.pool.files import Aimd, Pool
+from pilotage.site import files as sites
+from pilotage.site.model import Site
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.pool")
+#: Where a test can kill the process.
+POINTS = ("pool.seen", "pool.decided", "pool.acted", "pool.written")
+_IDLE_S = 5.0
+_DAY_S = 86400.0
+_GONE = "its pool has no file any more"
+
+
+class Files:
+    """The files of pools, read anew when they change; one with a mistake stays as it was."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        #: By pool, those with mistakes too, when its file was changed and how long it is.
+        self.marks: dict[str, tuple[int, int]] = {}
+        #: What was said of those with mistakes; the mistake may be in the file of the site.
+        self._wrong: dict[str, str] = {}
+        self.pools: dict[str, Pool] = {}
+        self.sites: dict[str, Site] = {}
+
+    def read(self) -> None:
+        """Follow what has changed."""
+        names = files.names(self._root)
+        for gone in self.marks.keys() - set(names):
+            del self.marks[gone]
+            self.pools.pop(gone, None)
+            self._wrong.pop(gone, None)
+        for name in names:
+            try:
+                facts = files.file_of(self._root, name).stat()
+            except FileNotFoundError:
+                continue
+            mark = (facts.st_mtime_ns, facts.st_size)
+            if self.marks.get(name) != mark or name in self._wrong:
+                self.marks[name] = mark
+                self._load(name)
+
+    def _load(self, name: str) -> None:
+        try:
+            pool = files.read(self._root, name)
+            self.sites[pool.site] = sites.read(self._root, pool.site)
+        except errors.PilotageError as error:
+            if self._wrong.get(name) != str(error):
+                _log.error("pool %s stays as it was: %s", name, error)
+            self._wrong[name] = str(error)
+        else:
+            self._wrong.pop(name, None)
+            self.pools[name] = pool
+
+
+class Pools:
+    """All pools of the project."""
+
+    def __init__(self, project: Project, queue: Queue, roster: Roster) -> None:
+        """Get ready; nothing happens before `run`."""
+        self._files = Files(project.root)
+        self._queue = queue
+        self._roster = roster
+        #: Since when pilots have no job, as far as this process has seen.
+        self._idle: dict[int, float] = {}
+
+    async def run(self) -> None:
+        """Steer until cancelled."""
+        await loop.steer(self.tick)
+
+    async def tick(self) -> float:
+        """Look at all pools once; return the seconds until the next look."""
+        await anyio.to_thread.run_sync(self._files.read)
+        await self._queue.do(self._turn)
+        crash.point("pool.written")
+        return min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
+
+    def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
+        """See, decide and act, in one transaction; it may be run again if that fails."""
+        rows = pool_model.rows(db)
+        if not self._files.pools and not rows:
+            return
+        pools = known(rows, self._files.pools)
+        found = pool_see.drones(ledger, db, pools, self._idle, now)
+        due = _due(pools, rows, now)
+        seen = pool_see.look(ledger, db, due, self._files.sites, rows, found, now)
+        crash.point("pool.seen")
+        steps, needs = pool_decide.decide(due, rows, seen, pool_model.needs(db), now)
+        crash.point("pool.decided")
+        for name, step in steps.items():
+            self._act(ledger, db, name, pools[name], step, found[name], now)
+            self._note(db, rows.get(name, Row(name)), seen[name], step, now)
+        if due:
+            db.run("pool_need_clear")
+            body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]
+            db.run("pool_need_put", rows=text.dump(body))
+            db.run("pool_sample_purge", before=now - 7 * _DAY_S)
+        for name in rows.keys() - self._files.marks.keys():
+            self._dissolve(ledger, db, name, found.get(name, []), now)
+        crash.point("pool.acted")
+
+    # -- acts ------------------------------------------------------------------------------------
+
+    def _act(
+        self, ledger: Ledger, db: Db, name: str, pool: Pool, step: Step, mine: list[Drone],
+        now: float,
+    ) -> None:  # fmt: skip
+        body = msgspec.json.encode(pool.pilot.wish()).decode()
+        for _ in range(step.order):
+            db.value("pool_want", site=pool.site, pool=name, wish=body, now=now)
+        self._call_off(db, mine, step.cancel)
+        self._drain(ledger, db, mine, step.release + step.drain, step.words, now)
+        if step.order or step.cancel or step.release or step.drain:
+            _log.info(
+                "pool %s: %d more, %d called off, %d drained: %s", name, step.order, step.cancel,
+                step.release + step.drain, step.words,
+            )  # fmt: skip
+
+    def _call_off(self, db: Db, mine: list[Drone], count: int) -> None:
+        """Call off pilots that wait: those that were not submitted first, then the newest."""
+        waiting = [one for one in mine if one.waits and not one.off]
+        waiting.sort(key=lambda one: (one.state is State.SUBMITTED, -one.number))
+        if chosen := [one.number for one in waiting[:count]]:
+            db.run("pool_call_off", ids=text.dump(chosen))
+
+    def _drain(
+        self, ledger: Ledger, db: Db, mine: list[Drone], count: int, words: str, now: float
+    ) -> None:
+        """Drain pilots: the longest idle first, then the emptiest; what they run goes on."""
+        ready = [one for one in mine if one.ready]
+        ready.sort(key=lambda one: (-1.0 if one.idle is None else one.idle, one.free), reverse=True)
+        for one in ready[:count]:
+            pilot = self._roster.pilots.get(one.number)
+            if pilot is not None:
+                self._roster.change(ledger, db, pilot, State.DRAINING, words, now)
+                ledger.unpark(one.number)
+
+    def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
+        """Let the pilots of a pool go that has no file any more."""
+        self._call_off(db, mine, len(mine))
+        self._drain(ledger, db, mine, len(mine), _GONE, now)
+        if not mine:
+            db.run("pool_drop", name=name)
+            db.run("alarm_drop", name=_alarm(name))
+
+    # -- what people see -------------------------------------------------------------------------
+
+    def _note(self, db: Db, row: Row, seen: Seen, step: Step, now: float) -> None:
+        name, reading = row.name, seen.reading
+        db.run(
+            "pool_put", name=name, demand=step.demand, state=text.dump(step.state),
+            care=msgspec.json.encode(step.care).decode(),
+            died=now if seen.sight.failed else row.died, looked=now,
+            seen=msgspec.json.encode(seen).decode(), words=step.words, asked=step.asked,
+            reason=step.reason,
+        )  # fmt: skip
+        db.run(
+            "pool_sample_put", now=now, pool=name, supply=reading.supply, demand=step.demand,
+            utilisation=reading.utilisation, allocation=reading.allocation,
+            queued=reading.queued + reading.booting, waiting=seen.waiting,
+        )  # fmt: skip
+        if step.reason and step.reason != BY_PERSON:
+            db.run("alarm_put", name=_alarm(name), words=step.reason, now=now)
+        else:
+            db.run("alarm_drop", name=_alarm(name))
+
+
+def _alarm(name: str) -> str:
+    return f"pool {name}"
+
+
+def known(rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[str, Pool]:
+    """Return pools as they are to be: as their files say, but for what a person has set."""
+    return {
+        name: rows[name].changed.apply(pool) if name in rows else pool
+        for name, pool in pools.items()
+    }
+
+
+def _due(pools: Mapping[str, Pool], rows: Mapping[str, Row], now: float) -> dict[str, Pool]:
+    """Choose the pools whose time has come; those under our law are decided for together."""
+    found = {}
+    for name, pool in pools.items():
+        last = rows[name].looked if name in rows else 0.0
+        if not last <= now < last + pool.seconds - loop.SHORTEST:
+            found[name] = pool
+    if any(isinstance(one.control, Aimd) for one in found.values()):
+        found |= {name: one for name, one in pools.items() if isinstance(one.control, Aimd)}
+    return found

@@ -1,0 +1,1 @@
+"""Composites: many pools come in, one goes out."""

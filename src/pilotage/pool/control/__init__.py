@@ -1,0 +1,1 @@
+"""Controllers: a reading comes in, a demand and its reasons go out."""

@@ -1,0 +1,294 @@
+"""The files that describe the pools of a project: `pools/NAME.toml`, closed and checked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.pool.control.linear import Linear, judge
+from pilotage.pool.control.relative import RelativeSupply
+from pilotage.pool.control.stepwise import Rule, Stepwise
+from pilotage.pool.law.hinted import Hinted
+from pilotage.pool.law.windowed import Windowed
+from pilotage.pool.model import Controller
+from pilotage.rule import locate
+from pilotage.site import wish
+from pilotage.site.wish import Wish
+
+FOLDER = "pools"
+_SUFFIX = ".toml"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: Parameters of our law that are durations.
+_TIMES = ("patience", "haste", "rest")
+_UNKNOWN = re.compile("unknown field `([^`]+)`")
+
+
+class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What each pilot of a pool is."""
+
+    #: Cores.
+    cpus: int = 1
+    #: Memory, such as `"8G"`; empty means what the batch system gives.
+    memory: str = ""
+    #: GPUs.
+    gpus: int = 0
+    #: Wall time, such as `"12h"`; empty means the site's default.
+    time: str = ""
+    #: Queue or partition; empty means the site's default.
+    queue: str = ""
+    #: What is charged; empty means the site's default.
+    account: str = ""
+    #: It leaves by itself after so long without work; empty means the hub's own rule.
+    idle: str = ""
+
+    def wish(self) -> Wish:
+        """Return what is asked for when such a pilot is."""
+        found = Wish(
+            cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
+            gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
+            queue=self.queue, account=self.account,
+            idle=units.seconds(self.idle) if self.idle else None,
+        )  # fmt: skip
+        wish.check(found)
+        return found
+
+
+class Aimd(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="aimd",
+    tag_field="kind",
+):  # fmt: skip
+    """Our own law: feedback first, and the queue's hint as far as pilots agree."""
+
+    #: Whether the queue is heard; without it, how well pilots are used must do.
+    hint: bool = True
+    #: A need must last so long before pilots are ordered for it, such as `"15m"`.
+    patience: str = ""
+    #: It must last so long before some that drain would be called back.
+    haste: str = ""
+    #: A pilot without a job is kept so long.
+    rest: str = ""
+    #: It is kept longer by this part of the time that another would take to come.
+    ski: float | None = None
+    #: Part of the cores in use that may wait without an order.
+    tolerate: float | None = None
+    #: Cores on order for each core that is needed.
+    hedge: float | None = None
+    #: Part of the cores in use that may be free before the emptiest pilots are drained.
+    headroom: float | None = None
+    #: Part of a pilot that must be free for it to be drained.
+    light: float | None = None
+    #: Part by which pilots on order may exceed those that came.
+    stretch: float | None = None
+
+    def law(self, *, hints: bool = True) -> Hinted | Windowed:
+        """Return what decides."""
+        heard = self.hint and hints
+        kind: type[Hinted | Windowed] = Hinted if heard else Windowed
+        given: dict[str, Any] = {}
+        for key in kind.__struct_fields__:
+            value = getattr(self, key, None)
+            if value not in (None, ""):
+                given[key] = units.seconds(value) if key in _TIMES else value
+        return kind(**given)
+
+
+class Even(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="linear",
+    tag_field="kind",
+):  # fmt: skip
+    """COBalD's linear controller."""
+
+    #: Utilisation below which there shall be less.
+    low_utilisation: float = 0.5
+    #: Allocation above which there shall be more.
+    high_allocation: float = 0.5
+    #: Cores by which the demand changes in a second.
+    rate: float = 1.0
+
+
+class Relative(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="relative",
+    tag_field="kind",
+):  # fmt: skip
+    """COBalD's relative supply controller."""
+
+    #: Utilisation below which there shall be less.
+    low_utilisation: float = 0.5
+    #: Allocation above which there shall be more.
+    high_allocation: float = 0.5
+    #: The multiple of the supply if there shall be less.
+    low_scale: float = 0.9
+    #: The multiple of the supply if there shall be more.
+    high_scale: float = 1.1
+    #: Cores that are asked for where there are none, since a multiple of nothing is nothing.
+    first: float = 1.0
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What holds from a supply on: a fixed demand, or a rate."""
+
+    #: From so many cores on; the first step begins with 0.
+    supply: float = 0.0
+    #: Cores that are asked for, whatever is seen.
+    demand: float | None = None
+    #: Utilisation below which there shall be less.
+    low_utilisation: float = 0.5
+    #: Allocation above which there shall be more.
+    high_allocation: float = 0.5
+    #: Cores by which the demand changes in a second.
+    rate: float = 1.0
+
+    def rule(self) -> Rule:
+        """Return what decides in this range."""
+
+        def fixed(_seen: Any, _elapsed: float) -> float | None:  # noqa: ANN401 - a reading
+            return self.demand
+
+        def linear(seen: Any, elapsed: float) -> float | None:  # noqa: ANN401 - a reading
+            _, way = judge(seen, self.low_utilisation, self.high_allocation)
+            return float(seen.demand + way * self.rate * elapsed) if way else None
+
+        return linear if self.demand is None else fixed
+
+
+class Steps(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="stepwise",
+    tag_field="kind",
+):  # fmt: skip
+    """COBalD's stepwise controller, in a table."""
+
+    #: Ranges of the supply, and what holds in each.
+    step: tuple[Step, ...] = (Step(),)
+
+
+Control = Aimd | Even | Relative | Steps
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `pools/NAME.toml`."""
+
+    #: The site that its pilots run at, as in `sites/NAME.toml`.
+    site: str
+    #: Cores that it has at most.
+    maximum: int
+    #: Cores that it has at least, used or not.
+    minimum: int = 0
+    #: Pilots that may wait in the batch queue at once.
+    pending: int = 10
+    #: Time between two decisions.
+    interval: str = "30s"
+    #: More cores than this must be allowed by a person; 0 means that nobody is asked.
+    ask_above: int = 0
+    #: For people.
+    about: str = ""
+    #: What each of its pilots is.
+    pilot: Pilot = Pilot()
+    #: How its demand is decided.
+    control: Control = Aimd()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds between two decisions."""
+        return units.seconds(self.interval)
+
+    def controller(self) -> Controller | None:
+        """Return what decides for this pool alone; nothing if our law does, for all together."""
+        match self.control:
+            case Aimd():
+                return None
+            case Even() as one:
+                return Linear(one.low_utilisation, one.high_allocation, one.rate, self.seconds)
+            case Relative() as one:
+                return RelativeSupply(
+                    one.low_utilisation, one.high_allocation, one.low_scale, one.high_scale,
+                    self.seconds, one.first,
+                )  # fmt: skip
+            case Steps(step=steps):
+                rules = tuple((one.supply, one.rule()) for one in steps[1:])
+                return Stepwise(steps[0].rule(), rules, self.seconds)
+
+
+def check(name: str, pool: Pool) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name):
+        message = f"{name!r} cannot be the name of a pool"
+        raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
+    pool.pilot.wish()
+    if pool.maximum < pool.pilot.cpus:
+        message = f"`maximum` cannot be {pool.maximum}: one pilot has {pool.pilot.cpus} cores"
+        raise errors.ConfigError(message)
+    if not 0 <= pool.minimum <= pool.maximum:
+        raise errors.ConfigError(f"`minimum` cannot be {pool.minimum}: `maximum` is {pool.maximum}")
+    if pool.pending < 1:
+        raise errors.ConfigError(f"`pending` cannot be {pool.pending}: no pilot would ever come")
+    if pool.ask_above < 0:
+        raise errors.ConfigError(f"`ask_above` cannot be {pool.ask_above}")
+    if not pool.seconds > 0:
+        raise errors.ConfigError(f"`interval` cannot be {pool.interval}")
+    match pool.control:
+        case Aimd() as one:
+            one.law()
+        case Steps(step=steps) if not steps or steps[0].supply:
+            raise errors.ConfigError("`step` cannot begin above 0: the first has no `supply`")
+        case _:
+            pool.controller()
+
+
+def file_of(root: Path, name: str) -> Path:
+    """Return the file of a pool of the project in `root`."""
+    return root / FOLDER / f"{name}{_SUFFIX}"
+
+
+def names(root: Path) -> list[str]:
+    """List the pools of a project by name, those with mistakes in their files too."""
+    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+
+
+def read(root: Path, name: str) -> Pool:
+    """Read one pool."""
+    file = file_of(root, name)
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        known = ", ".join(names(root)) or "none yet"
+        message = f"there is no pool `{name}`"
+        hint = f"pools are {known}; a pool is a file `{FOLDER}/NAME{_SUFFIX}`"
+        raise errors.NotFound(message, hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"{file}: {error}") from error
+    return parse(source, name, file)
+
+
+def parse(source: str, name: str, file: Path) -> Pool:
+    """Read the text of a pool's file; say where a mistake is."""
+    try:
+        found: dict[str, Any] = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        message = f"{file}: {error}"
+        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
+    if isinstance(found.get("control"), dict):
+        found["control"].setdefault("kind", "aimd")
+    try:
+        pool = msgspec.convert(found, Pool)
+        check(name, pool)
+    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
+        line = locate.line_of(source, _keys(str(error)))
+        place = f"{file}:{line}" if line else str(file)
+        hint = getattr(error, "hint", "") or "the page on pools lists all settings"
+        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
+    return pool
+
+
+def _keys(message: str) -> list[str]:
+    """Read from a message which key it is about."""
+    _, _, at = message.partition("`$.")
+    keys = at.rstrip("`").partition("[")[0].split(".") if at else []
+    unknown = _UNKNOWN.search(message)
+    if unknown:
+        return [*keys, unknown[1]]
+    return keys or re.findall(r"`(\w+)` cannot", message)

@@ -1,0 +1,51 @@
+"""Pools whose drones die get no more orders for a while, and then one, to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from .model import Act, Care, Order, Sight
+
+#: Deaths in a row from which nothing is ordered.
+_DEATHS = 3
+#: Seconds without orders after these, doubled by each further death, and at most.
+_PAUSE = 900.0
+_LONGEST = 7200.0
+
+
+def judge(care: Care, sight: Sight, now: float) -> Care:
+    """Remember deaths; a drone that takes jobs after the pause closes the case."""
+    if sight.failed:
+        deaths = care.deaths + sight.failed
+        if deaths < _DEATHS:
+            return replace(care, deaths=deaths)
+        doubled = _PAUSE * 2.0 ** min(8, (deaths - _DEATHS) // 2)
+        return replace(care, deaths=deaths, until=now + min(_LONGEST, doubled))
+    if sight.joined and care.deaths:
+        return replace(care, deaths=0, until=0.0)
+    return care
+
+
+def trusted(care: Care) -> bool:
+    """Say whether what is on order is likely to come."""
+    return care.deaths < _DEATHS
+
+
+def allowed(care: Care, sight: Sight, now: float) -> int:
+    """Return how many drones may be on order: none in a pause, then one, else any number."""
+    if care.deaths < _DEATHS:
+        return 1 << 30
+    return 0 if now < care.until else max(0, 1 - sight.pending)
+
+
+def cancel(sights: Sequence[Sight], cares: Mapping[str, Care], now: float) -> list[Order]:
+    """Take back what is on order where drones die."""
+    found = []
+    for one in sights:
+        care = cares[one.name]
+        if care.deaths >= _DEATHS and now < care.until and one.queued:
+            words = f"the last {care.deaths} drones of {one.name} died as they started"
+            found.append(Order(one.name, Act.CANCEL, one.queued, words))
+    return found

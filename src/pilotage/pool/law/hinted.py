@@ -1,0 +1,77 @@
+"""The law that hears what waits: orders what lasts, cancels what does not, keeps drones full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from . import breaker, moves, trust
+from .model import Hint, Memory, Order, Sight, Verdict
+from .places import gain, learn, likely, places, ranked
+
+
+class Hinted(moves.Manners, frozen=True, kw_only=True):
+    """Feedback first, with an advisory hint of the queue."""
+
+    #: Seconds that a need must last before drones are ordered for it, and before some are recalled.
+    patience: float = 900.0
+    haste: float = 300.0
+    #: Part of the cores in use that may wait without an order: it keeps drones full.
+    tolerate: float = 0.1
+    #: Part of a drone that jobs of one kind must be able to use for it to be ordered for them.
+    useful: float = 0.45
+
+    def __call__(
+        self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
+    ) -> Verdict:
+        """Say what shall be done now."""
+        elapsed = max(0.0, now - memory.time)
+        needs = trust.weigh(hints, memory.needs, elapsed, patience=self.patience, haste=self.haste)
+        memory = Memory(now, learn(memory.pools, sights, now), needs)
+        return Verdict(tuple(self._decide(now, sights, hints, memory)), memory)
+
+    def _decide(
+        self, now: float, sights: Sequence[Sight], hints: Sequence[Hint], memory: Memory
+    ) -> list[Order]:
+        cares, needs = memory.pools, memory.needs
+        best = ranked(sights, cares)
+        busy = sum(one.busy for one in sights)
+        asked = sum(need.lasting for need in needs.values())
+        part = max(0.0, 1 - self.tolerate * busy / asked) if asked > 0 else 0.0
+        coming = {
+            one.name: one.pending * one.cores / self.hedge * likely(one, cares[one.name])
+            for one in sights
+        }
+        called: dict[str, int] = {}
+        book = moves.Book()
+        lacking = False
+        # What fits in few places is placed first.
+        for hint in sorted(hints, key=lambda one: (-one.memory / one.cores, -one.cores)):
+            need = needs[hint.name]
+            if need.lasting <= 0 and need.recent <= 0:
+                continue
+            where = places(best, hint, self.useful)
+            why = f"{need.recent:.0f} cores' worth of {hint.name} jobs wait"
+            fits = [one for one in best if gain(one, hint) > 0]
+            left = moves.recall(book, fits, need.recent * part, called, why)
+            # What is tolerated is no reason to order, and none to cancel what is on order.
+            covered = 0.0
+            for one in where:
+                some = min(need.lasting - covered, coming[one.name] * gain(one, hint))
+                coming[one.name] -= some / gain(one, hint)
+                covered += some
+            want = part * need.lasting - (part * need.recent - left) - covered
+            if want > 0:
+                lacking = True
+                why = f"{need.lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
+                moves.order(self, book, where, replace(hint, waiting=want), why, cares, now)
+        if not lacking:
+            extra = self.hedge * sum(coming.values())
+            moves.cancel(self, book, best, extra, "less waits than is on order")
+        book.orders += breaker.cancel(sights, cares, now)
+        wanted = [hint for hint in hints if needs[hint.name].recent > 0]
+        calm = [one for one in best if not any(gain(one, hint) for hint in wanted)]
+        spare = sum(one.spare for one in calm) - self.headroom * busy
+        moves.shrink(self, book, calm, spare, cares)
+        return book.orders

@@ -1,0 +1,75 @@
+"""Where drones are best ordered: what is cheap, comes soon, lives long, and fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from . import breaker
+from .model import Care, Hint, Sight
+
+#: Seconds between latencies that are no reason to prefer one to another.
+_ALIKE = 600
+#: How much one more drone says about the latency of its pool, and an order that is overdue.
+_FRESH = 0.15
+_OVERDUE = 0.01
+#: How many latencies after which an order is not counted on.
+_STUCK = 2.0
+
+
+def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> dict[str, Care]:
+    """Remember how long orders take in each pool, and where drones died."""
+    return {one.name: _learn(before.get(one.name, Care()), one, now) for one in sights}
+
+
+def _learn(care: Care, sight: Sight, now: float) -> Care:
+    latency = care.latency
+    for seconds in sight.arrived:
+        latency += _FRESH * (seconds - latency)
+    if sight.oldest > 2 * latency:
+        latency += _OVERDUE * (sight.oldest - latency)
+    care = breaker.judge(care, sight, now)
+    return care if latency == care.latency else replace(care, latency=latency)
+
+
+def likely(one: Sight, care: Care) -> bool:
+    """Say whether what is on order is to be counted on: nobody dies there, and it is not full."""
+    return breaker.trusted(care) and one.oldest <= _STUCK * care.latency + _ALIKE
+
+
+def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
+    """Return pools, the best first; of equals the shape that fits most."""
+    return sorted(
+        sights,
+        key=lambda one: (
+            one.price,
+            not one.lasting,
+            cares[one.name].latency // _ALIKE,
+            -one.memory / one.cores,
+        ),
+    )
+
+
+def places(best: Sequence[Sight], hint: Hint, useful: float) -> list[Sight]:
+    """Return the best shape of each provider: the cheapest by use, of equals with most memory."""
+    found: dict[str, Sight] = {}
+    for one in best:
+        part = gain(one, hint)
+        if part >= useful:
+            other = found.get(one.provider)
+            if other is None or _worth(one, part) < _worth(other, gain(other, hint)):
+                found[one.provider] = one
+    return list(found.values())
+
+
+def _worth(one: Sight, part: float) -> tuple[float, float]:
+    return one.price / part, -one.memory / one.cores
+
+
+def gain(one: Sight, hint: Hint) -> float:
+    """Return the part of a drone that jobs of one kind could use."""
+    slots = one.cores // hint.cores
+    if hint.memory:
+        slots = min(slots, int(one.memory // hint.memory))
+    return slots * hint.cores / one.cores

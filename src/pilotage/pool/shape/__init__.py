@@ -1,0 +1,1 @@
+"""Shapes: a demand comes in, the demand that is passed on goes out."""

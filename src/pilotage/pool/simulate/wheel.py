@@ -1,0 +1,162 @@
+"""A law of ours at the wheel of a simulated world: the code that runs in production."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pilotage.pool.law.model import Act, Hint, Memory, Order, Sight, Verdict
+
+from .drone import Drone, Pool
+from .run import Steer
+from .world import World
+
+#: Minutes before their end that drones are told of.
+_AHEAD = 480
+#: What may be told of the queue.
+HINTS = ("none", "exact", "noisy")
+#: What our laws are: pools and hints as seen now, and a memory, give a verdict.
+Law = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], Verdict]
+#: Somebody who reads what is decided.
+Listener = Callable[[float, Order], None]
+
+
+def wheel(
+    law: Law, *, hints: str = "none", every: int = 1, listen: Listener | None = None
+) -> Callable[[World], Steer]:
+    """Let a law steer, with no, `exact` or `noisy` hints of the queue."""
+
+    def begin(world: World) -> Steer:
+        memory = Memory()
+        noise = Noise(world) if hints == "noisy" else None
+        names = {pool.machine.name: pool for pool in world.pools}
+
+        def tick(world: World) -> None:
+            nonlocal memory
+            if world.now % every:
+                return
+            now = world.now * 60.0
+            told: Sequence[Hint] = () if hints == "none" else see_queue(world, noise)
+            verdict = law(now, [sight(world, n) for n in range(len(world.pools))], told, memory)
+            memory = verdict.memory
+            for order in verdict.orders:
+                apply(world, names[order.pool], order)
+                if listen is not None:
+                    listen(now, order)
+
+        return tick
+
+    return begin
+
+
+def sight(world: World, number: int) -> Sight:
+    """See a pool as a law does."""
+    pool = world.pools[number]
+    machine, now = pool.machine, world.now
+    arrived, failed, joined = tuple(60.0 * one for one in pool.arrived), pool.failed, pool.joined
+    pool.arrived, pool.failed, pool.joined = [], 0, 0
+    resting = [one for one in pool.ready if not one.jobs] if pool.free[-1] else []
+    return Sight(
+        name=machine.name,
+        provider=machine.provider,
+        cores=machine.cores,
+        memory=machine.memory,
+        queued=len(pool.queued),
+        booting=len(pool.booting),
+        ready=len(pool.ready),
+        draining=len(pool.draining),
+        free=tuple(pool.free),
+        blocked=pool.blocked,
+        idle=_rests(now, (one for one in resting if one.ran)),
+        fresh=_rests(now, (one for one in resting if not one.ran)),
+        callable=tuple(sorted(one.free for one in pool.draining if not one.expired)),
+        arrived=arrived,
+        failed=failed,
+        joined=joined,
+        leaving=tuple(_leaving(pool, now)),
+        oldest=60.0 * (now - next(iter(pool.queued)).at) if pool.queued else 0.0,
+        quota=world.quota[world.place[number]],
+        price=machine.price,
+        lasting=not machine.lifetime,
+    )
+
+
+def _rests(now: int, drones: Iterable[Drone]) -> tuple[float, ...]:
+    return tuple(sorted((60.0 * (now - one.idle) for one in drones), reverse=True))
+
+
+def _leaving(pool: Pool, now: int) -> Iterator[float]:
+    """Return when the next ones end; those that are ready are in the order of their age."""
+    life = pool.machine.lifetime * 60
+    if life:
+        for drone in pool.ready:
+            left = life - (now - drone.at)
+            if left > _AHEAD:
+                return
+            yield 60.0 * left
+
+
+def see_queue(world: World, noise: Noise | None) -> list[Hint]:
+    """Say what waits, exactly or as somebody who is not sure."""
+    overlay = world.overlay
+    found = []
+    for number, kind in enumerate(overlay.kinds):
+        waiting = float(len(overlay.queues[number]) * kind.cores)
+        if noise is not None:
+            waiting = noise.blur(number, waiting, world.now)
+        fits = overlay.fits(number)
+        found.append(Hint(kind.name, kind.cores, kind.memory, waiting, fits))
+    return found
+
+
+class Noise:
+    """A queue badly told: a factor that wanders, and up to 80 cores a kind that match nothing."""
+
+    def __init__(self, world: World) -> None:
+        """Draw what is wrong in each half hour, and what is phantom in each six hours."""
+        dice = random.Random(f"noise {world.seed}")  # noqa: S311 - dice
+        kinds, hours = len(world.overlay.kinds), world.scenario.hours
+        self._factors = [
+            [math.exp(dice.gauss(0, 0.3)) for _ in range(kinds)] for _ in range(2 * hours)
+        ]
+        self._phantoms = [
+            [dice.uniform(0, 80) for _ in range(kinds)] for _ in range(hours // 6 + 1)
+        ]
+
+    def blur(self, kind: int, waiting: float, now: int) -> float:
+        """Say something that is near what waits."""
+        return waiting * self._factors[now // 30][kind] + self._phantoms[now // 360][kind]
+
+
+def apply(world: World, pool: Pool, order: Order) -> None:
+    """Do to a pool what was decided."""
+    if order.act is Act.ORDER:
+        number = world.pools.index(pool)
+        for _ in range(order.count):
+            world.order(number)
+        return
+    do = {Act.CANCEL: world.cancel, Act.RECALL: world.undrain}.get(order.act, world.drain)
+    for drone in _chosen(pool, order.act)[: order.count]:
+        do(drone)
+
+
+def _chosen(pool: Pool, act: Act) -> list[Drone]:
+    """Return the drones that an order means, in the order in which they are taken."""
+    match act:
+        case Act.CANCEL:
+            return list(pool.queued)[::-1]
+        case Act.DRAIN:
+            return sorted(pool.ready, key=_fullness)
+        case Act.RECALL:
+            able = (one for one in pool.draining if not one.expired)
+            return sorted(able, key=_fullness, reverse=True)
+        case Act.RELEASE:
+            idle = (one for one in pool.ready if not one.jobs)
+            return sorted(idle, key=lambda one: (not one.ran, one.idle))
+        case Act.ORDER:
+            return []
+
+
+def _fullness(drone: Drone) -> tuple[int, int]:
+    return drone.cores - drone.free, drone.at

@@ -1,0 +1,151 @@
+"""Commands on pools: what they say, and what they leave in the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pilotage import errors
+from pilotage.cli import pool, pool_simulate
+from pilotage.cli.common import Common
+from pilotage.hub import pool_model
+from pilotage.hub.pool_model import Seen, Set
+from pilotage.pool.law.hinted import Hinted
+from pilotage.pool.law.model import Hint, Sight
+from pilotage.pool.law.windowed import Windowed
+from pilotage.pool.model import Reading
+from pilotage.pool.simulate.scenario import SCENARIOS
+
+FILE = """
+site = "cluster"
+maximum = 8
+ask_above = 4
+
+[control]
+patience = "1s"
+haste = "1s"
+"""
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Common:
+    (tmp_path / "pilotage.toml").touch()
+    (tmp_path / "pools").mkdir()
+    (tmp_path / "pools/burst.toml").write_text(FILE)
+    return Common(project=tmp_path)
+
+
+def look_at(at: Common, waiting: float) -> None:
+    """Write down what a hub would have seen."""
+    sight = Sight("burst", "cluster", 1, 1e12, quota=8.0)
+    hints = (Hint("1 core @burst", 1, 1.0, waiting),)
+    seen = Seen(sight, Reading(0.0, 0.0), waiting, group="burst", hints=hints)
+    with at.open() as project, project.db.transaction():
+        project.db.run(
+            "pool_put", name="burst", demand=0.0, state="null", care="{}", died=0.0,
+            looked=project.clock.now() - 10, seen=msgspec.json.encode(seen).decode(),
+            words="so", asked="", reason="",
+        )  # fmt: skip
+
+
+def changed(at: Common) -> Set:
+    with at.open() as project:
+        return pool_model.rows(project.db)["burst"].changed
+
+
+def data(answer: Any) -> Any:
+    return answer.data
+
+
+def test_a_pool_that_nobody_has_seen_is_listed_and_has_no_plan(at):
+    (one,) = data(pool.ls(at=at))["pools"]
+    assert (one["name"], one["state"], one["maximum"]) == ("burst", "not looked after", 8)
+    planned = pool.plan(at=at)
+    assert data(planned)["plan"] == []
+    assert "nobody has seen burst yet" in planned.notes[0]
+
+
+def test_the_plan_says_what_would_be_done_and_why_and_does_nothing(at):
+    look_at(at, 6.0)
+    (one,) = data(pool.plan("burst", at=at))["plan"]
+    assert one["does"]["order"] == 4
+    assert "--allow" in one["does"]["why"]
+    (one,) = data(pool.plan(at=at))["plan"]
+    assert one["does"]["order"] == 4
+    pool.set_("burst", changes=pool.Changes(allow=True), at=at)
+    (one,) = data(pool.plan(at=at))["plan"]
+    assert one["does"]["order"] > 4
+
+
+def test_what_is_set_is_kept_and_reset(at):
+    pool.set_("burst", changes=pool.Changes(maximum=4), at=at)
+    pool.set_("burst", changes=pool.Changes(pending=2), at=at)
+    assert changed(at) == Set(maximum=4, pending=2)
+    pool.set_("burst", changes=pool.Changes(reset=True, minimum=1), at=at)
+    assert changed(at) == Set(minimum=1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pool.Changes(),
+        pool.Changes(maximum=0),
+        pool.Changes(minimum=9),
+        pool.Changes(allow=True, ask_above=3),
+    ],
+)
+def test_what_makes_no_sense_is_not_set(at, changes):
+    with pytest.raises(errors.UsageError):
+        pool.set_("burst", changes=changes, at=at)
+
+
+def test_a_pool_is_paused_and_goes_on(at):
+    look_at(at, 6.0)
+    pool.pause("burst", at=at)
+    assert data(pool.show("burst", at=at))["pool"]["state"] == "paused"
+    assert data(pool.plan(at=at))["plan"][0]["does"]["order"] == 0
+    pool.resume("burst", at=at)
+    assert data(pool.show("burst", at=at))["pool"]["state"] == "steered"
+
+
+def test_a_pool_that_is_not_there_is_told(at):
+    for act in (pool.show, pool.pause, pool.plan):
+        with pytest.raises(errors.NotFound):
+            act("nope", at=at)
+
+
+def test_a_file_with_a_mistake_is_listed(at):
+    (Path(str(at.project)) / "pools/burst.toml").write_text("maximum = 1\n")
+    (one,) = data(pool.ls(at=at))["pools"]
+    assert one["state"] == "bad file"
+
+
+def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):
+    small = msgspec.structs.replace(SCENARIOS["steady"], hours=4, warm=1, name="small")
+    file = tmp_path / "small.json"
+    file.write_bytes(msgspec.json.encode(small))
+    answer = pool_simulate.simulate(str(file), pool="burst", runs=2, at=at)
+    assert [one["seed"] for one in data(answer)["runs"]] == [1, 2]
+    assert all(one["score"] > 0 for one in data(answer)["runs"])
+    with pytest.raises(errors.NotFound, match="no scenario"):
+        pool_simulate.simulate("nowhere", at=at)
+
+
+def test_without_hints_another_law_decides():
+    from pilotage.pool.files import Aimd
+
+    assert Aimd(rest="1m").law() == Hinted(rest=60.0)
+    assert Aimd(hint=False, rest="1m", tolerate=0.2).law() == Windowed(rest=60.0)
+
+
+def test_an_older_version_of_what_is_remembered_is_as_good_as_new(at):
+    look_at(at, 1.0)
+    with at.open() as project:
+        with project.db.transaction():
+            project.db._connection.execute("UPDATE pool SET seen = '{\"a\":1}', care = '[]'")
+        row = pool_model.rows(project.db)["burst"]
+    assert row.seen is None
+    assert row.care.deaths == 0

@@ -1,0 +1,175 @@
+"""What pools do: controllers and our law say what they want, guards what may be."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pilotage.hub import pool_decide
+from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Seen, Set, Step
+from pilotage.pool.files import Aimd, Even, Pilot, Pool, Relative
+from pilotage.pool.law.model import Care, Hint, Sight
+from pilotage.pool.model import Reading
+
+NOW = 1_000_000.0
+QUICK = Aimd(patience="1s", haste="1s", rest="10s", ski=0.0)
+
+
+def pool(**facts: object) -> Pool:
+    given = {"site": "a", "maximum": 64, "pilot": Pilot(cpus=4), "interval": "10s"} | facts
+    return msgspec.convert(given, Pool, from_attributes=True)
+
+
+def seen(
+    *, queued: int = 0, booting: int = 0, ready: int = 0, draining: int = 0,
+    idle: tuple[float, ...] = (), demand: float = 0.0, used: float | None = None,
+    waiting: float = 0.0, failed: int = 0, joined: int = 0, **more: object,
+) -> Seen:  # fmt: skip
+    free = [0] * 5
+    free[4] = len(idle)
+    free[0] = ready - len(idle)
+    sight = Sight(
+        "p", "a", 4, 1e12, queued, booting, ready, draining, tuple(free), idle=idle, failed=failed,
+        joined=joined, quota=64.0,
+    )  # fmt: skip
+    reading = Reading(
+        4.0 * ready, demand, used, used, 4.0 * queued, 4.0 * booting, 4.0 * draining
+    )  # fmt: skip
+    hints = (Hint("1 core @p", 1, 1.0, waiting),) if waiting else ()
+    return Seen(sight, reading, waiting, group="p", hints=hints, **more)  # type: ignore[arg-type]
+
+
+def decided(one: Pool, look: Seen, row: Row | None = None) -> Step:
+    rows = {"p": row} if row else {}
+    steps, _ = pool_decide.decide({"p": one}, rows, {"p": look}, {}, NOW)
+    return steps["p"]
+
+
+def test_our_law_orders_for_what_waits():
+    step = decided(pool(control=QUICK, pending=3), seen(waiting=40.0))
+    assert step.order == 3
+    assert step.demand == 12
+    assert "40" in step.words or "wait" in step.words
+
+
+def test_nothing_waits_and_nothing_is_there_so_nothing_happens():
+    step = decided(pool(control=QUICK), seen())
+    assert (step.order, step.cancel, step.drain, step.release) == (0, 0, 0, 0)
+    assert step.words.startswith("nothing to do")
+
+
+def test_our_law_lets_the_idle_go():
+    step = decided(pool(control=QUICK), seen(ready=3, idle=(60.0, 50.0, 2.0), used=0.0))
+    assert step.release + step.drain >= 2
+    assert step.demand == 4 * (3 - step.release - step.drain)
+
+
+def test_what_is_on_order_is_called_off_before_anything_drains():
+    step = decided(
+        pool(control=Even(rate=1.0)), seen(ready=2, queued=2, used=0.1, demand=16.0),
+        Row("p", 16.0, looked=NOW - 10),
+    )  # fmt: skip
+    assert (step.cancel, step.drain) == (2, 0)
+    assert step.demand == 6.0
+
+
+def test_a_controller_that_wants_less_drains():
+    step = decided(
+        pool(control=Relative(low_scale=0.5)), seen(ready=4, used=0.1), Row("p", looked=NOW - 10)
+    )
+    assert (step.order, step.cancel, step.drain) == (0, 0, 2)
+
+
+def test_demand_does_not_run_away_from_what_can_be_had():
+    step = decided(
+        pool(control=Even(rate=100.0), pending=2), seen(queued=2, demand=8.0), Row("p", looked=NOW)
+    )
+    assert step.demand <= 4 * (2 + 2)
+    assert step.order == 0
+
+
+def test_time_in_which_nobody_looked_counts_for_two_intervals_at_most():
+    step = decided(
+        pool(control=Even(rate=0.1), pending=60), seen(demand=0.0), Row("p", looked=NOW - 1e5)
+    )
+    assert step.demand == pytest.approx(2.0)
+
+
+def test_the_minimum_is_kept_whatever_is_used():
+    step = decided(pool(control=QUICK, minimum=8), seen())
+    assert step.order == 2
+    step = decided(pool(control=QUICK, minimum=8), seen(ready=3, idle=(99.0, 99.0, 99.0), used=0.0))
+    assert step.release + step.drain == 1
+
+
+def test_a_maximum_that_was_lowered_lets_pilots_go():
+    lower = Set(maximum=4).apply(pool(control=QUICK))
+    step = decided(lower, seen(ready=2, queued=1, used=1.0))
+    assert (step.cancel, step.drain) == (1, 1)
+
+
+def test_the_maximum_counts_those_that_drain():
+    step = decided(
+        pool(control=QUICK, maximum=8), seen(ready=1, draining=1, used=1.0, waiting=40.0)
+    )
+    assert step.order == 0
+
+
+def test_what_costs_too_much_is_asked_for_first():
+    look = seen(waiting=60.0)
+    step = decided(pool(control=QUICK, ask_above=8), look)
+    assert step.order == 2
+    assert "pilotage pool set p --allow" in step.reason
+    allowed = Set(ask_above=0).apply(pool(control=QUICK, ask_above=8))
+    step = decided(allowed, look)
+    assert step.order > 2
+    assert not step.reason
+
+
+def test_a_site_that_is_drained_or_full_gets_no_orders():
+    assert decided(pool(control=QUICK), seen(waiting=40.0, closed="drained")).order == 0
+    assert decided(pool(control=QUICK), seen(waiting=40.0, room=1)).order == 1
+
+
+def test_pilots_that_die_are_ordered_no_more_for_a_while():
+    step = decided(pool(control=QUICK), seen(waiting=40.0, failed=3))
+    assert step.order == 0
+    assert step.care.until > NOW
+    assert "the last 3 pilots died" in step.reason
+    assert not step.asked
+    later = decided(
+        pool(control=QUICK), seen(waiting=40.0),
+        Row("p", care=Care(deaths=3, until=NOW - 1), looked=NOW - 10),
+    )  # fmt: skip
+    assert later.order == 1
+
+
+def test_a_pool_whose_pilots_only_die_pauses_and_says_why():
+    step = decided(
+        pool(control=QUICK), seen(queued=2, waiting=40.0, failed=10, death="invalid account")
+    )
+    assert step.asked == PAUSED
+    assert "invalid account" in step.reason
+    assert step.cancel == 2
+    assert step.order == 0
+
+
+def test_a_paused_pool_does_nothing():
+    row = Row("p", 4.0, asked=PAUSED, reason=BY_PERSON)
+    step = decided(pool(control=Even()), seen(waiting=40.0, ready=1, used=1.0), row)
+    assert (step.order, step.cancel, step.drain, step.release) == (0, 0, 0, 0)
+    assert (step.asked, step.reason, step.demand) == (PAUSED, BY_PERSON, 4.0)
+
+
+def test_pools_that_are_alike_share_what_waits():
+    looks = {
+        name: msgspec.structs.replace(
+            seen(waiting=8.0),
+            sight=msgspec.structs.replace(seen().sight, name=name),
+        )
+        for name in ("p", "q")
+    }
+    pools = {name: pool(control=QUICK) for name in looks}
+    steps, needs = pool_decide.decide(pools, {}, looks, {}, NOW)
+    assert 0 < sum(step.order for step in steps.values()) <= 5
+    assert list(needs) == ["1 core @p"]
