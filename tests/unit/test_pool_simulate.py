@@ -181,8 +181,8 @@ def test_recorded_jobs_are_replayed():
 
 
 def test_what_there_is_not_is_said():
-    for asked in ({"scenario": "calm", "law": "hinted"}, {"scenario": "steady", "law": "none"}):
+    for scenario, law in (("calm", "hinted"), ("steady", "none")):
         with pytest.raises(errors.ConfigError, match="there is no"):
-            trial(**asked)
+            trial(scenario, law)
     with pytest.raises(errors.ConfigError, match="hints are"):
         trial("steady", "hinted", hints="loud")
