@@ -1,4 +1,4 @@
-"""What every bus can do, and what crosses it."""
+"""What every bus can do: four verbs, and what a delivery is."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class Message(msgspec.Struct, frozen=True):
     tag: int
     #: Answers a request; without one, or too late, nobody hears it.
     reply: Callable[[bytes], Awaitable[None]]
+    #: Who sent it, as the bus itself knows them; never what the body says. Empty if it cannot know.
+    user: str = ""
+    #: Whether it may have been delivered before.
+    again: bool = False
 
 
 class Bus(Protocol):
@@ -34,16 +38,27 @@ class Bus(Protocol):
     has none.
     """
 
-    async def publish(self, topic: str, body: bytes, key: str = "") -> None:
-        """Send; raise `Unavailable` if too many messages wait already."""
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        """Send, and return once the bus has it; raise `Unavailable` if too many wait already.
+
+        With `heard`, a message that no pattern takes is an error too, and not just gone.
+        """
         ...
 
-    def subscribe(self, pattern: str) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
-        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
+    def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+        """Receive; what is not acknowledged at the end of the `async with` is delivered again.
+
+        With `ahead`, at most so many are delivered that are not acknowledged.
+        """
         ...
 
-    async def ack(self, message: Message) -> None:
-        """Say that a message is dealt with; of an old delivery this means nothing."""
+    async def ack(self, message: Message, *, done: bool = True) -> None:
+        """Say that a message is dealt with; of an old delivery this means nothing.
+
+        One that is not `done` goes back and is delivered again.
+        """
         ...
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
