@@ -4,7 +4,8 @@
     ├── JobFailed                 1   a job that was waited for did not end well
     ├── RemoteError               1   a function raised an exception where it ran
     ├── UsageError                2   the call itself is wrong
-    │   └── BadSelector           2
+    │   ├── BadSelector           2
+    │   └── BadMessage            2
     ├── ConfigError               3   a file that a person wrote is wrong
     │   ├── NoProject             3
     │   └── BadRule               3
@@ -97,6 +98,18 @@ class BadSelector(UsageError):
     """A job selector cannot be understood."""
 
     code = "E201"
+
+
+class BadMessage(UsageError):
+    """A message from the bus cannot be accepted as it is."""
+
+    code = "E202"
+
+    def __init__(self, message: str, *, hint: str = "", field: str = "") -> None:
+        """Name the field that is wrong, where it is one."""
+        super().__init__(message, hint=hint)
+        #: Path of the field, such as `resources.cpus`; empty if it is the whole message.
+        self.field = field
 
 
 class ConfigError(PilotageError):

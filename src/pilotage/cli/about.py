@@ -62,6 +62,7 @@ ADVICE = {
     "E102": "mend the function: the notes of the error hold the traceback from where it ran.",
     "E200": "`pilotage COMMAND --help` shows what the command takes.",
     "E201": "`pilotage help selectors` shows how jobs are named.",
+    "E202": "mend the field that the message names; the page on messages lists all of them.",
     "E300": "mend the file at the place that the message names, then `pilotage config check`.",
     "E301": "`pilotage init` makes a project; `--project DIR` names one that is elsewhere.",
     "E302": "mend the book at the line that the message names; `pilotage rule check FILE` tries it "

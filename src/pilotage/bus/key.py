@@ -1,0 +1,55 @@
+"""What makes two messages the same job.
+
+The sender's own key does, else the numbers that Argo gave, else the body itself. A key belongs to
+whoever sent it: nobody can take another's. The same key with another body is a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from pilotage.bus.model import Chain, Job
+
+#: What does not change what is to be done.
+_BESIDE = ("key",)
+
+
+class Key(msgspec.Struct, frozen=True):
+    """The identity of a message."""
+
+    #: 32 hexadecimal digits: the same job has the same.
+    digits: str
+    #: The SHA-256 of what is to be done: the same message has the same.
+    body: str
+    #: Where it is from.
+    origin: Literal["sender", "argo", "body"]
+
+
+def of(message: Job | Chain, user: str) -> Key:
+    """Return the identity of a message from a user that the bus has verified."""
+    plain: dict[str, Any] = msgspec.to_builtins(message)
+    body = digest({name: value for name, value in plain.items() if name not in _BESIDE})
+    origin: Literal["sender", "argo", "body"] = "sender"
+    if message.key:
+        mine: list[Any] = [message.key]
+    elif isinstance(message, Job) and message.job_id:
+        origin, mine = "argo", [message.argo_job_id, message.job_id]
+    else:
+        origin, mine = "body", [body]
+    attempt = message.attempt if isinstance(message, Job) else 1
+    return Key(digest([user, origin, plain["kind"], attempt, *mine])[:32], body, origin)
+
+
+def conflict(old: Key, new: Key) -> bool:
+    """Tell whether one key is used for two different things."""
+    return old.digits == new.digits and old.body != new.body
+
+
+def digest(value: object) -> str:
+    """Return the SHA-256 of a plain value, however its fields are ordered."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
