@@ -33,7 +33,7 @@ class Rabbit(Bed):
     kind = "rabbit"
 
     def __init__(
-        self, users: Mapping[str, Rights] | Sequence[str] = ("hub", "site", "user"),
+        self, users: Mapping[str, Rights] | Sequence[str] = ("hub", "site", "alice", "bob"),
         folder: Path | None = None,
     ) -> None:  # fmt: skip
         """Take the names of who may come, and what each may do."""
