@@ -24,10 +24,10 @@ _WITHIN = re.compile(r"^(?:sub)?jobs\[\d+\]\.")
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*+"?|[\[{]|[\]}]|,(?=\s*+[\]}])', re.DOTALL)
 #: Control characters, ends of lines and paragraphs, marks that turn the direction of writing
 #: around, and halves of characters.
-_BAD = re.compile(
+BAD = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-_BAD_EVEN_IN_TEXT = re.compile(_BAD.pattern.replace("\x00-\x1f", "\x00-\x08\x0b\x0c\x0e-\x1f"))
+_BAD_EVEN_IN_TEXT = re.compile(BAD.pattern.replace("\x00-\x1f", "\x00-\x08\x0b\x0c\x0e-\x1f"))
 _MOST_DIGITS = 32
 
 
@@ -106,12 +106,12 @@ def _int(digits: str) -> int:
 def _walk(value: object, path: str) -> None:
     """Look at every text of a message, its keys too."""
     if isinstance(value, str):
-        if _BAD.search(value):
+        if BAD.search(value):
             _complain(value, path)
     elif isinstance(value, dict):
         for key, inner in value.items():
             below = f"{path}.{key}" if path else key
-            if _BAD.search(key):
+            if BAD.search(key):
                 message = f"the name of the field {shown(below)} is not printable"
                 raise errors.BadMessage(message, field=below)
             _walk(inner, below)
@@ -122,7 +122,7 @@ def _walk(value: object, path: str) -> None:
 
 def _complain(value: str, path: str) -> None:
     many = _WITHIN.sub("", path) in MANY_LINES
-    bad = (_BAD_EVEN_IN_TEXT if many else _BAD).search(value)
+    bad = (_BAD_EVEN_IN_TEXT if many else BAD).search(value)
     if bad:
         message = f"the field {shown(path)} holds the character U+{ord(bad[0]):04X}"
         raise errors.BadMessage(message, hint="only printable text is taken", field=path)
