@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, TypeVar
 
@@ -28,6 +29,9 @@ _KINDS: dict[str, type[Message]] = {
 _OF_JOBS = ("cancel", "hold", "release", "retry")
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
+_SOME = re.compile(r" - at (?:`\$\.(?=\w+\[\.\.\.\])|`key` in `\$\.)(\w+)(?:\[\.\.\.\])?`$")
+#: So many members of a table are looked at to name the one that is wrong.
+_MOST_TRIED = 300
 _NAMED = re.compile("(unknown|missing required) field `(.*)`", re.DOTALL)
 _REGEX = re.compile(r"Expected `str` matching regex .*", re.DOTALL)
 
@@ -64,7 +68,22 @@ def convert(found: dict[str, Any], kind: type[_T]) -> _T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        said = str(error)
+    raise _refusal(_located(said, found, kind))
+
+
+def _located(said: str, found: dict[str, Any], kind: type[_T]) -> str:
+    """Name the member of a table that is wrong; the checker says only that one is."""
+    place = _SOME.search(said)
+    table = found.get(place[1]) if place else None
+    if not place or not isinstance(table, dict):
+        return said
+    for name, value in itertools.islice(table.items(), _MOST_TRIED):
+        try:
+            msgspec.convert({**found, place[1]: {name: value}}, kind)
+        except msgspec.ValidationError:
+            return f"{said[: place.start()]} - at `$.{place[1]}.{name}`"
+    return said
 
 
 def _check(control: Control) -> None:

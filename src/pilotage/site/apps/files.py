@@ -32,6 +32,16 @@ _ABOUT = {
     "preprocess": "Runs in the job's folder before it.",
     "postprocess": "Runs in the job's folder after it.",
 }
+#: A word before each table.
+_TABLE_ABOUT = {
+    "parameter": "What a user may fill in.",
+    "limits": "What a job may ask for; an empty list means any.",
+    "user": "What single users may ask for instead.",
+    "staging": "Where data may come from and go to; no hosts means none.",
+    "config": "How a config file becomes parameters.",
+    "env": "Environment variables that are always set.",
+    "pins": "The SHA-256 of each further program.",
+}
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -129,7 +139,7 @@ def text(name: str, app: App) -> str:
     for key in App.__struct_fields__:
         value = getattr(app, key)
         if isinstance(value, msgspec.Struct) or (isinstance(value, dict) and value):
-            tables += _table(key, value, getattr(fresh, key))
+            tables += ["", f"# {_TABLE_ABOUT[key]}", *_table(key, value, getattr(fresh, key))[1:]]
         elif value != getattr(fresh, key) or key in ("version", "enabled", "argv"):
             lines += [
                 "",
