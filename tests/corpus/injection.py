@@ -13,7 +13,7 @@ from typing import Any
 SHELL = (
     "; touch PWNED", "x; touch PWNED", "$(touch PWNED)", "`touch PWNED`", "| touch PWNED",
     "|| touch PWNED", "&& touch PWNED", "& touch PWNED", "> PWNED", ">> PWNED", "< /etc/passwd",
-    "x\ntouch PWNED", "x\r\ntouch PWNED", "x\rtouch PWNED", "${IFS}touch${IFS}PWNED",
+    "x\n", "\nx", "x\ntouch PWNED", "x\r\ntouch PWNED", "x\rtouch PWNED", "${IFS}touch${IFS}PWNED",
     "$PATH", "${HOME}", "$((1+1))", "!!", "*", "?", "[a-z]*", "~", "~root", "{a,b}", "#comment",
     "'; touch PWNED; '", '"; touch PWNED; "', "'\\''; touch PWNED; '\\''", "\\", "\\\\", '"', "'",
     "''", '""', "a b", "a\tb", "  ", " lead", "trail ", "$'\\x74ouch PWNED'", "<(touch PWNED)",

@@ -101,6 +101,14 @@ def test_what_a_config_may_bring_is_not_missed_yet():
     assert not policy.judge(one, both, ALICE).allowed
 
 
+def test_what_a_job_leaves_open_is_settled_within_its_limits():
+    left = Job(site="here", application="sim", parameters={"events": 5})
+    found = policy.settle(APP, left, ALICE)
+    assert (found.queue, found.project, found.wall_time) == ("batch", "atlas", 7200)
+    assert policy.judge(APP, found, ALICE).allowed
+    assert policy.settle(APP, GOOD, ALICE) == GOOD
+
+
 # -- hosts ---------------------------------------------------------------------------------------
 
 OPEN = Staging(hosts=("*", "*:22", "*:99999", "*:8443"), protocols=("http", "https", "sftp"))

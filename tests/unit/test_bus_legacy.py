@@ -8,11 +8,14 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pilotage import errors
 from pilotage.bus import fields, key, legacy, speech, strict
 from pilotage.bus.model import Chain, Control, Input, Job, Output, Reason, Status
 from tests.corpus import injection
+from tests.unit.test_bus_messages import PLAIN
 
 #: As it stands on the slide, comma and all.
 SLIDE = b"""{
@@ -290,3 +293,31 @@ def test_a_status_as_argo_sends_it():
     assert json.loads(speech.argo_status(said)) == {
         "state": "SUBJOB_COMPLETE_FAILED", "job_id": 9, "message": "was cancelled: by alice",
     }  # fmt: skip
+
+
+#: All that the original's Argo can be in.
+CHAIN_STATES = {
+    "CREATED", "STAGED_IN", "SUBJOB_SUBMITTED", "SUBJOB_COMPLETED", "SUBJOB_INCREMENTED",
+    "SUBJOBS_COMPLETED", "STAGED_OUT", "HISTORY", "CREATE_FAILED", "STAGE_IN_FAILED",
+    "SUBJOB_SUBMIT_FAILED", "SUBJOB_IN_PREPROCESS", "SUBJOB_PREPROCESS_FAILED", "SUBJOB_QUEUED",
+    "SUBJOB_RUNNING", "SUBJOB_RUN_FINISHED", "SUBJOB_RUN_FAILED", "SUBJOB_IN_POSTPROCESS",
+    "SUBJOB_POSTPROCESS_FAILED", "SUBJOB_COMPLETE_FAILED", "SUBJOB_REJECTED",
+    "SUBJOB_INCREMENT_FAILED", "STAGE_OUT_FAILED", "FAILED", "REJECTED",
+}  # fmt: skip
+
+
+def test_every_state_of_argo_is_one_it_has():
+    assert set(speech.ARGO.values()) <= CHAIN_STATES
+    for state, step in itertools.product(get_args(fields.State), get_args(fields.Step)):
+        found = speech.chain_state(status(state, step))
+        assert found in CHAIN_STATES
+        assert (found == "HISTORY") == (state == "done")
+        said = json.loads(speech.argo_status(status(state, step), whole=True))
+        assert said["state"] == found
+
+
+@given(st.dictionaries(st.sampled_from([*SERIAL, "subjobs", "x"]), PLAIN))
+def test_anything_is_understood_or_refused_with_a_sentence(change: Any):
+    for base in (SERIAL, ARGO):
+        found = understood(base | change)
+        assert isinstance(found, legacy.Understood) or str(found)

@@ -109,6 +109,7 @@ def test_what_can_be_read_in_two_ways_is_refused(raw: bytes):
         ({"resources": {"cpus": 0}}, "resources.cpus"),
         ({"resources": {"cores": 1}}, "resources.cores"),
         ({"name": "a\nb"}, "name"),
+        ({"config_file": "x\n"}, "config_file"),
         ({"parameters": {"x": "\x1b[2J"}}, "parameters.x"),
         ({"parameters": {"x": "a\nb"}}, "parameters.x"),
         ({"parameters": {"a": 1, "x": [1]}}, "parameters.x"),
@@ -170,6 +171,8 @@ def changed(value: Any, path: tuple[Any, ...], new: str) -> Any:
 def test_no_field_lets_a_text_become_something_else(kind: str):
     message = ALL[kind]
     for path in texts(message):
+        if path[0] == "jobs" and path[2] not in ("application", "config", "key", "parameters"):
+            continue  # tried as fields of a job
         for value in injection.VALUES:
             sent = changed(message, path, value)
             found = decoded(body(sent))

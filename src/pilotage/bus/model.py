@@ -208,7 +208,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
     ] = msgspec.field(default="", name="class")  # fmt: skip
     #: A word for programs, such as `exit`, `timeout`, `memory`, `node_lost` or `conflict`.
-    code: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,63})?$")] = ""
+    code: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,63})?$(?!\n)")] = ""
     #: A sentence for people.
     text: Annotated[str, Meta(max_length=10_000)] = ""
 

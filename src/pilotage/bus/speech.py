@@ -50,6 +50,27 @@ _PLAIN: dict[State, str] = {
     # The original knows no way to call a job off; the message says it.
     "cancelled": "JOB_FAILED",
 }
+#: What Argo calls the states of a chain while none of its jobs is at a site, and at its end.
+_WHOLE: dict[State, str] = {
+    "waiting": "CREATED",
+    "queued": "CREATED",
+    "held": "CREATED",
+    "staging_in": "CREATED",
+    "ready": "STAGED_IN",
+    "submitted": "SUBJOB_SUBMITTED",
+    "running": "SUBJOB_RUNNING",
+    "staging_out": "SUBJOBS_COMPLETED",
+    "done": "HISTORY",
+    "failed": "FAILED",
+    "cancelled": "FAILED",
+    "rejected": "REJECTED",
+}
+_WHOLE_FAILED: dict[Step, str] = {
+    "accept": "CREATE_FAILED",
+    "stage_in": "STAGE_IN_FAILED",
+    "submit": "SUBJOB_SUBMIT_FAILED",
+    "stage_out": "STAGE_OUT_FAILED",
+}
 _DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -78,6 +99,13 @@ def argo_state(status: Status) -> str:
     return ARGO[balsam_state(status)]
 
 
+def chain_state(status: Status) -> str:
+    """Say where a chain as a whole is as Argo does."""
+    if status.state == "failed" and status.step in _WHOLE_FAILED:
+        return _WHOLE_FAILED[status.step]
+    return _WHOLE[status.state]
+
+
 def balsam_status(job: Job, status: Status, created: float) -> bytes:
     """Write `BalsamJobStatus`: the number, the whole job as text, and a sentence."""
     number = status.job_id or status.job
@@ -88,10 +116,11 @@ def balsam_status(job: Job, status: Status, created: float) -> bytes:
     return json.dumps(said).encode()
 
 
-def argo_status(status: Status) -> bytes:
-    """Write `ArgoJobStatus`: the state, the number, and a sentence."""
+def argo_status(status: Status, *, whole: bool = False) -> bytes:
+    """Write `ArgoJobStatus`, of a job or of the `whole` chain: state, number, and a sentence."""
     number = status.argo_job_id or status.job_id or status.job
-    said = {"state": argo_state(status), "job_id": number, "message": _message(status)}
+    state = chain_state(status) if whole else argo_state(status)
+    said = {"state": state, "job_id": number, "message": _message(status)}
     return json.dumps(said).encode()
 
 

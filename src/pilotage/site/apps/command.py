@@ -52,7 +52,12 @@ def make(
 
 def recipe(argv: Sequence[str]) -> model.Command:
     """Write arguments as a recipe, whose templates then say just them."""
-    return model.Command(tuple(one.replace("{", "{{").replace("}", "}}") for one in argv))
+    return model.Command(tuple(literal(one) for one in argv))
+
+
+def literal(text: str) -> str:
+    """Write a text as a template that says just it: all texts of a job's definition are such."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def checked(app: App, words: Sequence[str]) -> list[str]:

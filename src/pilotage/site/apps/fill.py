@@ -152,6 +152,8 @@ def outside(path: str) -> str:
     """Say why a path is not below the folder that it starts from; nothing if it is."""
     if not path:
         return "it is empty"
+    if BAD.search(path):
+        return "it has control characters"
     if path.startswith(("/", "~")):
         return "it does not start there"
     if "\\" in path:

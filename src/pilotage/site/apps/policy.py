@@ -42,6 +42,20 @@ def judge(app: App, job: Job, user: str, *, live: int = 0) -> Verdict:
     return Verdict(tuple(reasons))
 
 
+def settle(app: App, job: Job, user: str) -> Job:
+    """Fill in what a job left open: the first queue and project that it may use, and the time.
+
+    Else it would get the site's own, which may be more than its limits allow.
+    """
+    limits = app.limits_of(user)
+    return msgspec.structs.replace(
+        job,
+        queue=job.queue or next(iter(limits.queues), ""),
+        project=job.project or next(iter(limits.projects), ""),
+        wall_time=job.wall_time or int(units.seconds(limits.time)),
+    )
+
+
 def _who(app: App, job: Job, user: str, live: int, limits: Limits) -> list[str]:
     found = []
     if not app.enabled:
