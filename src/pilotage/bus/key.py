@@ -7,15 +7,11 @@ whoever sent it: nobody can take another's. The same key with another body is a 
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, Literal
 
 import msgspec
 
 from pilotage.bus.model import Chain, Job
-
-#: What does not change what is to be done.
-_BESIDE = ("key",)
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -31,8 +27,7 @@ class Key(msgspec.Struct, frozen=True):
 
 def of(message: Job | Chain, user: str) -> Key:
     """Return the identity of a message from a user that the bus has verified."""
-    plain: dict[str, Any] = msgspec.to_builtins(message)
-    body = digest({name: value for name, value in plain.items() if name not in _BESIDE})
+    body = digest(msgspec.structs.replace(message, key=""))
     origin: Literal["sender", "argo", "body"] = "sender"
     if message.key:
         mine: list[Any] = [message.key]
@@ -41,7 +36,7 @@ def of(message: Job | Chain, user: str) -> Key:
     else:
         origin, mine = "body", [body]
     attempt = message.attempt if isinstance(message, Job) else 1
-    return Key(digest([user, origin, plain["kind"], attempt, *mine])[:32], body, origin)
+    return Key(digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin)
 
 
 def conflict(old: Key, new: Key) -> bool:
@@ -50,6 +45,5 @@ def conflict(old: Key, new: Key) -> bool:
 
 
 def digest(value: object) -> str:
-    """Return the SHA-256 of a plain value, however its fields are ordered."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the SHA-256 of a value, however its fields were ordered when they came."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()

@@ -28,6 +28,8 @@ BAD = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 _BAD_EVEN_IN_TEXT = re.compile(BAD.pattern.replace("\x00-\x1f", "\x00-\x08\x0b\x0c\x0e-\x1f"))
+#: In the source of a message, where JSON itself allows ends of lines between texts.
+_BAD_IN_SOURCE = re.compile(BAD.pattern.replace("\x00-\x1f", ""))
 _MOST_DIGITS = 32
 
 
@@ -40,18 +42,33 @@ def load(body: bytes) -> dict[str, Any]:
         source = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise errors.BadMessage(f"the message is not UTF-8: byte {error.start}") from None
-    try:
-        found = json.loads(
-            _tidy(source), object_pairs_hook=_object, parse_constant=_constant,
-            parse_float=_float, parse_int=_int,
-        )  # fmt: skip
-    except json.JSONDecodeError as error:
-        message = f"the message is not JSON: {error.msg} in line {error.lineno}"
-        raise errors.BadMessage(message) from None
+    found = _parse(source)
     if not isinstance(found, dict):
         raise errors.BadMessage("the message is not a JSON object")
-    _walk(found, "")
+    # Without a backslash every text of the message stands in the source as it is.
+    if "\\" in source or _BAD_IN_SOURCE.search(source):
+        _walk(found, "")
     return found
+
+
+def _parse(source: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Read JSON; what is small and well written need not be looked at twice."""
+    if source.count("{") + source.count("[") > MOST_DEPTH:
+        source = _tidy(source)
+    try:
+        return _DECODER.decode(source)
+    except json.JSONDecodeError as error:
+        tidy = _tidy(source)
+        if tidy == source:
+            raise _unreadable(error) from None
+    try:
+        return _DECODER.decode(tidy)
+    except json.JSONDecodeError as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: json.JSONDecodeError) -> errors.BadMessage:
+    return errors.BadMessage(f"the message is not JSON: {error.msg} in line {error.lineno}")
 
 
 def _tidy(source: str) -> str:
@@ -101,6 +118,11 @@ def _int(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise errors.BadMessage(f"the number {digits[:_MOST_DIGITS]}… is too large")
     return int(digits)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
+)
 
 
 def _walk(value: object, path: str) -> None:
