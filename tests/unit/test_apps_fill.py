@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from pilotage import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
+from pilotage.job import model
 from pilotage.rule import template
+from pilotage.site import launch
 from pilotage.site.apps import command, fill
 from pilotage.site.apps.model import App, Config, Parameter
 from tests.corpus import injection
@@ -273,3 +275,22 @@ def test_words_are_checked_each_and_stand_where_the_star_is():
             command.make(one, JOB, {}, bad)
     with pytest.raises(errors.Denied, match="takes no words"):
         command.make(app(), JOB, {}, ["a"])
+
+
+# -- on its way to a process ---------------------------------------------------------------------
+
+
+def test_the_corpus_comes_through_the_definition_of_a_job(tmp_path):
+    """What becomes a job is rendered once more where it starts: nothing may change there."""
+    passed = tuple(value for value in injection.VALUES if not BAD.search(value))
+    spec = model.JobSpec(
+        recipe=command.recipe(["/bin/sim", *passed]),
+        name="sim",
+        env={f"V{at}": command.literal(value) for at, value in enumerate(passed)},
+    )
+    place = launch.Place(base=str(tmp_path))
+    made = launch.prepare(
+        place, spec, model.Binding(path="/in/x"), job=7, attempt=1, folder=str(tmp_path)
+    ).launch
+    assert made.argv == ("/bin/sim", *passed)
+    assert [made.env[f"V{at}"] for at in range(len(passed))] == list(passed)
