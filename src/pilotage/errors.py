@@ -11,7 +11,8 @@
     │   └── BadRule               3
     ├── NotFound                  4   the thing named does not exist
     ├── Denied                    5   a policy, a token or a limit says no
-    │   └── TooLarge              5
+    │   ├── TooLarge              5
+    │   └── NeedsCredential       5
     ├── Unavailable               6   cannot be reached now; trying again may help
     │   ├── StoreUnavailable      6
     │   ├── NoRunner              6
@@ -164,6 +165,12 @@ class TooLarge(Denied):
     """A message is larger than the limit set for it."""
 
     code = "E501"
+
+
+class NeedsCredential(Denied):
+    """A credential is missing, has expired or is not accepted; a new one may help."""
+
+    code = "E502"
 
 
 class Unavailable(PilotageError):

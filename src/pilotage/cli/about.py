@@ -70,6 +70,7 @@ ADVICE = {
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
     "E500": "ask whoever set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
+    "E502": "renew the token, the certificate or the key; what waits for it goes on by itself.",
     "E600": "try again in a while; `pilotage doctor` may tell what is missing.",
     "E601": "make room on the disk or mend the permissions of `.pilotage`; a running process goes "
     "on by itself as soon as it can write.",
