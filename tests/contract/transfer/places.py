@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,7 +151,7 @@ def xrootd() -> Iterator[Place]:
 
 
 #: How each kind is brought up, and what it needs of the machine.
-KINDS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
+KINDS: dict[str, tuple[Callable[..., AbstractContextManager[Place]], tuple[str, ...]]] = {
     "file": (file, ()),
     "sftp": (ssh, ("ssh", "sshd", "root")),
     "rsync": (rsync, ("rsync",)),

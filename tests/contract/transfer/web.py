@@ -109,7 +109,7 @@ class Web:
         if self.lengths:
             headers["content-length"] = str(facts.st_size - at)
         if request.method == "HEAD":
-            return Response(headers=headers)
+            return StreamingResponse(iter([]), headers=headers)
         return StreamingResponse(self._chunks(path, at), status_code=status, headers=headers)
 
     async def _chunks(self, path: Path, at: int):

@@ -113,23 +113,27 @@ def _prepare(found: Manifest, target: str, replace: bool) -> tuple[Manifest, str
                 )
             case _:
                 wanted.add(item)
-    part = _part(found, target)
+    part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
     need = sum(max(0, item.need - settle.arrived(item, part)) for item in wanted)
     plan.check_room(target, settle.room(target), files=wanted.files, size=need)
+    _make(part, found, target)
     return wanted, part
 
 
-def _part(found: Manifest, target: str) -> str:
-    """Make the place aside: the same for the same list, so that nothing of another is mixed in."""
-    mark = hashlib.sha256(str(found.base).encode()).hexdigest()[:16]
-    name = f".{mark}.{found.digest[:16]}.part"
+def _mark(found: Manifest) -> str:
+    """Begin the name of the place aside: all of one source begin alike."""
+    return f".{hashlib.sha256(str(found.base).encode()).hexdigest()[:16]}."
+
+
+def _make(part: str, found: Manifest, target: str) -> None:
+    """Make the place aside: one for each list, so that nothing of another is mixed in."""
     for entry in os.listdir(target):
-        if entry.startswith(f".{mark}.") and entry.endswith(".part") and entry != name:
+        path = os.path.join(target, entry)
+        if entry.startswith(_mark(found)) and entry.endswith(".part") and path != part:
             # The source has changed since: these are beginnings of what is not there any more.
-            shutil.rmtree(os.path.join(target, entry), ignore_errors=True)
-    part = names.inside(target, name)
+            shutil.rmtree(path, ignore_errors=True)
+    names.inside(target, os.path.basename(part))
     os.makedirs(part, mode=0o700, exist_ok=True)
-    return part
 
 
 def _folders(items: list[Item], part: str) -> None:

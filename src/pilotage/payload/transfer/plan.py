@@ -17,7 +17,7 @@ MOST_BYTES = 256 << 20
 #: Some systems keep times to the second, some to two.
 _COARSE_NS = 2_000_000_000
 #: A disk is not to be filled to its last byte or inode.
-_MARGIN_BYTES = 16 << 20
+_MARGIN_BYTES = 1 << 20
 _MARGIN_FILES = 16
 
 

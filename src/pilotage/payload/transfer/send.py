@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,8 @@ async def send(
         for batch in plan.batches(moving):
             await carrier.send(url, batch, folder)
             await asyncio.to_thread(_unchanged, batch, folder)
-            steps.moved += len(batch)
+            # Where times are not kept the next attempt sends it again: that is no progress.
+            steps.moved += len(batch) if carrier.flags.times else 0
         await _arrived(carrier, url, wanted)
         await _publish(carrier, url, wanted)
     except OSError as error:
@@ -97,7 +99,7 @@ async def _there(carrier: Carrier, url: Url) -> dict[str, There]:
         return {}
     keeps = carrier.flags.times
     try:
-        listing = await carrier.look(url)
+        listing = await carrier.look(url.join(""))
         return {
             item.name: There(item.size, item.mtime if keeps else 0, item.sha256)
             async for item in listing.items
@@ -127,12 +129,17 @@ def _unchanged(items: Sequence[Item], folder: str) -> None:
 
 
 async def _arrived(carrier: Carrier, url: Url, wanted: Manifest) -> None:
-    """See that all is there, as far as the server tells."""
-    if not carrier.flags.directories:
-        return
-    sizes = {item.name: item async for item in (await carrier.look(url)).items}
+    """See that all is there, by a listing if there can be one, otherwise file by file."""
+    listed: dict[str, Item] | None = None
+    with contextlib.suppress(errors.NotFound):
+        listing = await carrier.look(url.join(""))
+        listed = {item.name: item async for item in listing.items}
     for item in wanted:
-        found = sizes.get(item.name)
+        if listed is not None:
+            found = listed.get(item.name)
+        else:
+            one = await carrier.look(url.join(item.name))
+            found = await anext(one.items, None)
         whole = found is not None and found.size in (item.size, UNKNOWN)
         if not whole or (found and found.sha256 and found.sha256 != item.sha256):
             raise errors.Unavailable(f"{text.show(item.name)} did not arrive whole at {url}")

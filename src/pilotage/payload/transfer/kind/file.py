@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -66,7 +67,7 @@ async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
 
 
 def _some(items: Iterator[Item]) -> list[Item]:
-    return [item for item, _ in zip(items, range(_TURN), strict=False)]
+    return list(itertools.islice(items, _TURN))
 
 
 def _fetch(top: str, item: Item, folder: str) -> None:

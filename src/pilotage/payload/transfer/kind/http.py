@@ -185,7 +185,7 @@ async def _write(answer: httpx2.Response, path: str, at: int, item: Item, where:
         target = await asyncio.to_thread(os.open, path, _NEW, 0o600)
         try:
             os.ftruncate(target, at)
-            async for data in _body(answer, where):
+            async for data in _gathered(answer, where):
                 if item.size >= 0 and at + len(data) > item.size:
                     raise trouble.changed(item.name)
                 await asyncio.to_thread(tree.write_all, target, data, at)
@@ -196,9 +196,24 @@ async def _write(answer: httpx2.Response, path: str, at: int, item: Item, where:
         raise trouble.trouble(error) from error
 
 
+async def _gathered(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]:
+    """Give an answer by large pieces; what came before a cut is given too."""
+    data = bytearray()
+    try:
+        async for some in _body(answer, where):
+            data += some
+            if len(data) >= tree.CHUNK:
+                yield bytes(data)
+                data.clear()
+    except errors.Unavailable:
+        yield bytes(data)
+        raise
+    yield bytes(data)
+
+
 async def _body(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]:
     try:
-        async for data in answer.aiter_raw(tree.CHUNK):
+        async for data in answer.aiter_raw():
             yield data
     except httpx2.HTTPError as error:
         raise lost(where, error) from error

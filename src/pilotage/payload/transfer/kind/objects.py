@@ -59,12 +59,12 @@ class Objects:
             folder = waiting.pop()
             for facts in await _call(url, store.ls, folder, True):
                 name = str(facts["name"])
-                if name.rstrip("/") == folder.rstrip("/"):
+                if name.strip("/") == folder.strip("/"):
                     continue
                 if facts.get("type") == "directory":
                     waiting.append(name)
                 else:
-                    yield _item(name.removeprefix(path).lstrip("/"), facts)
+                    yield _item(name.lstrip("/").removeprefix(f"{path.strip('/')}/"), facts)
 
     async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
         """Read objects by ranges, several at once."""
