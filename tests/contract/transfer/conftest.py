@@ -17,7 +17,7 @@ def server(request, tmp_path_factory) -> Iterator[Place]:
     top = tmp_path_factory.mktemp(kind.replace("+", "-"))
     with contextlib.ExitStack() as stack:
         match kind:
-            case "sftp" | "rsync+ssh":
+            case "sftp":
                 bed = request.getfixturevalue("sshd")
                 yield stack.enter_context(places.ssh(bed, kind))
             case "webdav":

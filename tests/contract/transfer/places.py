@@ -155,7 +155,6 @@ KINDS: dict[str, tuple[Callable[..., AbstractContextManager[Place]], tuple[str, 
     "file": (file, ()),
     "sftp": (ssh, ("ssh", "sshd", "root")),
     "rsync": (rsync, ("rsync",)),
-    "rsync+ssh": (ssh, ("rsync", "ssh", "sshd", "root")),
     "webdav": (web, ()),
     "root": (xrootd, ("xrootd", "xrdcp", "xrdfs")),
 }

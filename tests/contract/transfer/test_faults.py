@@ -135,7 +135,9 @@ async def test_a_file_that_changes_between_look_and_fetch_is_noticed(dav, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["file", "rsync"])
-async def test_a_source_that_changes_while_it_is_copied_is_noticed(kind, tmp_path, needs):
+async def test_a_source_that_changes_while_it_is_copied_is_noticed(
+    kind, tmp_path, needs, monkeypatch
+):
     needs(*places.KINDS[kind][1])
     with places.KINDS[kind][0](tmp_path / kind) as place:
         place.put({"a": b"1" * 1000, "b": b"2"})
@@ -149,13 +151,13 @@ async def test_a_source_that_changes_while_it_is_copied_is_noticed(kind, tmp_pat
             await real(base, items, folder)
             (place.root / "a").write_bytes(b"3" * 1000)
 
-        carrier.fetch = slow
+        monkeypatch.setattr(carrier, "fetch", slow)
         assert found.files == 2
         with pytest.raises(errors.Unavailable, match="changes while it is copied"):
             await fetch.fetch(carrier, url.parse(f"{place.url}/"), str(tmp_path / "in"))
 
 
-async def test_a_result_that_changes_while_it_is_sent_is_not_published(here, tmp_path):
+async def test_a_result_that_changes_while_it_is_sent_is_not_published(here, tmp_path, monkeypatch):
     source = tmp_path / "out"
     source.mkdir()
     (source / "a").write_bytes(b"1" * 1000)
@@ -166,7 +168,7 @@ async def test_a_result_that_changes_while_it_is_sent_is_not_published(here, tmp
         await real(base, items, folder)
         (source / "a").write_bytes(b"2" * 1000)
 
-    carrier.send = busy
+    monkeypatch.setattr(carrier, "send", busy)
     with pytest.raises(errors.Unavailable, match="changes while it is copied"):
         await send(carrier, str(source), url.parse(f"{here.url}/run.1"))
     assert not (here.root / "run.1" / MANIFEST).exists()
@@ -415,6 +417,19 @@ async def test_a_plain_server_gives_files_and_folders_with_a_manifest(tmp_path):
         assert (tmp_path / "in" / "s" / "a").read_bytes() == b"1"
         with pytest.raises(errors.NotFound, match="cannot be listed"):
             await place.courier().look(f"{place.url}/run.1/s/")
+
+
+async def test_rsync_over_ssh_sends_and_fetches(sshd, tmp_path, needs):
+    needs("rsync")
+    source = tmp_path / "out"
+    (source / "s").mkdir(parents=True)
+    (source / "s" / "-o $(id)").write_bytes(b"1")
+    with places.ssh(sshd, "rsync+ssh") as place:
+        await place.courier().send(str(source), f"{place.url}/run.1")
+        await place.courier().fetch(f"{place.url}/run.1/", str(tmp_path / "in"))
+        await place.courier().fetch(f"{place.url}/run.1/s/", str(tmp_path / "listed"))
+    assert (tmp_path / "in" / "s" / "-o $(id)").read_bytes() == b"1"
+    assert (tmp_path / "listed" / "-o $(id)").read_bytes() == b"1"
 
 
 async def test_a_name_with_a_newline_is_an_ordinary_name(here, tmp_path):

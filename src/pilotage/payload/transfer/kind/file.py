@@ -19,6 +19,8 @@ from pilotage.payload.transfer.url import Url
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Files that a thread lists before others have their turn.
 _TURN = 500
+#: Files that a thread copies before it can be told to stop.
+_TOGETHER = 50
 
 
 class File:
@@ -46,8 +48,8 @@ class File:
     async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
         """Copy files; each is seen to stay the same meanwhile."""
         allow.check(self._allowed, base)
-        for item in items:
-            await asyncio.to_thread(_fetch, base.path, item, folder)
+        for at in range(0, len(items), _TOGETHER):
+            await asyncio.to_thread(_fetch_some, base.path, items[at : at + _TOGETHER], folder)
 
     async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
         """Copy files to temporary names, and rename them."""
@@ -68,6 +70,11 @@ async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
 
 def _some(items: Iterator[Item]) -> list[Item]:
     return list(itertools.islice(items, _TURN))
+
+
+def _fetch_some(top: str, items: Sequence[Item], folder: str) -> None:
+    for item in items:
+        _fetch(top, item, folder)
 
 
 def _fetch(top: str, item: Item, folder: str) -> None:
