@@ -51,6 +51,18 @@ def test_accounting_remembers(slurm_accounting: Slurm):
         time.sleep(0.1)
 
 
+def test_two_clusters_at_once_write_down_what_ended(slurm: Slurm, slurm_accounting: Slurm):
+    for cluster in (slurm, slurm_accounting):
+        array = ("--wait", "--array=0-1", "--job-name=pair")
+        job = submit(cluster, *array, "--cpus-per-task=2", "--wrap", "true")
+        mine = [one for one in cluster.ended() if one.name == "pair"]
+        assert {(one.place, one.state, one.cores) for one in mine} == {
+            (0, "COMPLETED", 2), (1, "COMPLETED", 2),
+        }  # fmt: skip
+        assert job in {one.id for one in mine}
+        assert all(one.nodes for one in mine)
+
+
 def submit(slurm: Slurm, *words: str) -> str:
     """Submit a job; return its number."""
     return slurm.run("sbatch", "--parsable", f"--output={slurm.folder}/%j.out", *words).strip()
