@@ -32,7 +32,7 @@ app.command(
 
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
-    "steered": "green", "asks": "yellow", "paused": "yellow", "backs off": "yellow",
+    "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
     "not looked after": "dim",
 }  # fmt: skip
 _Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]

@@ -28,7 +28,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     #: What decides.
     control: str = ""
-    #: `steered`, `asks`, `backs off`, `paused`, `not looked after` or `bad file`.
+    #: `steered`, `asks first`, `backs off`, `paused`, `not looked after` or `bad file`.
     state: str
     #: What needs a person, or what is wrong with its file.
     trouble: str = ""
@@ -52,6 +52,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     ask_above: int = 0
     #: Cores of one pilot.
     cpus: int = 1
+    #: What a person has set instead of what the file says.
+    changed: Set = Set()
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -133,7 +135,8 @@ def _look(root: Path, name: str, row: Row, now: float) -> Look:
         state=_state(found, row, now), trouble=row.reason, words=row.words,
         looked=row.looked or None, demand=row.demand, waiting=seen.waiting if seen else 0.0,
         minimum=found.minimum, maximum=found.maximum, pending=found.pending,
-        ask_above=found.ask_above, cpus=found.pilot.cpus, **told,
+        ask_above=found.ask_above, cpus=found.pilot.cpus, changed=row.changed,
+        **told,
     )  # fmt: skip
 
 
@@ -148,4 +151,4 @@ def _state(found: Pool, row: Row, now: float) -> str:
         return "not looked after"
     if not row.reason:
         return "steered"
-    return "backs off" if now < row.care.until else "asks"
+    return "backs off" if now < row.care.until else "asks first"

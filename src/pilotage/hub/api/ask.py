@@ -115,6 +115,16 @@ class SamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: Seconds | UnsetType = UNSET
 
 
+class PoolSamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Since when, and how closely; nothing means the last hour of all pools."""
+
+    since: Seconds | UnsetType = UNSET
+    #: Only this pool.
+    pool: Word = ""
+    #: Points of a picture.
+    points: Annotated[int, Meta(ge=2, le=2000)] = 1000
+
+
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token to make."""
 

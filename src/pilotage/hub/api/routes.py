@@ -82,7 +82,7 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _get("/pools", pools.index, tell.Pools, "List pools, what each does and why."),
         _get(
             "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
-            query=ask.SamplesAsk,
+            query=ask.PoolSamplesAsk,
         ),
         _post(
             "/pools/{name}/pause", pools.pause, tell.Became, "Leave a pool as it is.", _ADMIN,
@@ -91,6 +91,14 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post(
             "/pools/{name}/resume", pools.resume, tell.Became, "Let a pool go on.", _ADMIN,
             named=ask.Named,
+        ),
+        _post(
+            "/pools/{name}/allow", pools.allow, tell.Became,
+            "Allow what a pool asks for, up to its maximum.", _ADMIN, named=ask.Named,
+        ),
+        _post(
+            "/pools/{name}/reset", pools.reset, tell.Became, "Go back to what its file says.",
+            _ADMIN, named=ask.Named,
         ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",

@@ -191,6 +191,8 @@ class Pools(msgspec.Struct, frozen=True):
     """The pools of the project."""
 
     pools: list[Look]
+    #: Whether whoever asks may steer them.
+    steer: bool
 
 
 class PoolSamples(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ const LOOKS = {
   connected: ["good", "check"],
   trouble: ["bad", "bell"],
   steered: ["good", "check"],
-  asks: ["warn", "question"],
+  "asks first": ["warn", "question"],
   paused: ["warn", "pause"],
   "backs off": ["warn", "bell"],
   "bad file": ["bad", "cross"],
