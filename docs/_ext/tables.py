@@ -278,6 +278,7 @@ def pool_keys() -> str:
         (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
         (pools.Step, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
+        (pools.Outside, '### `[control]`, `kind = "outside"`\n\n'),
     ):
         rows = [
             _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_POOL

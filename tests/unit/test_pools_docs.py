@@ -15,7 +15,16 @@ _SHOWN = re.findall(r"^```toml pool\n(.*?)^```$", PAGE.read_text("utf-8"), re.MU
 
 
 @pytest.mark.parametrize(
-    "owner", [files.Pool, files.Pilot, files.Aimd, files.Even, files.Relative, files.Step]
+    "owner",
+    [
+        files.Pool,
+        files.Pilot,
+        files.Aimd,
+        files.Even,
+        files.Relative,
+        files.Step,
+        files.Outside,
+    ],  # fmt: skip
 )
 def test_every_key_of_a_pool_is_on_the_page_of_pools(owner):
     told = tables.TABLES["pool-keys"]() + PAGE.read_text("utf-8")

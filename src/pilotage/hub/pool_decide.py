@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pilotage.hub.pool_model import PAUSED, Row, Seen, Step
-from pilotage.pool.files import Aimd, Pool
+from pilotage.pool import outside
+from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Act, Care, Memory, Need, Order
@@ -41,11 +42,11 @@ def decide(
     lawful: dict[str, list[str]] = {}
     for name, pool in pools.items():
         row = rows.get(name, Row(name))
-        controller = pool.controller()
+        controller = pool.controller(row.told, now)
         if controller is None:
             lawful.setdefault(seen[name].group, []).append(name)
         else:
-            steps[name] = _alone(pool, controller, row, seen[name], now)
+            steps[name] = _heard(pool, row, _alone(pool, controller, row, seen[name], now), now)
     for names in lawful.values():
         kept |= _together(names, pools, rows, seen, kept, steps, now)
     told = {hint.name for one in seen.values() for hint in one.hints}
@@ -83,6 +84,14 @@ def _alone(pool: Pool, controller: Controller, row: Row, seen: Seen, now: float)
         return msgspec.structs.replace(step, state=row.state)
     # The controller goes on from what it wanted, in parts of pilots, too.
     return msgspec.structs.replace(step, demand=demand, state=made.state)
+
+
+def _heard(pool: Pool, row: Row, step: Step, now: float) -> Step:
+    """Ask for a person where nobody steers a pool that is steered from outside."""
+    if step.reason or not isinstance(pool.control, Outside):
+        return step
+    why = outside.unheard(row.told, pool.control.seconds, now)
+    return msgspec.structs.replace(step, reason=why)
 
 
 def _together(

@@ -9,6 +9,7 @@ import msgspec
 from pilotage.pool.files import Pool
 from pilotage.pool.law.model import Care, Hint, Need, Sight
 from pilotage.pool.model import Reading
+from pilotage.pool.outside import Told
 from pilotage.store import Db
 
 #: What is in the store of a pool that is paused.
@@ -68,6 +69,8 @@ class Row(msgspec.Struct, frozen=True):
     asked: str = ""
     reason: str = ""
     changed: Set = Set()
+    #: What was asked for from outside.
+    told: Told | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -92,7 +95,12 @@ class Step(msgspec.Struct, frozen=True):
 
 def rows(db: Db) -> dict[str, Row]:
     """Read all pools that were ever steered."""
-    return {one[0]: _row(*one) for one in db.rows("pool_all")}
+    found = {one[0]: _row(*one) for one in db.rows("pool_all")}
+    for name, body in db.rows("outside_all"):
+        if name in found:
+            told = msgspec.json.decode(body, type=Told)
+            found[name] = msgspec.structs.replace(found[name], told=told)
+    return found
 
 
 def needs(db: Db) -> dict[str, Need]:

@@ -125,6 +125,16 @@ class PoolSamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     points: Annotated[int, Meta(ge=2, le=2000)] = 1000
 
 
+class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cores that a pool shall have."""
+
+    demand: Annotated[float, Meta(ge=0, le=1e9)]
+    #: Who asks: the same each time, or two seem to.
+    by: Annotated[str, Meta(min_length=1, max_length=_LONG)]
+    #: Why, for people.
+    words: Annotated[str, Meta(max_length=1000)] = ""
+
+
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token to make."""
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage.hub.api import about, ask, ends, jobs, pilots, pools, rules, sites, tell, tokens
+from pilotage.hub.api import (
+    about,
+    ask,
+    ends,
+    jobs,
+    outside,
+    pilots,
+    pools,
+    rules,
+    sites,
+    tell,
+    tokens,
+)
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.auth import Scope
+from pilotage.hub.pool_outside import Taken
+from pilotage.hub.pool_view import Look
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
-_READ, _USER, _ADMIN = Scope.READ, Scope.USER, Scope.ADMIN
+_READ, _USER, _ADMIN, _POOL = Scope.READ, Scope.USER, Scope.ADMIN, Scope.POOL
 
 
 def table(whole: Whole) -> tuple[Route, ...]:
@@ -83,6 +97,14 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _get(
             "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
             query=ask.PoolSamplesAsk,
+        ),
+        _get(
+            "/pools/{name}", outside.show, Look, "See one pool.", named=ask.Named, scope=_POOL
+        ),
+        Route(
+            method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",
+            act=outside.demand, says="Ask a pool that is steered from outside for cores.",
+            named=ask.Named, body=ask.Demand, answer=Taken,
         ),
         _post(
             "/pools/{name}/pause", pools.pause, tell.Became, "Leave a pool as it is.", _ADMIN,
