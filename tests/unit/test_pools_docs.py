@@ -24,7 +24,7 @@ _SHOWN = re.findall(r"^```toml pool\n(.*?)^```$", PAGE.read_text("utf-8"), re.MU
         files.Relative,
         files.Step,
         files.Outside,
-    ],  # fmt: skip
+    ],
 )
 def test_every_key_of_a_pool_is_on_the_page_of_pools(owner):
     told = tables.TABLES["pool-keys"]() + PAGE.read_text("utf-8")

@@ -23,7 +23,7 @@ _PEOPLE = (Scope.ADMIN, Scope.USER)
 
 @app.command
 def new(
-    scope: Annotated[Scope, Parameter(help="What it is for: admin, user, read, pool, site or enrol.")],
+    scope: Annotated[Scope, Parameter(help="For admin, user, read, pool, site or enrol.")],
     /,
     *,
     owner: Annotated[
@@ -31,7 +31,9 @@ def new(
     ] = "",
     lifetime: Annotated[str, Parameter(help="Until it expires, else 30d.")] = "30d",
     uses: Annotated[int | None, Parameter(help="How often it may be used; else always.")] = None,
-    pool: Annotated[str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")] = "",
+    pool: Annotated[
+        str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")
+    ] = "",
     site: Annotated[str, Parameter(help="The site of pilots that enrol with it.")] = "",
     label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",
     at: Common = HERE,

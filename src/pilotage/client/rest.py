@@ -1,11 +1,11 @@
-"""Ask the hub by HTTP for what needs no link: jobs as they are now."""
+"""Ask the hub by HTTP for what needs no link: jobs as they are now, and pools."""
 
 from __future__ import annotations
 
 import http.client
 import json
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from pilotage import errors
 from pilotage.client.where import Address
@@ -27,10 +27,26 @@ def job(address: Address, number: int) -> dict[str, Any]:
     return found
 
 
+def pool(address: Address, name: str) -> dict[str, Any]:
+    """See one pool."""
+    found: dict[str, Any] = _ask(address, "GET", f"/pools/{quote(name, safe='')}")
+    return found
+
+
+def demand(address: Address, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Ask a pool for cores."""
+    found: dict[str, Any] = _ask(address, "PUT", f"/pools/{quote(name, safe='')}/demand", body)
+    return found
+
+
 def _get(address: Address, path: str, query: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Read something; what the hub refuses is raised."""
+    """Read something."""
     given = {name: value for name, value in query.items() if value is not None}
-    target = f"{_ROOT}{path}" + (f"?{urlencode(given)}" if given else "")
+    return _ask(address, "GET", path + (f"?{urlencode(given)}" if given else ""))
+
+
+def _ask(address: Address, method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    """Ask for something; what the hub refuses is raised."""
     context = address.context()
     if context is None:
         connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
@@ -39,14 +55,16 @@ def _get(address: Address, path: str, query: dict[str, Any]) -> Any:  # noqa: AN
             address.host, address.port, timeout=_TIMEOUT_S, context=context
         )
     try:
-        connection.request("GET", target, headers={"Authorization": f"Bearer {address.token}"})
+        sent = None if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {address.token}"}
+        connection.request(method, _ROOT + path, sent, headers)
         reply = connection.getresponse()
-        body = reply.read()
+        answer = reply.read()
     except (OSError, http.client.HTTPException) as error:
         raise errors.Unavailable(f"cannot reach the hub at {address.name}: {error}") from error
     finally:
         connection.close()
-    return _read(reply.status, body)
+    return _read(reply.status, answer)
 
 
 def _read(status: int, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
