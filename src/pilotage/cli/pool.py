@@ -30,6 +30,11 @@ app.command(
     help="Let our law steer pools of a made-up world.",
 )  # fmt: skip
 
+app.command(
+    "pilotage.cli.pool_run:run", name="run",
+    help="Steer pools as a configuration of COBalD says, until Ctrl-C.",
+)  # fmt: skip
+
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
     "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,12 +37,13 @@ def load(
     allow: tuple[str, ...] = (),
     makers: Mapping[str, Maker] | None = None,
     sections: tuple[str, ...] = (),
+    prepare: Callable[[dict[str, Any]], object] = dict,
 ) -> Loaded:
     """Read a configuration of COBalD.
 
     `allow` has dotted names of others that may be imported, each in full or as `package.*`;
     `makers` what else makes something, by `!Tag` or dotted name; `sections` what else may be in
-    the file.
+    the file, which `prepare` is handed before anything is made.
     """
     top = document.read(text, file)
     listed, logging = top.pop("pipeline", None), top.pop("logging", None)
@@ -51,6 +52,7 @@ def load(
         raise wrong(file, 0, f"there is a section `{unknown[0]}` that nothing here reads")
     if not isinstance(listed, list) or not listed:
         raise wrong(file, 0, "there is no `pipeline`, which is a list whose last is a pool")
+    prepare(top)
     try:
         made = _Builder(file, allow, dict(makers or {})).pipeline(listed, "pipeline")
     except _Placed as placed:
