@@ -42,9 +42,15 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
 
 
 async def watch(files: FileSource, intake: Intake, writer: Writer) -> None:
-    """Run the file source in its thread; leave only when that has ended."""
+    """Run the file source in its thread; leave only when all that it put is on disk, or said."""
+
+    def run() -> None:
+        files.run()
+        # What could not be written comes out at whoever brings more, and it brings no more.
+        intake.flush()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, files.run)
+        tasks.start_soon(anyio.to_thread.run_sync, run)
         try:
             await anyio.sleep_forever()
         finally:
