@@ -1,0 +1,200 @@
+"""`pilotage pool run`: controllers as processes of their own, beside a real hub."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotage.hub import pool_view
+from pilotage.hub.project import Project
+from tests.fleet import free_port
+from tests.sites import SITE, SRC, Farm
+
+#: As COBalD's documentation has it, but quick, and with a pool of ours at the end.
+TAGS = """
+pipeline:
+    - !LinearController
+        low_utilisation: 0.5
+        high_allocation: 0.9
+        rate: 1
+        interval: 0.5
+    - !Limiter
+        minimum: 1
+        maximum: 2
+    - !Logger
+        name: cobald.control
+    - !PilotagePool
+        name: a
+logging:
+    version: 1
+    formatters:
+        line:
+            (): cobald.monitor.format_line.LineProtocolFormatter
+    handlers:
+        file:
+            class: logging.FileHandler
+            filename: {log}
+            formatter: line
+    loggers:
+        cobald:
+            level: INFO
+            handlers: [file]
+"""
+#: The older way to write the same.
+TYPES = """
+pipeline:
+    - __type__: cobald.controller.linear.LinearController
+      low_utilisation: 0.5
+      high_allocation: 0.9
+      interval: 0.5
+    - __type__: cobald.decorator.standardiser.Standardiser
+      minimum: 1
+      surplus: 1
+    - __type__: pilotage.pool.Pilots
+      __args__: [b]
+"""
+POOL = """
+site = "{site}"
+maximum = 2
+interval = "1s"
+
+[control]
+kind = "outside"
+"""
+
+
+class Bench:
+    """A farm whose pools are steered from outside."""
+
+    def __init__(self, root: Path, *pools: str) -> None:
+        self.farm = Farm(root, 'batch = "local"\n')
+        (root / "pilotage.toml").write_text(
+            f'[hub]\ntls = "on"\nport = {free_port()}\n[pilots]\nsandbox = "none"\nlease = "1m"\n'
+        )
+        (root / "pools").mkdir()
+        self.pools = pools
+        for name in pools:
+            (root / "pools" / f"{name}.toml").write_text(POOL.format(site=SITE))
+
+    @property
+    def root(self) -> Path:
+        return self.farm.root
+
+    def file(self, name: str, text: str) -> Path:
+        made = self.root / name
+        made.write_text(text)
+        return made
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._command(*words), env=self._env(), capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+
+    def start(self, file: Path) -> subprocess.Popen[bytes]:
+        with (self.root / f"{file.stem}.told").open("a") as told:
+            return subprocess.Popen(
+                self._command("pool", "run", str(file), "--json"), env=self._env(), stdout=told,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def told(self, file: Path) -> list[dict[str, Any]]:
+        """Read what a controller printed; the last line may be half."""
+        lines = (self.root / f"{file.stem}.told").read_text().splitlines()
+        return [json.loads(one) for one in lines if one.startswith("{") and one.endswith("}")]
+
+    def submit(self, pool: str, count: int) -> list[int]:
+        asked = f'pool == "{pool}"'
+        return self.farm.submit(count, more="sleep 0.5", site="", requirements=asked)
+
+    def look(self, name: str) -> pool_view.Look:
+        with Project(self.root) as project:
+            return pool_view.pool(project.db, project.root, name, project.clock.now())
+
+    def live(self) -> collections.Counter[str]:
+        """Count the pilots of each pool; there are never more than its maximum."""
+        with Project(self.root) as project:
+            rows = project.db._connection.execute(
+                "SELECT pool FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0"
+            ).fetchall()
+        found = collections.Counter(row[0] for row in rows)
+        assert all(count <= 2 for count in found.values()), found
+        return found
+
+    def none_twice(self) -> None:
+        with Project(self.root) as project:
+            rows = project.db._connection.execute(
+                "SELECT pilot, count(*) FROM submitted WHERE pilot IS NOT NULL GROUP BY pilot"
+            ).fetchall()
+        assert [row for row in rows if row[1] != 1] == []
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "pilotage", *words, "--project", str(self.root)]
+
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(SRC)}
+
+
+@contextmanager
+def ended(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for one in processes:
+            one.kill()
+            one.wait()
+
+
+@pytest.mark.slow
+def test_two_controllers_steer_two_pools_though_one_is_killed_again_and_again(tmp_path: Path):
+    bench = Bench(tmp_path / "p", "a", "b")
+    first = bench.file("a.yaml", TAGS.replace("{log}", str(tmp_path / "lines")))
+    second = bench.file("b.yaml", TYPES)
+    jobs = bench.submit("a", 30) + bench.submit("b", 30)
+    with bench.farm.up():
+        one, two = bench.start(first), bench.start(second)
+        with ended(two):
+            for kills in range(1, 6):
+                before = len(bench.told(first))
+                bench.farm.wait(lambda before=before: len(bench.told(first)) > before + 1)
+                bench.live()
+                one.kill()
+                one.wait()
+                if kills == 2:
+                    # Meanwhile nobody steers it, and it goes on.
+                    bench.farm.wait(lambda: bench.live()["a"])
+                one = bench.start(first)
+            with ended(one):
+                bench.farm.wait(lambda: bench.live() and bench.look("a").demand == 2)
+                bench.farm.wait(lambda: bench.live() and len(bench.farm.ran()) == len(jobs))
+                bench.farm.wait(lambda: bench.live() == {"a": 1, "b": 1})
+                bench.farm.wait(lambda: {bench.look(x).demand for x in "ab"} == {1})
+                bench.farm.exactly_once(jobs)
+                bench.none_twice()
+                look = bench.look("a")
+                assert look.state == "steered"
+                assert f":{first} wants 1 cores" in look.steered
+                assert "the last one wins" not in look.steered
+                one.send_signal(signal.SIGTERM)
+                two.send_signal(signal.SIGINT)
+                assert one.wait(timeout=30) == 0
+                assert two.wait(timeout=30) == 130
+    said = bench.told(second)
+    assert said[-1]["stopped"] == "SIGINT"
+    decisions = [one for one in said if "demand" in one]
+    assert max(one["taken"] for one in decisions) == 2
+    assert any("allocation 1.00 is above 0.90" in one["words"] for one in decisions)
+    assert any("utilisation 0.00 is below 0.50" in one["words"] for one in decisions)
+    # Line protocol, as COBalD's formatter writes it.
+    lines = (tmp_path / "lines").read_text().splitlines()
+    assert any("supply=1.0" in line and "utilisation=1.0" in line for line in lines)
