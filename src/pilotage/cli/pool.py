@@ -93,10 +93,12 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.hub import fleet
+    from pilotage.hub import fleet, pool_account
 
     with at.open() as project:
-        one = pool_view.pool(project.db, project.root, name, project.clock.now())
+        now = project.clock.now()
+        one = pool_view.pool(project.db, project.root, name, now)
+        account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
         file = files.file_of(project.root, name)
     states: dict[str, int] = {}
@@ -104,8 +106,10 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         states[each.state] = states.get(each.state, 0) + 1
     data: dict[str, Any] = msgspec.to_builtins(one) | {
         "file": str(file), "pilots": [each.id for each in pilots],
+        "account": msgspec.to_builtins(account),
     }  # fmt: skip
-    return Answer({"pool": data}, tuple(_sheet(one, states, str(file))), (name,))
+    shown = _sheet(one, states, account.words(), str(file))
+    return Answer({"pool": data}, tuple(shown), (name,))
 
 
 @app.command
@@ -188,7 +192,7 @@ def _part(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _sheet(one: Look, states: dict[str, int], file: str) -> list[Shown]:
+def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Shown]:
     bounds = f"from {one.minimum} to {one.maximum} cores, {one.cpus} each"
     told = {
         "about": one.about,
@@ -201,6 +205,7 @@ def _sheet(one: Look, states: dict[str, int], file: str) -> list[Shown]:
         "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
         "looked": shape.clock(one.looked) if one.looked else "",
         "pilots": ", ".join(f"{count} {state}" for state, count in states.items()),
+        "used": used,
         "file": file,
     }
     head = line(Styled(f"pool {one.name}", "bold"), "  ",
