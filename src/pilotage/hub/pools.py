@@ -14,9 +14,9 @@ import anyio.to_thread
 import msgspec
 
 from pilotage import crash, errors, text
-from pilotage.hub import pool_decide, pool_model, pool_see
+from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
+from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
-from pilotage.hub.pool_see import Drone
 from pilotage.hub.project import Project
 from pilotage.hub.roster import Roster
 from pilotage.match.queue import Queue
@@ -88,6 +88,11 @@ class Pools:
         self._roster = roster
         #: Since when pilots have no job, as far as this process has seen.
         self._idle: dict[int, float] = {}
+        #: By pilot, the core-seconds that were measured when its pool was looked at, and by then.
+        self._marks: dict[int, tuple[float, float]] = {}
+        self._measured: dict[int, tuple[float, float]] = {}
+        #: Pilots that were told in the last turn to drain or to go on.
+        self._told: list[int] = []
 
     async def run(self) -> None:
         """Steer until cancelled."""
@@ -98,17 +103,29 @@ class Pools:
         await anyio.to_thread.run_sync(self._files.read)
         await self._queue.do(self._turn)
         crash.point("pool.written")
+        self._marks = self._measured
+        for number in self._told:
+            # A question that came in the same turn would wait for its answer.
+            self._queue.nudge(number)
         return min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
 
     def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
+        self._told = []
         rows = pool_model.rows(db)
         if not self._files.pools and not rows:
             return
         pools = known(rows, self._files.pools)
-        found = pool_see.drones(ledger, db, pools, self._idle, now)
+        pilots = self._roster.pilots
+        found = pool_drones.drones(ledger, db, pools, pilots, self._idle, now)
         due = _due(pools, rows, now)
-        seen = pool_see.look(ledger, db, due, self._files.sites, rows, found, now)
+        sites = self._files.sites
+        seen = pool_see.look(ledger, db, due, sites, rows, found, self._marks, now)
+        self._measured = {
+            one.number: one.measured if name in due else self._marks.get(one.number, (0.0, 0.0))
+            for name, mine in found.items()
+            for one in mine
+        }
         crash.point("pool.seen")
         steps, needs = pool_decide.decide(due, rows, seen, pool_model.needs(db), now)
         crash.point("pool.decided")
@@ -134,11 +151,12 @@ class Pools:
         for _ in range(step.order):
             db.value("pool_want", site=pool.site, pool=name, wish=body, now=now)
         self._call_off(db, mine, step.cancel)
+        self._recall(db, mine, step.recall)
         self._drain(ledger, db, mine, step.release + step.drain, step.words, now)
-        if step.order or step.cancel or step.release or step.drain:
+        if step.order or step.cancel or step.release or step.drain or step.recall:
             _log.info(
-                "pool %s: %d more, %d called off, %d drained: %s", name, step.order, step.cancel,
-                step.release + step.drain, step.words,
+                "pool %s: %d more, %d called off, %d drained, %d called back: %s", name,
+                step.order, step.cancel, step.release + step.drain, step.recall, step.words,
             )  # fmt: skip
 
     def _call_off(self, db: Db, mine: list[Drone], count: int) -> None:
@@ -157,8 +175,16 @@ class Pools:
         for one in ready[:count]:
             pilot = self._roster.pilots.get(one.number)
             if pilot is not None:
-                self._roster.change(ledger, db, pilot, State.DRAINING, words, now)
-                ledger.unpark(one.number)
+                self._roster.shed(ledger, db, pilot, words, now)
+                self._told.append(one.number)
+
+    def _recall(self, db: Db, mine: list[Drone], count: int) -> None:
+        """Call pilots back that drain, the fullest first; who leaves by now is not waited for."""
+        back = sorted((one for one in mine if one.callable), key=lambda one: one.free)
+        for one in back[:count]:
+            pilot = self._roster.pilots.get(one.number)
+            if pilot is not None and self._roster.recall(db, pilot):
+                self._told.append(one.number)
 
     def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
         """Let the pilots of a pool go that has no file any more."""
@@ -176,8 +202,8 @@ class Pools:
             "pool_put", name=name, demand=step.demand, state=text.dump(step.state),
             care=msgspec.json.encode(step.care).decode(),
             died=now if seen.sight.failed else row.died, looked=now,
-            seen=msgspec.json.encode(seen).decode(), words=step.words, asked=step.asked,
-            reason=step.reason,
+            seen=msgspec.json.encode(msgspec.structs.replace(seen, meter=step.meter)).decode(),
+            words=step.words, asked=step.asked, reason=step.reason,
         )  # fmt: skip
         db.run(
             "pool_sample_put", now=now, pool=name, supply=reading.supply, demand=step.demand,

@@ -148,7 +148,10 @@ class Watchman:
             for index, count in enumerate((one, cpus, used, len(place.leases))):
                 sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
             pilot = self._roster.pilots.get(place.number)
-            shown = (round(pilot.seen if pilot else now, -1), len(place.leases), used)
+            shown = (
+                round(pilot.seen if pilot else now, -1), len(place.leases), used,
+                *_measured(pilot),
+            )  # fmt: skip
             if pilot is None or pilot.shown != shown:
                 seen.append((place.number, pilot.seen if pilot else now, *shown[1:]))
             if pilot is not None:
@@ -189,6 +192,14 @@ class Watchman:
     def _call_off(self, db: Db, name: str) -> None:
         self._alarms.discard(name)
         db.run("alarm_drop", name=name)
+
+
+def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
+    """Say how busy the cores are that payloads have, and how much memory they use."""
+    if pilot is None:
+        return None, None
+    busy = pilot.gauge.busy
+    return None if busy is None else round(busy, 2), pilot.gauge.resident
 
 
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:

@@ -13,6 +13,8 @@ from pilotage import errors, units
 from pilotage.pool.control.linear import Linear, judge
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Rule, Stepwise
+from pilotage.pool.efficiency import Efficiency
+from pilotage.pool.fitness import Basis
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
@@ -202,12 +204,17 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     interval: str = "30s"
     #: More cores than this must be allowed by a person; 0 means that nobody is asked.
     ask_above: int = 0
+    #: What counts as used: what jobs ask for, what they are measured to use of it, how busy they
+    #: keep the cores that they have, or the worse of the first and the last.
+    utilisation: Basis = Basis.CLAIMED
     #: For people.
     about: str = ""
     #: What each of its pilots is.
     pilot: Pilot = Pilot()
     #: How its demand is decided.
     control: Control = Aimd()
+    #: When it gives pilots back because their cores are not kept busy.
+    efficiency: Efficiency = Efficiency()
 
     @property
     def seconds(self) -> float:
@@ -254,6 +261,7 @@ def check(name: str, pool: Pool) -> None:
         raise errors.ConfigError(f"`ask_above` cannot be {pool.ask_above}")
     if not pool.seconds > 0:
         raise errors.ConfigError(f"`interval` cannot be {pool.interval}")
+    pool.efficiency.check()
     match pool.control:
         case Aimd() as one:
             one.law()

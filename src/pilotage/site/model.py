@@ -56,6 +56,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     about: str = ""
     #: Jobs that may be at the site at once, queued or running, beside pilots.
     jobs: int = 1000
+    #: Cores that pilots may have there at once, over all pools; 0 means any number.
+    quota: int = 0
     #: Cores that one job may have, over all nodes; 0 means any number.
     cpus: int = 0
     #: Memory of a node, such as `"128G"`; empty means any amount.
