@@ -103,8 +103,7 @@ class Hub:
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
             await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
-            if sites:
-                tasks.start_soon(self._keep_sites)
+            tasks.start_soon(self._keep_sites)
             await self._reception.begin(tasks)
             ready()
             if serve:
@@ -115,6 +114,8 @@ class Hub:
 
     async def _keep_sites(self) -> None:
         """Have jobs run at the sites of the project, and pools of pilots there."""
+        if not files.names(self._project.root):
+            await housekeeping.until_sites(self._project.root)
         from pilotage.hub.pools import Pools
         from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
 
