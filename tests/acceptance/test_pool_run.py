@@ -113,6 +113,10 @@ class Bench:
         lines = (self.root / f"{file.stem}.told").read_text().splitlines()
         return [json.loads(one) for one in lines if one.startswith("{") and one.endswith("}")]
 
+    def decides(self, file: Path, count: int) -> None:
+        """Wait until a controller has told so many things."""
+        self.farm.wait(lambda: len(self.told(file)) >= count)
+
     def submit(self, pool: str, count: int) -> list[int]:
         asked = f'pool == "{pool}"'
         return self.farm.submit(count, more="sleep 0.5", site="", requirements=asked)
@@ -127,7 +131,7 @@ class Bench:
             rows = project.db._connection.execute(
                 "SELECT pool FROM pilot WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0"
             ).fetchall()
-        found = collections.Counter(row[0] for row in rows)
+        found = collections.Counter(str(row[0]) for row in rows)
         assert all(count <= 2 for count in found.values()), found
         return found
 
@@ -166,7 +170,7 @@ def test_two_controllers_steer_two_pools_though_one_is_killed_again_and_again(tm
         with ended(two):
             for kills in range(1, 6):
                 before = len(bench.told(first))
-                bench.farm.wait(lambda before=before: len(bench.told(first)) > before + 1)
+                bench.decides(first, before + 2)
                 bench.live()
                 one.kill()
                 one.wait()

@@ -18,7 +18,9 @@ from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
     from pilotage.hub.pool_model import Set, Step
+    from pilotage.hub.pool_outside import Taken
     from pilotage.hub.pool_view import Look
+    from pilotage.hub.project import Project
 
 app = App(
     name="pool", help="See what pools of pilots do and why, and steer them.",
@@ -35,10 +37,15 @@ app.command(
     help="Steer pools as a configuration of COBalD says, until Ctrl-C.",
 )  # fmt: skip
 
+app.command(
+    "pilotage.cli.pool_import:import_", name="import",
+    help="Write files of sites and pools as TARDIS has them.",
+)  # fmt: skip
+
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
     "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
-    "not looked after": "dim",
+    "not looked after": "dim", "unheard": "yellow",
 }  # fmt: skip
 _Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]
 _NONE = "no pools: a pool is a file `pools/NAME.toml` with a site and a maximum"
@@ -57,6 +64,9 @@ class Changes:
     ] = False  # fmt: skip
     ask_above: Annotated[int | None, Parameter(help="Ask about more cores than this.")] = None
     reset: Annotated[bool, Parameter(help="Go back to what the file says, first.")] = False
+    demand: Annotated[
+        float | None, Parameter(help="Cores that it shall have, if it is steered from outside.")
+    ] = None  # fmt: skip
 
     def apply(self, before: Set) -> Set:
         """Change what was set before."""
@@ -69,7 +79,7 @@ class Changes:
             "ask_above": 0 if self.allow else self.ask_above,
         }  # fmt: skip
         told = {key: value for key, value in given.items() if value is not None}
-        if not told and not self.reset:
+        if not told and not self.reset and self.demand is None:
             raise errors.UsageError("set what?", hint="`--maximum 64`, `--allow` or `--reset`")
         return msgspec.structs.replace(Set() if self.reset else before, **told)
 
@@ -145,13 +155,33 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
         with project.db.transaction():
             given = changes.apply(pool_view.changed(project.db, name))
             made = pool_view.change(project.db, project.root, name, given)
+            taken = _demand(project, name, changes.demand)
         idle = not project.running()
     asks = f"asks above {made.ask_above}" if made.ask_above else "asks about nothing"
     said = (
         f"{name} has from {made.minimum} to {made.maximum} cores, {made.pending} pilots may wait, "
         f"and it {asks}"
     )
-    return Answer({"pool": name, "set": msgspec.to_builtins(given)}, (said,), (name,), _idle(idle))
+    data = {"pool": name, "set": msgspec.to_builtins(given)}
+    notes = _idle(idle)
+    if taken is not None:
+        data["demand"] = taken.demand
+        said += f"; {volume(taken.demand)} cores are asked for"
+        notes += (taken.words,) if taken.words else ()
+    return Answer(data, (said,), (name,), notes)
+
+
+def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
+    """Ask a pool for cores by hand."""
+    from pilotage.hub import pool_outside
+    from pilotage.job.owner import me
+
+    if demand is None:
+        return None
+    if not 0 <= demand < float("inf"):
+        raise errors.UsageError(f"a pool cannot have {demand:g} cores")
+    by, now = f"{me()} by hand", project.clock.now()
+    return pool_outside.tell(project.db, project.root, name, demand, "", by, now)
 
 
 @app.command
@@ -199,6 +229,7 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
         "trouble": one.trouble,
         "site": one.site,
         "control": one.control,
+        "steered by": one.steered,
         "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
         "asks": f"above {one.ask_above} cores" if one.ask_above else "",
         "sees": _sees(one) if one.looked else "",

@@ -79,9 +79,9 @@ def read(top: Any, file: str = "") -> Tardis:  # noqa: ANN401 - from a file
         hint = "TARDIS has them in a file of its own, or below `tardis`"
         raise wrong(file, 0, "there are no `Sites`, which is a list of sites", hint=hint)
     places = tuple([_place(one, top, file) for one in sites])
+    _apart([plain_name(one.name) for one in places], "two sites would be", file)
     names = [pool_name(one.name, kind.name) for one in places for kind in one.machines]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise wrong(file, 0, f"two machine types would be the pool `{twice[0]}`")
+    _apart(names, "two machine types would be the pool", file)
     own = {one.name for one in places}
     general = {key: value for key, value in top.items() if key not in {"Sites", *own}}
     return Tardis(places, general)
@@ -109,6 +109,11 @@ def plain_name(text: str) -> str:
     """Write a name with letters, digits, `-` and `_` only."""
     found = re.sub(r"[^A-Za-z0-9_-]", "_", text)[:_LONGEST]
     return found if found[:1].isalpha() and found.isascii() else f"p{found}"[:_LONGEST]
+
+
+def _apart(names: list[str], what: str, file: str) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise wrong(file, 0, f"{what} `{twice[0]}`")
 
 
 def _place(site: Any, top: Mapping[str, Any], file: str) -> Place:  # noqa: ANN401
