@@ -48,8 +48,9 @@ class Files:
         self.pools: dict[str, Pool] = {}
         self.sites: dict[str, Site] = {}
 
-    def read(self) -> None:
-        """Follow what has changed."""
+    def read(self) -> bool:
+        """Follow what has changed; say whether something has."""
+        before = dict(self.marks), dict(self.pools)
         names = files.names(self._root)
         for gone in self.marks.keys() - set(names):
             del self.marks[gone]
@@ -64,6 +65,7 @@ class Files:
             if self.marks.get(name) != mark or name in self._wrong:
                 self.marks[name] = mark
                 self._load(name)
+        return (self.marks, self.pools) != before
 
     def _load(self, name: str) -> None:
         try:
@@ -93,21 +95,30 @@ class Pools:
         self._measured: dict[int, tuple[float, float]] = {}
         #: Pilots that were told in the last turn to drain or to go on.
         self._told: list[int] = []
+        #: When it is time to look, if no file changes before.
+        self._next = 0.0
 
     async def run(self) -> None:
         """Steer until cancelled."""
         await loop.steer(self.tick)
 
     async def tick(self) -> float:
-        """Look at all pools once; return the seconds until the next look."""
-        await anyio.to_thread.run_sync(self._files.read)
+        """Look at all pools if it is time or if a file has changed; return seconds to wait."""
+        changed = await anyio.to_thread.run_sync(self._files.read)
+        if changed or anyio.current_time() >= self._next:
+            await self._look()
+            pause = min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
+            self._next = anyio.current_time() + pause
+        return min(_IDLE_S, self._next - anyio.current_time())
+
+    async def _look(self) -> None:
+        """Look at all pools once."""
         await self._queue.do(self._turn)
         crash.point("pool.written")
         self._marks = self._measured
         for number in self._told:
             # A question that came in the same turn would wait for its answer.
             self._queue.nudge(number)
-        return min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
 
     def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
