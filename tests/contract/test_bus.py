@@ -31,7 +31,7 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
 
 
 async def first(messages: AsyncIterator[Message]) -> Message:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         return await anext(messages)
 
 

@@ -90,7 +90,7 @@ def test_every_answer_is_as_described(case: Any, hub: Hub) -> None:
     case.call_and_validate(
         base_url=hub.url,
         headers={"Authorization": f"Bearer {hub.admin}"},
-        timeout=20,
+        timeout=60,
         excluded_checks=excluded,
     )
 

@@ -264,10 +264,10 @@ def test_many_jobs_are_called_off_at_once() -> None:
     direct = Direct.__new__(Direct)
     direct._house = House(lambda: None)
     direct._house.guests = {(job, 1): guest_of(job) for job in range(10_000)}
-    begun = time.monotonic()
+    begun = time.process_time()
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
     assert len(direct._house.stops) == 10_000
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 # -- which jobs go to a queue --------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_jobs_outlive_the_controller(slurm: Slurm):
 def test_accounting_remembers(slurm_accounting: Slurm):
     job = submit(slurm_accounting, "--wait", "--wrap", "true")
     query = ("sacct", "--jobs", job, "--allocations", "--noheader", "--format=state")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while slurm_accounting.run(*query).strip() != "COMPLETED":
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -76,7 +76,7 @@ def state(slurm: Slurm, job: str) -> str:
 
 def wait(slurm: Slurm, job: str, *before: str) -> str:
     """Return the first state of a job that is none of those that come before."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (now := state(slurm, job)) in before:
         assert time.monotonic() < deadline
         time.sleep(0.1)
