@@ -10,6 +10,7 @@ from pilotage.event.model import Event, Kind
 from pilotage.hub import config
 from pilotage.job import machine, model, records
 from pilotage.pool import files as pools
+from pilotage.pool.efficiency import Efficiency
 from pilotage.rule import schema, template
 from pilotage.site import model as site
 
@@ -279,6 +280,7 @@ def pool_keys() -> str:
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
         (pools.Step, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
         (pools.Outside, '### `[control]`, `kind = "outside"`\n\n'),
+        (Efficiency, "### `[efficiency]`\n\n"),
     ):
         rows = [
             _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_POOL

@@ -17,7 +17,6 @@ from pilotage import crash, errors, text
 from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
-from pilotage.hub.project import Project
 from pilotage.hub.roster import Roster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
@@ -83,9 +82,9 @@ class Files:
 class Pools:
     """All pools of the project."""
 
-    def __init__(self, project: Project, queue: Queue, roster: Roster) -> None:
-        """Get ready; nothing happens before `run`."""
-        self._files = Files(project.root)
+    def __init__(self, root: Path, queue: Queue, roster: Roster) -> None:
+        """Get ready for the project in `root`; nothing happens before `run`."""
+        self._files = Files(root)
         self._queue = queue
         self._roster = roster
         #: Since when pilots have no job, as far as this process has seen.

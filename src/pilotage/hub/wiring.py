@@ -121,7 +121,7 @@ class Hub:
 
         roster = self._service.roster
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Pools(self._project, self._queue, roster).run)
+            tasks.start_soon(Pools(self._project.root, self._queue, roster).run)
             await Sites(
                 self._project, self._writer, self._queue, roster, self._place, self._reception
             ).run()
