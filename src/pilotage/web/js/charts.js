@@ -97,8 +97,10 @@ function options(series, width) {
           points: { show: false },
           paths: one.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
           // Where the pointer is; without one, the last.
-          value: (plot, _, index, at) =>
-            number((one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1] ?? 0),
+          value: (plot, _, index, at) => {
+            const found = (one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1];
+            return found === null ? "–" : number(found ?? 0);
+          },
         };
       }),
     ],
