@@ -104,6 +104,7 @@ def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[An
         loaded = _loaded(setup, stop, once=once)
         for one in loaded.advice:
             render.say(f"note: {one}")
+        setup.services.start()
         driver = drive.Driver(loaded.pipeline, setup.voice)
         yield from _turns(driver, stop, once=once)
     if stop.signal:

@@ -268,7 +268,7 @@ def check(name: str, pool: Pool) -> None:
         case Steps(step=steps) if not steps or steps[0].supply:
             raise errors.ConfigError("`step` cannot begin above 0: the first has no `supply`")
         case Outside() as one if not one.seconds > 0:
-            raise errors.ConfigError(f"`silence` cannot be {one.silence}")
+            raise errors.ConfigError(f"`control.silence` cannot be {one.silence}")
         case _:
             pool.controller()
 
@@ -325,4 +325,5 @@ def _keys(message: str) -> list[str]:
     unknown = _UNKNOWN.search(message)
     if unknown:
         return [*keys, unknown[1]]
-    return keys or re.findall(r"`(\w+)` cannot", message)
+    told = re.search(r"`([\w.]+)` cannot", message)
+    return keys or (told[1].split(".") if told else [])

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from pilotage.pool.model import Plan, Reading, Target, View
 from pilotage.pool.pipeline import Face
 
@@ -64,6 +66,8 @@ class Guarded(Face):
             self._fail(error)
         else:
             self._failures = 0
+            reading = msgspec.structs.replace(self._last.reading, demand=plan.taken)
+            self._last = msgspec.structs.replace(self._last, reading=reading)
 
     def _fail(self, error: Exception) -> None:
         said = str(error) or type(error).__name__

@@ -37,13 +37,15 @@ def load(
     allow: tuple[str, ...] = (),
     makers: Mapping[str, Maker] | None = None,
     sections: tuple[str, ...] = (),
-    prepare: Callable[[dict[str, Any]], object] = dict,
+    prepare: Callable[[dict[str, Any]], object] = id,
+    born: Callable[[Any], object] = id,
 ) -> Loaded:
     """Read a configuration of COBalD.
 
     `allow` has dotted names of others that may be imported, each in full or as `package.*`;
     `makers` what else makes something, by `!Tag` or dotted name; `sections` what else may be in
-    the file, which `prepare` is handed before anything is made.
+    the file, which `prepare` is handed before anything is made; `born` is handed each pool that
+    code of others makes.
     """
     top = document.read(text, file)
     listed, logging = top.pop("pipeline", None), top.pop("logging", None)
@@ -54,7 +56,7 @@ def load(
         raise wrong(file, 0, "there is no `pipeline`, which is a list whose last is a pool")
     prepare(top)
     try:
-        made = _Builder(file, allow, dict(makers or {})).pipeline(listed, "pipeline")
+        made = _Builder(file, allow, dict(makers or {}), born).pipeline(listed, "pipeline")
     except _Placed as placed:
         raise placed.error from placed.__cause__
     section = None if logging is None else logs.check(logging, allow, file)
@@ -83,8 +85,12 @@ class _Placed(Exception):
 class _Builder:
     """Makes what elements say, the last of a list first."""
 
-    def __init__(self, file: str, allow: tuple[str, ...], makers: dict[str, Maker]) -> None:
+    def __init__(
+        self, file: str, allow: tuple[str, ...], makers: dict[str, Maker],
+        born: Callable[[Any], object],
+    ) -> None:  # fmt: skip
         """Know what may be made."""
+        self._born = born
         self._file = file
         self._allow = allow
         self._makers = makers
@@ -118,7 +124,11 @@ class _Builder:
         if not name:
             raise errors.ConfigError(f"there is no tag `{item.kind}`", hint=_tags())
         found = foreign.find(name, self._allow)
-        return found(*args, **keys) if last else foreign.stand(found, args, keys)
+        if not last:
+            return foreign.stand(found, args, keys)
+        made = found(*args, **keys)
+        self._born(made)
+        return made
 
     def _maker(self, item: Element) -> Maker | None:
         if item.kind in self._makers:

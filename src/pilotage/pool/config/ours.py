@@ -14,6 +14,7 @@ from pilotage.client.where import Address
 from pilotage.pool.config import build, tardis
 from pilotage.pool.config.build import Loaded
 from pilotage.pool.config.names import Maker, stage
+from pilotage.pool.config.service import Services
 from pilotage.pool.guarded import Guarded
 from pilotage.pool.pipeline import Pipeline
 from pilotage.pool.remote import Remote, Voice
@@ -41,26 +42,29 @@ class Setup:
         self, file: Path, voice: Voice, *, allow: tuple[str, ...] = (), start: Path | None = None
     ) -> None:
         """Begin with no pool; `start` is where to look for the project."""
+        if file.suffix == ".py":
+            message = f"{file}: configurations in Python are not run"
+            hint = "write it as YAML; classes of your own are named by `__type__` there"
+            raise errors.UsageError(message, hint=hint)
+        if file.suffix not in {".yaml", ".yml"}:
+            raise errors.UsageError(f"{file} is neither .yaml nor .yml")
         self._file = file
         self.voice = voice
         self._allow = allow
         self._start = start
         self._section: Any = None
+        #: What others make and has a life of its own.
+        self.services = Services()
         #: Pools of hubs.
         self.leaves: list[Guarded] = []
 
     def load(self) -> Loaded:
         """Read the file; what it steers must have a controller."""
-        if self._file.suffix == ".py":
-            message = f"{self._file}: configurations in Python are not run"
-            hint = "write it as YAML; classes of your own are named by `__type__` there"
-            raise errors.UsageError(message, hint=hint)
-        if self._file.suffix not in {".yaml", ".yml"}:
-            raise errors.UsageError(f"{self._file} is neither .yaml nor .yml")
         self.leaves.clear()
+        self.services.forget()
         found = build.load_file(
             str(self._file), allow=self._allow, makers=self._makers(), sections=(_SECTION,),
-            prepare=self._prepare,
+            prepare=self._prepare, born=self.services.adopt,
         )  # fmt: skip
         if not isinstance(found.pipeline, Pipeline):
             message = f"{self._file}: there is no controller: nothing decides here"
