@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -19,7 +20,7 @@ from pilotage.pool.words import share, volume
 if TYPE_CHECKING:
     from pilotage.hub.pool_model import Set, Step
     from pilotage.hub.pool_outside import Taken
-    from pilotage.hub.pool_view import Look
+    from pilotage.hub.pool_view import Look, Sample
     from pilotage.hub.project import Project
 
 app = App(
@@ -28,8 +29,12 @@ app = App(
 )  # fmt: skip
 
 app.command(
+    "pilotage.cli.pool_add:add", name="add", help="Write the file of a new pool; it counts at once."
+)
+
+app.command(
     "pilotage.cli.pool_simulate:simulate", name="simulate",
-    help="Let our law steer pools of a made-up world.",
+    help="Try policies on recorded jobs, or on a made-up world.",
 )  # fmt: skip
 
 app.command(
@@ -48,7 +53,9 @@ _STYLES: dict[str, Style] = {
     "not looked after": "dim", "unheard": "yellow",
 }  # fmt: skip
 _Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]
-_NONE = "no pools: a pool is a file `pools/NAME.toml` with a site and a maximum"
+_NONE = "no pools yet: `pilotage pool add NAME --site SITE --maximum CORES` makes one"
+#: Seconds of curves.
+_HOUR_S = 3600.0
 
 
 @Parameter(name="*")
@@ -110,6 +117,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         one = pool_view.pool(project.db, project.root, name, now)
         account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
+        past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 60)
         file = files.file_of(project.root, name)
     states: dict[str, int] = {}
     for each in pilots:
@@ -118,7 +126,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         "file": str(file), "pilots": [each.id for each in pilots],
         "account": msgspec.to_builtins(account),
     }  # fmt: skip
-    shown = _sheet(one, states, account.words(), str(file))
+    shown = [*_sheet(one, states, account.words(), str(file)), *_curves(past)]
     return Answer({"pool": data}, tuple(shown), (name,))
 
 
@@ -224,6 +232,7 @@ def _part(value: float | None) -> str:
 
 def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Shown]:
     bounds = f"from {one.minimum} to {one.maximum} cores, {one.cpus} each"
+    changed: dict[str, Any] = msgspec.to_builtins(one.changed)
     told = {
         "about": one.about,
         "trouble": one.trouble,
@@ -231,7 +240,8 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
         "control": one.control,
         "steered by": one.steered,
         "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
-        "asks": f"above {one.ask_above} cores" if one.ask_above else "",
+        "asks first": f"above {shape.count(one.ask_above, 'core')}" if one.ask_above else "",
+        "set": ", ".join(f"{key} = {value}" for key, value in changed.items()),
         "sees": _sees(one) if one.looked else "",
         "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
         "looked": shape.clock(one.looked) if one.looked else "",
@@ -242,6 +252,25 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
     head = line(Styled(f"pool {one.name}", "bold"), "  ",
                 Styled(one.state, _STYLES.get(one.state, "red")))  # fmt: skip
     return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+
+
+def _curves(past: Sequence[Sample]) -> list[Shown]:
+    """Draw the last hour, if there is something to see."""
+    from pilotage.cli.curve import curves
+
+    if len(past) < 2 or not any(one.supply or one.demand for one in past):
+        return []
+    ago = units.for_people(past[-1].time - past[0].time)
+    return [
+        "", line(Styled(f"the last {ago}", "dim")),
+        *curves(
+            {
+                "cores": [one.supply for one in past],
+                "demand": [one.demand for one in past],
+                "in use": [one.supply * (one.allocation or 0.0) for one in past],
+            }
+        ),
+    ]  # fmt: skip
 
 
 def _sees(one: Look) -> str:

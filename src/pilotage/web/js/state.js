@@ -46,6 +46,7 @@ const LOOKS = {
   "asks first": ["warn", "question"],
   paused: ["warn", "pause"],
   "backs off": ["warn", "bell"],
+  unheard: ["warn", "bell"],
   "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
 };

@@ -31,6 +31,7 @@ const KINDS = {
   linear: "COBalD’s linear controller",
   relative: "COBalD’s relative supply controller",
   stepwise: "COBalD’s stepwise controller",
+  outside: "somebody outside",
 };
 const HERE = "requested,submitted,booting,available,draining";
 /** Pilots that are looked through, and shown. */
@@ -155,6 +156,7 @@ class Pool {
       facts([
         ["Site", h("a", { href: to("sites") }, pool.site)],
         ["Decides", KINDS[pool.control] ?? pool.control],
+        ["Steered by", pool.steered],
         ["Bounds", `from ${number(pool.minimum)} to ${count(pool.maximum, "core")}, ${number(pool.cpus)} each`],
         ["May wait", count(pool.pending, "pilot")],
         ["Asks first", pool.ask_above ? `above ${count(pool.ask_above, "core")}` : ""],

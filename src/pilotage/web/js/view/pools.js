@@ -18,12 +18,21 @@ const POINTS = 60;
 /** Alarms that are told at once, and pools from which on there is a field to search. */
 const [ALARMS, MANY] = [3, 10];
 /** States in the order of who looks at them first. */
-const URGENT = ["bad file", "asks first", "backs off", "paused", "not looked after", "steered"];
+const URGENT = [
+  "bad file",
+  "asks first",
+  "backs off",
+  "unheard",
+  "paused",
+  "not looked after",
+  "steered",
+];
 /** States that need a person, in words. */
 const TROUBLES = {
   "bad file": "has a mistake in its file",
   "asks first": "asks first",
   "backs off": "backs off",
+  unheard: "is steered from outside, but nothing is heard",
 };
 
 export async function open(root, _, signal) {
