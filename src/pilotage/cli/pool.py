@@ -47,6 +47,12 @@ app.command(
     help="Write files of sites and pools as TARDIS has them.",
 )  # fmt: skip
 
+for _name, _help in (
+    ("serve", "Start pilots here for hubs that have no way to this site, until Ctrl-C."),
+    ("hubs", "List the hubs that pilots are started for here: what each wants and has."),
+):
+    app.command(f"pilotage.cli.pool_serve:{_name}", name=_name, help=_help)
+
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
     "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
@@ -111,6 +117,7 @@ def ls(*, at: Common = HERE) -> Answer:
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
     from pilotage.hub import fleet, pool_account
+    from pilotage.hub.feed import view
 
     with at.open() as project:
         now = project.clock.now()
@@ -119,6 +126,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
         past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 60)
         file = files.file_of(project.root, name)
+        factory = view.factory(project.db, project.root, one.site, now)
     states: dict[str, int] = {}
     for each in pilots:
         states[each.state] = states.get(each.state, 0) + 1
@@ -127,6 +135,8 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         "account": msgspec.to_builtins(account),
     }  # fmt: skip
     shown = [*_sheet(one, states, account.words(), str(file)), *_curves(past)]
+    if factory:
+        shown.append(sheet.pair("factory", factory))
     return Answer({"pool": data}, tuple(shown), (name,))
 
 

@@ -15,7 +15,7 @@ from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, lin
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import State, look
 from pilotage.site import files
-from pilotage.site.model import BATCH, Site
+from pilotage.site.model import BATCH, FACTORY, Site
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
@@ -131,13 +131,15 @@ def _data(state: State) -> dict[str, Any]:
         "name": seen.name, "batch": seen.batch, "host": seen.host, "about": seen.about,
         "state": state.word, "trouble": state.trouble, "since": shape.stamp(seen.since),
         "asked": seen.asked, "jobs": seen.jobs, "pilots": seen.pilots,
+        "heard": shape.stamp(seen.heard),
     }  # fmt: skip
 
 
 def _row(state: State) -> tuple[Cell, ...]:
     seen = state.seen
     word, about = Styled(state.word, state.style), state.trouble or seen.about
-    return seen.name, seen.batch, seen.host or "here", word, state.jobs, seen.pilots, about
+    where = "elsewhere" if seen.batch == FACTORY else seen.host or "here"
+    return seen.name, seen.batch, where, word, state.jobs, seen.pilots, about
 
 
 def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
@@ -150,7 +152,8 @@ def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
         "since": shape.clock(seen.since) if seen.since else "",
         "asked": seen.asked,
         "batch": site.batch,
-        "host": site.host or "this machine",
+        "host": site.host or ("" if site.batch == FACTORY else "this machine"),
+        "factory": f"heard of at {shape.clock(seen.heard)}" if seen.heard else "",
         "jobs": f"{jobs or 'none'}; {site.jobs} at most",
         "pilots": str(seen.pilots) if seen.pilots else "",
         "unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value),

@@ -4,6 +4,8 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
                                             ▲                    ▲ ▲
                       books ──▶ Keeper ─────┘                    │ └─▶ Sites ◀──▶ batch systems
                                                                  └─▶ Service ◀──▶ pilots, programs
+
+A factory is a process of another kind: Serve ◀──▶ hubs, batch systems.
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ from pilotage.store import Db, Writer, connect
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
     bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
-    target: Target | None = None,
+    target: Target | None = None, feed: bool = False,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
 
     Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
-    its address; with a `target` all jobs go to that hub.
+    its address; with a `target` all jobs go to that hub; with `feed` pilots are started for others.
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
@@ -61,6 +63,12 @@ async def up(
             announce()
             ready()
 
+        if feed:
+            from pilotage.hub.feed.serve import Serve
+
+            await Serve(project, writer).run(seen_all)
+            return
+        await wrap_future(writer.submit(records.refuse_guests))
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
         if target:
             await hub.watch(target, until_idle=until_idle, ready=seen_all)

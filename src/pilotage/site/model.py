@@ -9,7 +9,9 @@ import msgspec
 
 from pilotage import errors, units
 
-BATCH = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
+#: Pilots there are started by a process of the site's own, which asks the hub what it wants.
+FACTORY = "factory"
+BATCH = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local", FACTORY)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Options that would let a job be run twice, hide it from us, or reach outside what it is.
 _NEVER = (
@@ -39,7 +41,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """A file `sites/NAME.toml`."""
 
     #: What runs jobs there.
-    batch: Literal["slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local"]
+    batch: Literal["slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local", "factory"]
     #: The host to log in to, as `ssh` knows it; empty means this machine.
     host: str = ""
     #: An `ssh` configuration file; empty means the user's own.
@@ -112,3 +114,6 @@ def check(name: str, site: Site) -> None:
         units.seconds(site.defaults.time)
     if site.host.startswith("-"):
         raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
+    if site.batch == FACTORY and site.host:
+        message = "`host` cannot be there: a factory is at the site, and nobody logs in"
+        raise errors.ConfigError(message, hint="the factory's own file of the site has it")

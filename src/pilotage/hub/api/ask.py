@@ -29,6 +29,7 @@ JobStates = Annotated[str, Meta(pattern=_some(JobState), description="One state,
 PilotStates = Annotated[str, Meta(pattern=_some(PilotState), description="One state, or several.")]
 Owner = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?)?$")]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
+Sites = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@,-]{0,1300}$")]
 
 
 class One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,6 +145,7 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0
     label: Text = ""
     pool: Word = ""
-    site: Word = ""
+    #: For a factory it may be several, with commas between them.
+    site: Sites = ""
     #: How often it may be used; nothing means as often as one likes.
     uses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None

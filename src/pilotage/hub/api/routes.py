@@ -8,6 +8,7 @@ from pilotage.hub.api import (
     about,
     ask,
     ends,
+    factory,
     jobs,
     outside,
     pilots,
@@ -20,11 +21,13 @@ from pilotage.hub.api import (
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.auth import Scope
+from pilotage.hub.feed import wire
 from pilotage.hub.pool_outside import Taken
 from pilotage.hub.pool_view import Look
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
+_FACTORY = Scope.FACTORY
 _READ, _USER, _ADMIN, _POOL = Scope.READ, Scope.USER, Scope.ADMIN, Scope.POOL
 
 
@@ -121,6 +124,16 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post(
             "/pools/{name}/reset", pools.reset, tell.Became, "Go back to what its file says.",
             _ADMIN, named=ask.Named,
+        ),
+        Route(
+            method="POST", path="/factory/sync", scope=_FACTORY, kind="write", act=factory.sync,
+            says="Report all pilots that a factory has, and hear which are wanted.",
+            body=wire.FactoryReport, most=_LARGE, answer=wire.FactoryOrders,
+        ),
+        Route(
+            method="POST", path="/factory/enrol", scope=_FACTORY, kind="write", act=factory.enrol,
+            says="Get a secret for each pilot that is about to be submitted.",
+            body=wire.FactoryEnrol, answer=wire.FactorySecrets,
         ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",
