@@ -165,3 +165,24 @@ async def test_it_stops_although_the_disk_is_full(
     async with rig.live():
         await rig.until(lambda: len(rig.jobs()) >= count)
     assert len({job.binding.path for job in rig.jobs()}) == len(rig.jobs())
+
+
+async def test_it_stops_although_a_job_has_ended_that_cannot_be_written(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    wait = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.05; done"
+    rig = Rig(small_disk)
+    passed: list[str] = []
+    monkeypatch.setattr(crash, "point", passed.append)
+    async with rig.live() as project:
+        project.submit(NewJob(JobSpec(Command(("sh", "-c", wait)), "by hand")))
+        await rig.until(begun.exists)
+        fill(small_disk)
+        gate.touch()
+        await rig.until(lambda: "result.received" in passed)
+    (small_disk / "filler").unlink()
+    assert [job.state for job in rig.jobs()] == [State.RUNNING]
+    async with rig.live():
+        await rig.ended(1)
+    assert [job.state for job in rig.jobs()] == [State.DONE]
