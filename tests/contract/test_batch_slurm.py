@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Phase, Said
+from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Order, Phase, Said
 from pilotage.site.batch.slurm import Slurm
 from testbed.slurm import Slurm as Cluster
 from tests.beds import slurm, slurm_accounting  # noqa: F401
@@ -33,6 +33,13 @@ class TestSlurm(Life):
     @pytest.fixture
     def bed(self, slurm: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
         return _bed(slurm, tmp_path)
+
+    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+        """See that a minute was asked for, which is the least, and move its end to now."""
+        wait(bed, order, Phase.RUNNING)
+        assert "TimeLimit=00:01:00" in bed.run(Call(("scontrol", "show", "job", number))).out
+        said = bed.run(Call(("scontrol", "update", f"jobid={number}", "endtime=now+1")))
+        assert said.exit == 0, said
 
     def test_there_is_no_history_without_accounting(self, bed: Bed):
         call = bed.batch.history(time.time() - 60)

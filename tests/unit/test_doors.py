@@ -106,7 +106,7 @@ async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypat
     assert [listen for _, listen in login.asked[2:]] == numbers
 
 
-async def test_a_door_that_is_led_elsewhere_is_not_led_back(login, folder, monkeypatch):
+async def test_a_door_that_is_led_elsewhere_is_not_led_back(login: Login, folder, monkeypatch):
     monkeypatch.setattr(doors, "_LOOK_S", 0.01)
     found = make(login, folder)
     await found.open("data", 70)

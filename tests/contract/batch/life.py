@@ -117,7 +117,8 @@ class Life:
         if "time" not in bed.can:
             pytest.skip("it keeps no wall time")
         order = make(bed, "sleep 300", time=2.0)
-        submit(bed, order)
+        number = submit(bed, order)
+        self.hasten(bed, order, number)
         (item,) = wait(bed, order, Phase.OVER, extra=120)
         assert item.cause is Cause.TIMEOUT
 
@@ -230,6 +231,9 @@ class Life:
         Path(order.folder, "go").touch()
         over = wait(bed, order, Phase.OVER)
         assert told(bed, over) == [(0, Cause.EXITED, 5, None)]
+
+    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+        """Let the time of an order be over soon, where the least that can be asked for is long."""
 
     def call_off(self, bed: Bed, order: Order, ids: list[str]) -> None:
         """Cancel, and see that it took effect."""
