@@ -21,7 +21,7 @@ from pilotage.store import Db
 
 #: Settings of the sandbox that every node can follow.
 _ANY = frozenset({"auto", "none"})
-#: How often pilots measure what their payloads use, in seconds.
+#: Pilots measure what their payloads use so often, in seconds, or as often as they are heard of.
 _MEASURE_S = 5.0
 
 
@@ -89,7 +89,7 @@ class Desk:
             "pilot": pilot.number, "site": pilot.site, "heartbeat": self._heartbeat,
             "lease": self._lease, "checks": self._checks(pilot.pool), "env": dict(settings.env),
             "setup": [], "idle": units.seconds(settings.idle) if settings.idle else None,
-            "measure": _MEASURE_S,
+            "measure": min(_MEASURE_S, self._heartbeat),
         }  # fmt: skip
 
     async def ready(self, pilot: Pilot, message: wire.Ready) -> None:
