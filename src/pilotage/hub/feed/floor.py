@@ -11,6 +11,7 @@ from pilotage.clock import Clock
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.share import Limit, Verdict, share
+from pilotage.site import records
 from pilotage.store import Db, Writer
 
 
@@ -56,8 +57,13 @@ class Floor:
             left[hub] = [one for one in some if one.claim.number not in taken]
             book.take(db, [one for one in left[hub] if one.objection], now)
         fit = {hub: [one for one in some if not one.objection] for hub, some in left.items()}
+        drained = {site for site in self._room if records.asked(db, site) == "drain"}
         verdict = share(
-            {hub: [one.claim for one in some] for hub, some in fit.items()}, self._limits, uses,
+            {
+                hub: [one.claim for one in some if one.claim.site not in drained]
+                for hub, some in fit.items()
+            },
+            self._limits, uses,
             {site: most - there.get(site, 0) for site, most in self._room.items()}, leaving,
         )  # fmt: skip
         chosen = {(one.hub, one.number) for one in verdict.taken}
@@ -65,9 +71,13 @@ class Floor:
             book.take(db, [one for one in some if (hub, one.claim.number) in chosen], now)
         for (hub, site), count in verdict.back.items():
             book.give_back(db, hub, site, count)
-        self._show(db, fit, verdict)
+        self._show(db, fit, verdict, drained)
 
-    def _show(self, db: Db, fit: Mapping[str, list[Wanted]], verdict: Verdict) -> None:
+    def _show(
+        self, db: Db, fit: Mapping[str, list[Wanted]], verdict: Verdict, drained: set[str]
+    ) -> None:
         for hub, some in fit.items():
             short = len(some) - sum(one.hub == hub for one in verdict.taken)
-            db.run("fed_show", hub=hub, wanted=short, words=verdict.why.get(hub, ""))
+            shut = sorted({one.claim.site for one in some} & drained)
+            words = verdict.why.get(hub) or (f"{shut[0]} is drained" if shut else "")
+            db.run("fed_show", hub=hub, wanted=short, words=words)
