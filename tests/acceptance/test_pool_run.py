@@ -202,3 +202,107 @@ def test_two_controllers_steer_two_pools_though_one_is_killed_again_and_again(tm
     # Line protocol, as COBalD's formatter writes it.
     lines = (tmp_path / "lines").read_text().splitlines()
     assert any("supply=1.0" in line and "utilisation=1.0" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_one_pool_is_planned_steered_once_by_hand_and_by_two_at_once(tmp_path: Path):
+    bench = Bench(tmp_path / "p", "b")
+    (bench.root / "pools/own.toml").write_text(f'site = "{SITE}"\nmaximum = 2\n')
+    first = bench.file("first.yaml", TYPES)
+    second = bench.file("second.yml", TYPES)
+    assert bench.look("b").state == "not looked after"
+    lost = bench.run("pool", "run", str(first), "--once")
+    assert (lost.returncode, "nothing runs the project" in lost.stderr) == (6, True)
+    with bench.farm.up():
+        bench.farm.wait((bench.root / ".pilotage/hub.json").exists)
+        planned = bench.run("pool", "run", str(first), "--dry-run")
+        assert planned.returncode == 0, planned.stderr
+        assert "Standardiser: 0.5 becomes 1: the minimum" in planned.stdout
+        assert bench.look("b").asked is None
+        once = bench.run("pool", "run", str(first), "--once")
+        assert once.returncode == 0, once.stderr
+        assert "demand 0.5: Linear: " in once.stdout
+        assert bench.look("b").asked == 1
+        by_hand = bench.run("pool", "set", "b", "--demand", "0")
+        assert "0 cores are asked for" in by_hand.stdout
+        assert "first.yaml asks too" in by_hand.stderr
+        refused = bench.run("pool", "set", "own", "--demand", "1")
+        assert (refused.returncode, 'kind = "outside"' in refused.stderr) == (7, True)
+        one = bench.start(first)
+        with ended(one):
+            bench.decides(first, 1)
+            again = bench.run("pool", "run", str(first))
+            assert (again.returncode, "another process runs" in again.stderr) == (7, True)
+            warned = bench.run("pool", "run", str(second), "--once")
+            assert warned.returncode == 0, warned.stderr
+            assert "first.yaml asks too" in warned.stderr
+        shown = bench.run("pool", "show", "b")
+        assert "steered by" in shown.stdout
+        assert "the last one wins" in shown.stdout
+
+
+#: As TARDIS's own example has it, but quick and small.
+TREE = """
+pipeline:
+    - __type__: cobald.controller.linear.LinearController
+      low_utilisation: 0.50
+      high_allocation: 0.90
+      rate: 1
+      interval: 0.5
+    - __type__: cobald.decorator.limiter.Limiter
+      minimum: 1
+    - __type__: cobald.decorator.logger.Logger
+      name: changes
+    - __type__: tardis.resources.poolfactory.create_composite_pool
+tardis:
+    Plugins:
+        SqliteRegistry:
+            db_file: drone_registry.db
+    BatchSystem:
+        adapter: FakeBatchSystem
+        allocation: 1.0
+        utilisation: !TardisPeriodicValue {period: 3600, amplitude: 0.5, offset: 0.5, phase: 0.}
+        machine_status: Available
+    Sites:
+        - name: Fake
+          adapter: FakeSite
+          quota: 2
+          drone_heartbeat_interval: 1
+    Fake:
+        api_response_delay: !TardisRandomGauss {mu: 0.1, sigma: 0.01}
+        MachineTypes:
+            - m1.infinity
+        MachineTypeConfiguration:
+            m1.infinity:
+        MachineMetaData:
+            m1.infinity:
+                Cores: 1
+                Memory: 0.25
+                Disk: 16
+"""
+
+
+@pytest.mark.slow
+def test_a_file_of_tardis_is_imported_and_brings_pilots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bench = Bench(tmp_path / "p")
+    file = bench.file("tree.yml", TREE)
+    told = bench.run("pool", "import", str(file))
+    assert told.returncode == 0, told.stderr
+    assert "wrote sites/Fake.toml" in told.stdout
+    assert "not carried over: Fake: FakeSite: pilots are real" in told.stdout
+    made = bench.root / "pools/Fake_m1_infinity.toml"
+    made.write_text(made.read_text().replace("maximum = 2", 'maximum = 2\ninterval = "1s"'))
+    jobs = bench.submit("Fake_m1_infinity", 12)
+    with bench.farm.up():
+        one = bench.start(file)
+        with ended(one):
+            bench.farm.wait(lambda: bench.live() and len(bench.farm.ran()) == len(jobs))
+            bench.farm.wait(lambda: bench.look("Fake_m1_infinity").demand == 1)
+            bench.farm.exactly_once(jobs)
+    bench.none_twice()
+    pools = [one["pools"] for one in bench.told(file)]
+    assert {one["name"] for one in pools[-1]} == {"Fake_m1_infinity"}
+    assert max(each["taken"] for one in pools for each in one) == 2
