@@ -317,12 +317,14 @@ def test_a_demand_counts_as_the_hub_made_it_once_the_hub_has_looked():
 
 
 def test_a_pool_takes_what_its_hub_allows():
-    sheet = Sheet("steered", minimum=2.0, maximum=8.0, supply=4.0, queued=1.0)
+    sheet = Sheet("steered", minimum=2.0, maximum=8.0, supply=4.0, queued=1.0, pending=9)
     assert sheet.takes(5.0) == (5.0, "")
     assert sheet.takes(50.0) == (8.0, "its maximum in the hub is 8")
     assert sheet.takes(1.0)[0] == 2.0
     paused = msgspec.structs.replace(sheet, state="paused")
     assert paused.takes(50.0)[0] == 5.0
+    slow = msgspec.structs.replace(sheet, pending=1, cpus=2)
+    assert slow.takes(8.0) == (7.0, "only 1 of its pilots may wait at once")
 
 
 def test_an_empty_pool_is_neither_well_nor_badly_used():

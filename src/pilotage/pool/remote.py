@@ -48,6 +48,8 @@ class Sheet(msgspec.Struct, frozen=True):
     allocation: float | None = None
     minimum: float = 0.0
     maximum: float = 0.0
+    pending: int = 0
+    cpus: int = 1
     asked: float | None = None
     heard: float | None = None
     silence: float = 0.0
@@ -67,10 +69,14 @@ class Sheet(msgspec.Struct, frozen=True):
 
     def takes(self, demand: float) -> tuple[float, str]:
         """Say how much of a demand the pool takes, and why not all of it."""
+        have = self.supply + self.queued + self.booting
         if self.state in {"paused", "backs off"}:
-            have = self.supply + self.queued + self.booting
-            return min(demand, have), f"its hub says that it is {self.trouble or self.state}"
+            return min(demand, have), f"its hub says: {self.trouble or self.state}"
         taken = min(self.maximum, max(self.minimum, demand))
+        # What cannot be had soon is for others, or for later: the way back would begin up there.
+        soon = max(self.minimum, have + self.pending * self.cpus)
+        if taken > soon:
+            return soon, f"only {self.pending} of its pilots may wait at once"
         if taken == demand:
             return taken, ""
         bound = "maximum" if taken < demand else "minimum"
