@@ -238,3 +238,19 @@ def test_shapes_at_one_site_share_its_quota_of_cores():
     assert 4 * steps["small"].order + 8 * steps["large"].order <= 20
     assert steps["small"].order == 5
     assert "the quota of a leaves 0 cores" in steps["large"].words
+
+
+def test_what_one_pool_cannot_have_now_is_ordered_of_another():
+    both = {
+        name: pool(site=name, control=QUICK, maximum=8, pending=2, pilot=Pilot(cpus=1))
+        for name in "ab"
+    }
+    # Nothing has started there for hours, so what is on order is not counted on.
+    stuck = Sight("a", "a", 1, 1e12, queued=2, oldest=36_000.0)
+    free = Sight("b", "b", 1, 1e12)
+    hints = (Hint("1 core @a", 1, 1.0, 1.0),)
+    look = {
+        one.name: Seen(one, Reading(0.0, 0.0), 1.0, group="a", hints=hints) for one in (stuck, free)
+    }
+    steps, _ = pool_decide.decide(both, {}, look, {}, NOW)
+    assert (steps["a"].order, steps["b"].order) == (0, 2)

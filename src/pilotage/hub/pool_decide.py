@@ -158,11 +158,14 @@ def _together(
 
 
 def _lawful(books: Books, name: str) -> Sight:
-    """Show a pool to our law, with nothing to be had where nothing may be asked for."""
-    sight = books.seen[name].sight
+    """Show a pool to our law with what may be had of it now: the rest is looked for elsewhere."""
+    pool, seen, sight = books.pools[name], books.seen[name], books.seen[name].sight
     if books.shut(name) or books.starved(name):
         return replace(sight, quota=0.0, callable=())
-    return replace(sight, quota=float(books.pools[name].maximum))
+    more = max(0.0, min(pool.pending - sight.queued, seen.room) * sight.cores)
+    more = more if seen.quota is None else min(more, seen.quota)
+    have = (sight.ready + sight.pending) * sight.cores
+    return replace(sight, quota=min(float(pool.maximum), have + more))
 
 
 def _count(wanted: Wanted, order: Order) -> None:
