@@ -149,7 +149,9 @@ class Counter:
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
             if data and held.spec:
                 output.write(self._folder, job, attempt, stream, -1, data)
-        return bulk.Ended(job, attempt, held.number, judge.judge(held, end))
+        judged = judge.judge(held, end)
+        pilot.done += judged.ok
+        return bulk.Ended(job, attempt, held.number, judged)
 
     # -- answers ---------------------------------------------------------------------------------
 

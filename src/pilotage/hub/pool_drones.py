@@ -13,12 +13,13 @@ from pilotage.hub.roster import Pilot
 from pilotage.match.place import Place
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
+from pilotage.pilot.node.exits import TOLD
 from pilotage.pilot.node.policy import Limits
 from pilotage.pool.files import Pool
 from pilotage.site.wish import Wish
 from pilotage.store import Db
 
-#: A pilot that is lost sooner than this after it came has died, in seconds.
+#: A pilot that ends sooner than this after it came, and has done nothing, has died, in seconds.
 SOON_S = 300.0
 
 
@@ -44,6 +45,8 @@ class Drone(msgspec.Struct):
     lasts: float = math.inf
     #: Whether it drains and can be called back.
     callable: bool = False
+    #: Whether it has done a job, or has lived for long.
+    proven: bool = False
     #: Core-seconds that its payloads have used and had.
     measured: tuple[float, float] = (0.0, 0.0)
     #: How busy they keep their cores now, and their bytes of memory; nothing if nobody measured.
@@ -95,6 +98,7 @@ def drones(
             wanted, place,
         )  # fmt: skip
         if pilot is not None:
+            one.proven = pilot.done > 0 or now >= enrolled + SOON_S
             gauge = pilot.gauge
             one.measured = (gauge.used, gauge.had)
             one.busy, one.resident = gauge.busy, gauge.resident
@@ -123,7 +127,7 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
     found: dict[str, Ended] = {}
     if not since:
         return found
-    for pool, state, reason, came, lifetime, enrolled, wanted, over in db.rows(
+    for pool, state, reason, came, lifetime, enrolled, wanted, over, *facts in db.rows(
         "pool_ended", since=min(since.values())
     ):
         if over <= since.get(pool, math.inf):
@@ -133,8 +137,14 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
             waited = max(0.0, enrolled - wanted)
             one = msgspec.structs.replace(one, arrived=(*one.arrived, waited))
         # Who was lost when its time was over has had its time.
-        soon = min(enrolled + SOON_S, last(lifetime, enrolled))
-        if state == State.FAILED or (state == State.LOST and over < soon):
+        soon = over < min(enrolled + SOON_S, last(lifetime, enrolled))
+        if state == State.FAILED or (soon and _taken(state, reason, *facts)):
             one = msgspec.structs.replace(one, failed=one.failed + 1, died=over, words=reason)
         found[pool] = one
     return found
+
+
+def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
+    """Say whether a pilot that came was ended from outside before it had done anything."""
+    told = state == State.DOWN and reason == TOLD and not unwanted
+    return (state == State.LOST or told) and not done

@@ -78,7 +78,7 @@ def see(
         ready=len(ready), draining=len(draining), free=tuple(free),
         idle=tuple(sorted((one.idle for one in ready if one.idle is not None), reverse=True)),
         arrived=(*past.arrived, *(max(0.0, one.enrolled - one.wanted) for one in came)),
-        failed=past.failed, joined=sum(one.enrolled > died for one in ready),
+        failed=past.failed, joined=sum(one.proven and one.enrolled > died for one in ready),
         oldest=max((now - one.wanted for one in queued if one.wanted), default=0.0),
         quota=float(pool.maximum), callable=tuple(back), leaving=tuple(leaving),
         lasting=not (wish.time or site.defaults.time or leaving),

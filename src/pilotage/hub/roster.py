@@ -65,9 +65,9 @@ class Pilot:
     """One pilot."""
 
     __slots__ = (
-        "asked", "backlog", "bye", "cut", "deadline", "digest", "facts", "gauge", "held", "leaving",
-        "line", "number", "open", "place", "pool", "reason", "seen", "shed", "shown", "site",
-        "state", "timer", "until",
+        "asked", "backlog", "bye", "cut", "deadline", "digest", "done", "facts", "gauge", "held",
+        "leaving", "line", "number", "open", "place", "pool", "reason", "seen", "shed", "shown",
+        "site", "state", "timer", "until",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,8 @@ class Pilot:
         self.digest = digest
         self.place: Place | None = None
         self.held: dict[int, Held] = {}
+        #: Jobs that it has done, as far as this process knows.
+        self.done = 0
         #: Launches of definitions as they look on this node.
         self.cut: Cuts = {}
         #: The way back to it; nothing while it is not connected.
@@ -249,6 +251,7 @@ class Roster:
         )  # fmt: skip
         pilot.state, pilot.reason, pilot.shed = state, reason, False
         if state in OVER:
+            db.run("pilot_done", id=pilot.number, done=pilot.done)
             self._end(ledger, db, pilot, now)
         elif pilot.place is None:
             self._join(ledger, db, pilot)

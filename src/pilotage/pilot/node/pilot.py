@@ -11,7 +11,7 @@ from . import checks, policy, status
 from .boot import Boot
 from .crew import Crew, over
 from .duty import Duty
-from .exits import Exit
+from .exits import TOLD, Exit
 from .gauge import Gauge
 from .policy import Limits
 from .results import Results
@@ -232,7 +232,7 @@ class Pilot:
         """Leave because somebody wants us to, and at once if they say it again."""
         again = self.exit.stopping
         self.stop("its pilot was told to end", 0.0 if again else _GRACE_S)
-        self.exit.leave("it was told to end", status.LEFT, now, quick=True)
+        self.exit.leave(TOLD, status.LEFT, now, quick=True)
         if again:
             self.exit.hurry(now)
 

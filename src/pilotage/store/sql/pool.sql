@@ -33,7 +33,8 @@ WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 AND pool <> '' ORDER BY
 
 -- name: pool_ended
 -- Pilots of pools that ended after a time.
-SELECT pool, state, reason, facts <> '{}', facts->>'lifetime', enrolled, wanted, ended
+SELECT pool, state, reason, facts <> '{}', facts->>'lifetime', enrolled, wanted, ended,
+    done > 0, asked <> ''
 FROM pilot INDEXED BY pilot_ended WHERE ended > :since AND pool <> '' ORDER BY ended;
 
 -- name: pool_want
