@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import types
 from pathlib import Path
@@ -16,7 +17,8 @@ from pilotage.hub.pool_model import Row, Seen, Set, Step
 from pilotage.hub.project import Project
 from pilotage.pool import drive, files, outside
 from pilotage.pool.compose.composite import weighted
-from pilotage.pool.config import service
+from pilotage.pool.config import carry, document, service, tardis
+from pilotage.pool.config.names import TAGS
 from pilotage.pool.config.ours import Setup
 from pilotage.pool.config.service import Services
 from pilotage.pool.control.linear import Linear
@@ -465,3 +467,34 @@ def test_services_that_were_made_for_nothing_do_not_run():
     services.forget()
     services.start()
     assert not one.done.wait(0.1)
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+_PAGE = (Path(__file__).parents[2] / "docs/cobald.md").read_text("utf-8")
+_SHOWN = re.findall(r"^```yaml\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", [one for one in _SHOWN if one.startswith("pipeline")])
+def test_a_configuration_that_is_shown_loads(tmp_path, text):
+    (tmp_path / ".pilotage").mkdir()
+    found = setup(tmp_path, text).load()
+    assert found.advice == ()
+
+
+def test_a_file_of_tardis_that_is_shown_is_carried_over():
+    (text,) = (one for one in _SHOWN if one.startswith("Sites"))
+    (place,) = tardis.read(document.read(text)).places
+    moved = carry.carry(place)
+    assert moved.reach.far
+    assert [one.pilot.cpus for one in moved.pools.values()] == [42]
+
+
+def test_every_adapter_and_tag_is_on_the_page():
+    tags = [f"!{name}" for name in TAGS] + ["!PilotagePool", "!TardisPoolFactory"]
+    assert [one for one in [*carry.ADAPTERS, *tags] if f"`{one}`" not in _PAGE] == []
+
+
+def test_pools_that_are_shown_load():
+    (text,) = re.findall(r"^```toml pool\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+    assert isinstance(files.parse(text, "burst", Path("burst.toml")).control, Outside)
