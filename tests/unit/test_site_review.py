@@ -8,11 +8,14 @@ import json
 import math
 import os
 import time
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+import uvloop
 
 from pilotage import errors
 from pilotage.job import moves
@@ -50,6 +53,9 @@ class Mouth:
 
     async def drain(self) -> None:
         return
+
+    def is_closing(self) -> bool:
+        return False
 
     def close(self) -> None:
         return
@@ -258,6 +264,24 @@ async def test_what_cannot_be_kept_is_not_asked_for_again_and_again(
     login = Login(root)
     await carrier(login, root / "state").logs(writing(root, 1, b"x" * (3 << 20)))
     assert len(login.asked) == 1
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_asks_a_program_that_has_died_is_told_that_nothing_was_sent(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def ask() -> None:
+        program = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.kill()
+        await program.wait()
+        wire = Wire("bed", program.stdout, program.stdin, lambda _: None)
+        with pytest.raises(errors.Unavailable):
+            await wire.ask("hello", {}, 5.0)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(ask())
 
 
 def test_many_jobs_are_called_off_at_once() -> None:
