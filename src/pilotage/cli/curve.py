@@ -13,11 +13,13 @@ _LABEL = 10
 _STYLES: tuple[Style, ...] = ("blue", "yellow", "green")
 
 
-def curves(series: Mapping[str, Sequence[float | None]], width: int = 60) -> list[Shown]:
-    """Draw series over the same time; each says how high it gets."""
+def curves(
+    series: Mapping[str, Sequence[float | None]], top: float = 0.0, width: int = 60
+) -> list[Shown]:
+    """Draw series over the same time; each says how high it gets, and `top` is the least scale."""
     narrow = {name: resample(values, width) for name, values in series.items()}
     known = [value for values in narrow.values() for value in values if value is not None]
-    top = max(known, default=0.0)
+    top = max([top, *known])
     styles = dict(zip(series, _STYLES, strict=False))
     return [
         line(
