@@ -253,6 +253,7 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
         "asks first": f"above {shape.count(one.ask_above, 'core')}" if one.ask_above else "",
         "set": ", ".join(f"{key} = {value}" for key, value in changed.items()),
         "sees": _sees(one) if one.looked else "",
+        "payloads": _payloads(one),
         "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
         "looked": shape.clock(one.looked) if one.looked else "",
         "pilots": ", ".join(f"{count} {state}" for state, count in states.items()),
@@ -292,10 +293,17 @@ def _sees(one: Look) -> str:
     )
 
 
+def _payloads(one: Look) -> str:
+    """Say how busy payloads keep their cores, if that was measured."""
+    if one.busy is None:
+        return ""
+    return f"keep {one.busy:.0%} of their cores busy{', and starve' if one.starved else ''}"
+
+
 def _does(step: Step) -> dict[str, Any]:
     return {
         "demand": step.demand, "order": step.order, "cancel": step.cancel,
-        "drain": step.drain + step.release, "why": step.words,
+        "drain": step.drain + step.release, "recall": step.recall, "why": step.words,
     }  # fmt: skip
 
 
@@ -307,6 +315,7 @@ def _planned(one: Look, step: Step) -> list[Shown]:
             step.drain + step.release,
             f"drains {shape.count(step.drain + step.release, 'pilot')}, idle ones first",
         ),
+        (step.recall, f"calls {shape.count(step.recall, 'pilot')} back"),
     ]
     does = ", ".join(words for count, words in acts if count) or "does nothing"
     return [

@@ -47,6 +47,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     waiting: float = 0.0
     utilisation: float | None = None
     allocation: float | None = None
+    #: How busy payloads keep the cores that they have, as pilots measured; and whether too little.
+    busy: float | None = None
+    starved: bool = False
     #: Bounds in cores, and pilots that may wait at once.
     minimum: int = 0
     maximum: int = 0
@@ -145,6 +148,7 @@ def _look(root: Path, name: str, row: Row, now: float) -> Look:
         looked=row.looked or None, demand=row.demand, waiting=seen.waiting if seen else 0.0,
         minimum=found.minimum, maximum=found.maximum, pending=found.pending,
         ask_above=found.ask_above, cpus=found.pilot.cpus, changed=row.changed,
+        busy=seen.meter.busy if seen else None, starved=bool(seen and seen.meter.starved),
         **told, **_outside(found, row, now),
     )  # fmt: skip
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pilotage.hub.pool_drones import Drone
+from pilotage.hub.pool_hope import attributes, holds, suits
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.turn import Ledger
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.law.model import Hint
 from pilotage.site.model import Site
-from pilotage.site.wish import Wish
 
 #: Places that wait which are looked at for a kind of jobs.
 _LOOKS = 64
@@ -31,8 +31,7 @@ class Waiting:
         self._pools = pools
         self._wishes = {name: pool.pilot.wish() for name, pool in pools.items()}
         self._like = {
-            name: _attributes(name, pool, sites[pool.site], found[name])
-            for name, pool in pools.items()
+            name: _like(name, pool, sites[pool.site], found[name]) for name, pool in pools.items()
         }
         self._cores: dict[Cluster, float] = {}
         for bucket in self._matcher.buckets.values():
@@ -45,7 +44,7 @@ class Waiting:
             for name in pools
         }
         self._large = {
-            name: {kind for kind in self._suited[name] if _holds(self._wishes[name], kind)}
+            name: {kind for kind in self._suited[name] if holds(self._wishes[name], kind)}
             for name in pools
         }
 
@@ -86,13 +85,7 @@ class Waiting:
         )
 
     def _suits(self, kind: Cluster, name: str) -> bool:
-        pilot = self._wishes[name]
-        lasts = kind.time is None or pilot.time is None or kind.time <= pilot.time
-        return kind.gpus <= pilot.gpus and lasts and kind.accepts(self._like[name])
-
-
-def _holds(pilot: Wish, kind: Cluster) -> bool:
-    return kind.cpus <= pilot.cpus and (pilot.memory is None or kind.memory <= pilot.memory)
+        return suits(kind, self._wishes[name], self._like[name])
 
 
 def _cores(bucket: Bucket) -> float:
@@ -105,13 +98,9 @@ def _name(group: str, cpus: int, memory: int) -> str:
     return f"{size}{f' {memory / 1e9:.3g} GB' if memory else ''} @{group}"
 
 
-def _attributes(name: str, pool: Pool, site: Site, mine: list[Drone]) -> dict[str, Any]:
+def _like(name: str, pool: Pool, site: Site, mine: list[Drone]) -> dict[str, Any]:
     """Say what requirements may ask of such a pilot: as those that are there, or as was asked."""
     for one in mine:
         if one.place is not None and not one.place.attributes.get(QUEUE):
             return one.place.attributes
-    wish = pool.pilot.wish()
-    return {
-        "site": pool.site, "pool": name, "cpus": wish.cpus, "gpus": wish.gpus, "os": "linux",
-        "batch": site.batch, **({"memory": wish.memory} if wish.memory else {}),
-    }  # fmt: skip
+    return attributes(name, pool, site)

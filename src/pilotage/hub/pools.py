@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from pilotage import crash, errors, text
 from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
 from pilotage.hub.pool_drones import Drone
+from pilotage.hub.pool_hope import attributes, holds, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
 from pilotage.hub.roster import Roster
+from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
@@ -25,6 +29,7 @@ from pilotage.pool import files, loop
 from pilotage.pool.files import Aimd, Pool
 from pilotage.site import files as sites
 from pilotage.site.model import Site
+from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pool")
@@ -33,6 +38,10 @@ POINTS = ("pool.seen", "pool.decided", "pool.acted", "pool.written")
 _IDLE_S = 5.0
 _DAY_S = 86400.0
 _GONE = "its pool has no file any more"
+_PARTING = "nothing is left to do, and the hub ends"
+#: Seconds that pilots have to leave before the hub ends, and between two looks at them.
+_PART_S = 60.0
+_GLANCE_S = 0.5
 
 
 class Files:
@@ -96,6 +105,24 @@ class Pools:
         self._told: list[int] = []
         #: When it is time to look, if no file changes before.
         self._next = 0.0
+        #: Pilots that pools could have, and what jobs may ask of them.
+        self._offers: list[tuple[Wish, dict[str, Any]]] = []
+        #: Whether all are to go, and how many have not.
+        self._parting = False
+        self._left = 0
+
+    def hope(self, kind: Cluster) -> bool:
+        """Say whether a pool would have a pilot for a kind of jobs, without anybody's help."""
+        return any(holds(wish, kind) and suits(kind, wish, like) for wish, like in self._offers)
+
+    async def part(self) -> None:
+        """Let all pilots go, those of a minimum too, since nobody will look after them."""
+        self._parting = True
+        with anyio.move_on_after(_PART_S):
+            await self._look()
+            while self._left:
+                await anyio.sleep(_GLANCE_S)
+                await self._look()
 
     async def run(self) -> None:
         """Steer until cancelled."""
@@ -113,6 +140,7 @@ class Pools:
     async def _look(self) -> None:
         """Look at all pools once."""
         await self._queue.do(self._turn)
+        self._queue.hope = self.hope
         crash.point("pool.written")
         self._marks = self._measured
         for number in self._told:
@@ -121,13 +149,16 @@ class Pools:
 
     def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
-        self._told = []
+        self._told, self._offers = [], []
         rows = pool_model.rows(db)
         if not self._files.pools and not rows:
             return
         pools = known(rows, self._files.pools)
         pilots = self._roster.pilots
         found = pool_drones.drones(ledger, db, pools, pilots, self._idle, now)
+        if self._parting:
+            self._part(ledger, db, found, now)
+            return
         due = _due(pools, rows, now)
         sites = self._files.sites
         seen = pool_see.look(ledger, db, due, sites, rows, found, self._marks, now)
@@ -142,6 +173,11 @@ class Pools:
         for name, step in steps.items():
             self._act(ledger, db, name, pools[name], step, found[name], now)
             self._note(db, rows.get(name, Row(name)), seen[name], step, now)
+        for name, pool in pools.items():
+            told = steps.get(name) or rows.get(name, Row(name))
+            if not told.asked and (found[name] or not told.reason):
+                wish = pool.pilot.wish()
+                self._offers.append((wish, attributes(name, pool, sites[pool.site])))
         if due:
             db.run("pool_need_clear")
             body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]
@@ -195,6 +231,14 @@ class Pools:
             pilot = self._roster.pilots.get(one.number)
             if pilot is not None and self._roster.recall(db, pilot):
                 self._told.append(one.number)
+
+    def _part(
+        self, ledger: Ledger, db: Db, found: Mapping[str, list[Drone]], now: float
+    ) -> None:  # fmt: skip
+        for mine in found.values():
+            self._call_off(db, mine, len(mine))
+            self._drain(ledger, db, mine, len(mine), _PARTING, now)
+        self._left = sum(map(len, found.values()))
 
     def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
         """Let the pilots of a pool go that has no file any more."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio import wrap_future
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from pilotage import clock
@@ -98,6 +99,8 @@ class Hub:
             writer, self._queue, self._place, config.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
+        #: Lets all pilots of pools go.
+        self._part: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,
@@ -110,6 +113,8 @@ class Hub:
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
+            # Until pools have been looked at, they may have pilots for any job.
+            self._queue.hope = lambda _: bool(sites) and (self._project.root / "pools").is_dir()
             await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
             tasks.start_soon(self._keep_sites)
             await self._reception.begin(tasks)
@@ -118,6 +123,7 @@ class Hub:
                 tasks.start_soon(self._service.serve, serve)
             if until_idle:
                 await self._quiet(self._queue.never)
+                await self._part()
                 tasks.cancel_scope.cancel()
 
     async def _keep_sites(self) -> None:
@@ -129,7 +135,9 @@ class Hub:
 
         roster = self._service.roster
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Pools(self._project.root, self._queue, roster).run)
+            pools = Pools(self._project.root, self._queue, roster)
+            self._part = pools.part
+            tasks.start_soon(pools.run)
             await Sites(
                 self._project, self._writer, self._queue, roster, self._place, self._reception
             ).run()

@@ -220,6 +220,9 @@ class PilotRow(msgspec.Struct, frozen=True):
     running: int
     used: int
     asked: str
+    #: How busy payloads keep the cores that they have, and their bytes of memory, if measured.
+    busy: float | None
+    resident: int | None
 
 
 class Pilots(msgspec.Struct, frozen=True):
