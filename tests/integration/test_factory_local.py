@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socketserver
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +14,8 @@ import pytest
 
 from pilotage.hub.feed import desk, feeder
 from tests.factories import Frontend, Plant
+from tests.fleet import free_port
+from tests.sites import Farm
 
 LOCAL = 'batch = "local"\n'
 
@@ -19,6 +25,44 @@ def hub(tmp_path: Path) -> Iterator[Frontend]:
     made = Frontend(tmp_path / "lab", maximum=2)
     yield made
     made.kill()
+
+
+class Hostile(socketserver.StreamRequestHandler):
+    """Answers without an end, slowly, wrongly, or not at all, as its port says."""
+
+    def handle(self) -> None:
+        way: str = self.server.way  # type: ignore[attr-defined]
+        self.rfile.readline()
+        if way == "hangs":
+            time.sleep(120)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        with contextlib.suppress(OSError):
+            if way == "endless":
+                self.wfile.write(head + b"\r\n")
+                while True:
+                    self.wfile.write(b"[" * 65536)
+            body = b'{"sites": [{"site": "cluster", "wanted": [{"pilot": 0, "wish": {}}]}]}'
+            self.wfile.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Serves in threads that end with the test."""
+
+    daemon_threads = True
+    block_on_close = False
+
+
+@pytest.fixture
+def hostile() -> Iterator[list[str]]:
+    with contextlib.ExitStack() as stack:
+        found = []
+        for way in ("hangs", "endless", "lies"):
+            server = stack.enter_context(Server(("127.0.0.1", 0), Hostile))
+            server.way = way  # type: ignore[attr-defined]
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            found.append(f"http://127.0.0.1:{server.server_address[1]}")
+        yield [*found, f"http://127.0.0.1:{free_port()}"]
 
 
 @pytest.fixture
@@ -39,45 +83,100 @@ def once(hub: Frontend, plant: Plant, jobs: list[int]) -> None:
     assert len(plant.submitted()) == len(set(plant.submitted()))
 
 
+#: In the order in which they are passed: each start gets a little further.
+POINTS = (
+    *feeder.POINTS, "site.intent", "site.submitted", "site.closed",
+)  # fmt: skip
+
+
 @pytest.mark.slow
-def test_a_hub_that_reaches_no_batch_system_has_its_jobs_run(hub: Frontend, plant: Plant):
+def test_nothing_is_doubled_or_forgotten_wherever_the_factory_dies(hub: Frontend, plant: Plant):
     jobs = hub.queue(6, 0.2)
     hub.start()
     plant.feed(hub, maximum=2)
+    for point in POINTS:
+        plant.dies(point)
     plant.start()
-    plant.wait(lambda: hub.live() == 2)
-    plant.wait(lambda: plant.hub("lab").state == "fed")
+    plant.wait(lambda: over(hub, plant, jobs))
+    once(hub, plant, jobs)
+
+
+@pytest.mark.slow
+def test_nothing_is_doubled_or_forgotten_wherever_the_hub_dies(hub: Frontend, plant: Plant):
+    jobs = hub.queue(6, 0.5)
+    for nth, point in enumerate(("pool.acted:2", *desk.POINTS, "desk.heard:4")):
+        process = hub.start(crash=point)
+        if nth == 0:
+            plant.feed(hub, maximum=2)
+            plant.start()
+        assert process.wait(timeout=60) == -signal.SIGKILL, hub.said
+    hub.start()
+    plant.wait(lambda: over(hub, plant, jobs))
+    once(hub, plant, jobs)
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_away_or_hostile_is_nothing_to_the_others(
+    hub: Frontend, plant: Plant, hostile: list[str]
+):
+    jobs = hub.queue(4, 0.2)
+    hub.start()
+    plant.feed(hub, maximum=2)
+    good = (plant.root / "hubs" / "lab.toml").read_text()
+    address = f'"https://127.0.0.1:{hub.port}"'
+    for nth, url in enumerate(hostile):
+        plant.write(f"bad{nth}", good.replace(address, f'"{url}"'))
+    plant.write("wrong", "maximum = 0")
+    plant.start()
     plant.wait(lambda: over(hub, plant, jobs))
     once(hub, plant, jobs)
     assert set(hub.states()) == {"down"}
+    assert plant.hub("lab").state == "fed"
+    for nth in range(len(hostile)):
+        plant.wait(lambda nth=nth: plant.hub(f"bad{nth}").state == "away")  # type: ignore[misc]
+    assert plant.hub("wrong").state == "bad file"
+    assert {hub for hub, _, _ in plant.guests()} <= {"lab"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "point", [*feeder.POINTS, "feed.heard:8", "site.intent", "site.submitted", "site.closed"]
-)
-def test_nothing_is_doubled_or_forgotten_wherever_the_factory_dies(
-    hub: Frontend, plant: Plant, point: str
-):
-    jobs = hub.queue(6, 0.2)
+def test_pilots_come_through_the_relay_of_the_login_node(tmp_path: Path, hub: Frontend):
+    plant = Plant(tmp_path / "plant", LOCAL + 'login = "127.0.0.1"\n')
+    jobs = hub.queue(4, 0.2)
     hub.start()
     plant.feed(hub, maximum=2)
-    plant.dies(point)
     plant.start()
-    plant.wait(lambda: over(hub, plant, jobs))
-    once(hub, plant, jobs)
+    try:
+        plant.wait(lambda: any((plant.root / "there").rglob("run/secret")))
+        plant.kill()
+        plant.start()
+        plant.wait(lambda: over(hub, plant, jobs))
+        once(hub, plant, jobs)
+        doors = (plant.root / ".pilotage" / "doors" / "batch.json").read_text()
+        assert "hub-lab" in doors
+    finally:
+        plant.kill()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", [*desk.POINTS, "desk.heard:6", "pool.acted:2"])
-def test_nothing_is_doubled_or_forgotten_wherever_the_hub_dies(
-    hub: Frontend, plant: Plant, point: str
-):
-    jobs = hub.queue(6, 0.2)
-    process = hub.start(crash=point)
-    plant.feed(hub, maximum=2)
-    plant.start()
-    assert process.wait(timeout=60) == -signal.SIGKILL, hub.said
+def test_a_hub_that_is_not_wanted_any_more_gets_nothing(hub: Frontend, plant: Plant):
+    hub.queue(40, 0.2)
     hub.start()
-    plant.wait(lambda: over(hub, plant, jobs))
-    once(hub, plant, jobs)
+    plant.feed(hub, maximum=1)
+    plant.start()
+    plant.wait(lambda: hub.states()["available"] == 1)
+    assert plant.hub("lab").cores == 1
+    plant.wait(lambda: "1 of 1 cores for this hub" in plant.hub("lab").trouble)
+    (plant.root / "hubs" / "lab.toml").unlink()
+    hub.pool(1)
+    plant.wait(lambda: [state for _, _, state in plant.guests()] in ([], ["running"]))
+    plant.kill()
+    if plant.guests():
+        refused = hub_of(plant).start()
+        assert refused.wait(timeout=60) == 7
+
+
+def hub_of(plant: Plant) -> Farm:
+    """See the folder of a factory as that of a hub."""
+    farm = Farm.__new__(Farm)
+    farm.root, farm.env = plant.root, plant.env
+    return farm

@@ -21,6 +21,8 @@ _T = TypeVar("_T")
 _LOOK_S = 1.0
 #: How often the store hears how the site is, in seconds.
 _SHOW_S = 5.0
+#: How long it rests after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
 #: A factory that is silent for so long while pilots are wanted is worth an alarm, in seconds.
 SILENT_S = 60.0
 _NEVER = "no factory has asked yet what is wanted: `pilotage pool serve` at the site does"
@@ -54,8 +56,12 @@ class Fed:
         """Look until cancelled."""
         await self._do(lambda db: records.number(db, self._name))
         while True:
-            await self._part()
-            await self._do(functools.partial(self._look, now=self._roster.now()))
+            try:
+                await self._part()
+                await self._do(functools.partial(self._look, now=self._roster.now()))
+            except Exception:  # noqa: BLE001 - whatever it is, the hub and the other sites go on
+                _log.exception("site %s: this is a mistake in Pilotage", self._name)
+                await anyio.sleep(_ANEW_S)
             await anyio.sleep(_LOOK_S)
 
     async def _part(self) -> None:
