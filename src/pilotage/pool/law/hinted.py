@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from . import breaker, moves, trust
 from .model import Hint, Memory, Order, Sight, Verdict
-from .places import gain, learn, likely, places, ranked
+from .places import gain, learn, likely, places, ranked, stalled
 
 
 class Hinted(moves.Manners, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             left = moves.recall(book, fits, need.recent * part, called, why)
             # What is tolerated is no reason to order, and none to cancel what is on order.
             covered = 0.0
-            for one in where:
+            for one in self._counted(where, memory, now):
                 some = min(need.lasting - covered, coming[one.name] * gain(one, hint))
                 coming[one.name] -= some / gain(one, hint)
                 covered += some
@@ -75,3 +75,10 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
         spare = sum(one.spare for one in calm) - self.headroom * busy
         moves.shrink(self, book, calm, spare, cares)
         return book.orders
+
+    def _counted(self, where: Sequence[Sight], memory: Memory, now: float) -> Sequence[Sight]:
+        """Return where orders are counted on; where nothing starts, if nobody else has room."""
+        cares = memory.pools
+        moving = [one for one in where if not stalled(one, cares[one.name])]
+        room = any(moves.most(self, one, cares[one.name], now) > 0 for one in moving)
+        return moving if room or any(one.pending for one in moving) else where

@@ -66,7 +66,7 @@ def order(
         care, useful = cares[one.name], one.cores * gain(one, hint)
         count = min(
             math.ceil(want * manners.hedge / useful - 0.5),
-            _most(manners, one, care, now) - book.ordered(one.name),
+            most(manners, one, care, now) - book.ordered(one.name),
         )
         if count > 0:
             words = f"{why}; drones of {one.name} fit and start in {care.latency / 60:.0f} min"
@@ -77,7 +77,7 @@ def order(
     return want
 
 
-def _most(manners: Manners, one: Sight, care: Care, now: float) -> int:
+def most(manners: Manners, one: Sight, care: Care, now: float) -> int:
     """Return how many more may be ordered: never more than what could be had or is proven."""
     # Those that end before another could start need not be counted as had.
     stay = one.ready - sum(left < care.latency for left in one.leaving)

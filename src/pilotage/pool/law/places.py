@@ -24,13 +24,16 @@ def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> di
 
 
 def _learn(care: Care, sight: Sight, now: float) -> Care:
-    latency = care.latency
+    latency, usual = care.latency, care.usual
     for seconds in sight.arrived:
         latency += _FRESH * (seconds - latency)
+        usual += _FRESH * (seconds - usual)
     if sight.oldest > 2 * latency:
         latency += _OVERDUE * (sight.oldest - latency)
     care = breaker.judge(care, sight, now)
-    return care if latency == care.latency else replace(care, latency=latency)
+    if (latency, usual) == (care.latency, care.usual):
+        return care
+    return replace(care, latency=latency, usual=usual)
 
 
 def likely(one: Sight, care: Care) -> bool:
@@ -38,11 +41,17 @@ def likely(one: Sight, care: Care) -> bool:
     return breaker.trusted(care) and one.oldest <= _STUCK * care.latency + _ALIKE
 
 
+def stalled(one: Sight, care: Care) -> bool:
+    """Say whether nothing starts there any more, for far longer than it ever took."""
+    return one.oldest > _STUCK * care.usual + _ALIKE
+
+
 def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
     """Return pools, the best first; of equals the shape that fits most."""
     return sorted(
         sights,
         key=lambda one: (
+            stalled(one, cares[one.name]),
             one.price,
             not one.lasting,
             cares[one.name].latency // _ALIKE,
