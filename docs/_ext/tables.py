@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pilotage.cli import about
 from pilotage.event.model import Event, Kind
 from pilotage.hub import config
+from pilotage.hub.feed import files as hubs
 from pilotage.job import machine, model, records
 from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
@@ -289,10 +290,17 @@ def pool_keys() -> str:
     return "\n\n".join(parts)
 
 
+def hub_keys() -> str:
+    """Write the keys of a hub's file in the folder of a factory."""
+    rows = [_setting(field) for field in facts.fields(hubs.Hub)]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "site-keys": site_keys,
     "pool-keys": pool_keys,
+    "hub-keys": hub_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,
