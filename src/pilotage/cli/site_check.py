@@ -120,7 +120,9 @@ class _Walk:
             if self._site.link == "relay" and isinstance(self._shell, Ssh):
                 yield await self._port()
             folder = f"{remote.hello.root}/local"
-            batch = known.adapter(self._site.batch, program=remote.program, folder=folder)
+            batch = known.adapter(
+                self._site.batch, program=remote.program, folder=folder, settings=self._site.plugin
+            )
             tools = await _tools(remote, batch)
             yield tools
             if tools.verdict == "ok":

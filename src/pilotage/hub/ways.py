@@ -97,6 +97,8 @@ def _adapter(remote: Remote) -> Callable[[str], Batch]:
     def find(name: str) -> Batch:
         hello = remote.hello
         program = (remote.site.python, f"{hello.root}/bin/{hello.version}.pyz")
-        return known.adapter(name, program=program, folder=f"{hello.root}/local")
+        return known.adapter(
+            name, program=program, folder=f"{hello.root}/local", settings=remote.site.plugin
+        )
 
     return find

@@ -24,7 +24,7 @@ FOLDER = "sites"
 _IDENTITY = "id"
 _SUFFIX = ".toml"
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
-_TABLE = ("env", "defaults")
+_TABLE = ("env", "defaults", "plugin")
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -157,6 +157,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
+    "plugin": "What the plug-in for its batch system is told.",
 }
 
 
