@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from pilotage.hub import pool_view
+from pilotage.hub import fleet, pool_view
 from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.match.explain import explain
 from pilotage.match.facts import Explanation
 from tests.pooled import Pooled
+from tests.sites import SRC
 
 ASKED = 'pool == "burst"'
 
@@ -61,6 +64,17 @@ def test_until_idle_does_not_wait_for_a_pool_that_waits_for_a_person(tmp_path: P
         farm.kill()
     assert farm.job(job).state is State.QUEUED
     assert farm.drones() == []
+
+
+@pytest.mark.slow
+def test_wait_says_that_a_pool_waits_for_a_person(tmp_path: Path):
+    farm = pooled(tmp_path / "p")
+    (job,) = farm.submit(1, site="", requirements=ASKED)
+    farm.change(lambda one: pool_view.ask(one.db, one.root, "burst", pause=True))
+    with farm.up():
+        farm.wait(lambda: farm.look("burst").looked)
+        said = _command(farm, "wait", str(job), "--timeout", "5s", check=False)
+    assert f"job {job} waits: pool burst: paused by a person" in said
 
 
 @pytest.mark.slow
@@ -114,3 +128,45 @@ def test_explain_follows_a_pool_from_nothing_to_its_limit(tmp_path: Path):
         farm.wait(lambda: farm.jobs()[jobs[0]].state is State.RUNNING)
         farm.wait(lambda: "as many cores as it may: 1" in said(why(farm, jobs[-1])))
         farm.gate.touch()
+
+
+# -- smaller at once -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_person_shrinks_a_pool_and_what_runs_is_ended_only_if_that_is_said(tmp_path: Path):
+    farm = pooled(tmp_path / "p")
+    jobs = farm.submit(2, gate=True, site="", requirements=ASKED)
+    with farm.up():
+        farm.wait(lambda: all(farm.job(one).state is State.RUNNING for one in jobs))
+        # The store hears every few seconds of who runs what.
+        farm.wait(lambda: all(running for running in _running(farm)))
+        _command(farm, "pool", "shrink", "burst", "1")
+        farm.wait(lambda: farm.count()["draining"] == 1)
+        assert all(farm.job(one).state is State.RUNNING for one in jobs)
+        refused = _command(farm, "pool", "shrink", "burst", "--kill", check=False)
+        assert "--yes" in refused
+        _command(farm, "pool", "shrink", "burst", "--kill", "--yes")
+        farm.wait(lambda: not farm.live())
+        assert {farm.job(one).state for one in jobs} == {State.QUEUED}
+        assert farm.look("burst").state == "paused"
+        _command(farm, "pool", "set", "burst", "--reset")
+        _command(farm, "pool", "resume", "burst")
+        farm.gate.touch()
+        farm.wait(lambda: all(farm.job(one).state is State.DONE for one in jobs))
+        assert {farm.job(one).attempt for one in jobs} == {2}
+
+
+def _running(farm: Pooled) -> list[int]:
+    with Project(farm.root) as project:
+        return [one.running for one in fleet.pilots(project.db) if one.pool]
+
+
+def _command(farm: Pooled, *words: str, check: bool = True) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pilotage", *words, "--project", str(farm.root)],
+        env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=False,
+        timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout + done.stderr

@@ -33,6 +33,11 @@ app.command(
 )
 
 app.command(
+    "pilotage.cli.pool_shrink:shrink", name="shrink",
+    help="Make a pool smaller now; what runs goes on, unless you say `--kill`.",
+)  # fmt: skip
+
+app.command(
     "pilotage.cli.pool_simulate:simulate", name="simulate",
     help="Try policies on recorded jobs, or on a made-up world.",
 )  # fmt: skip
