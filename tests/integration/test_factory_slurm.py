@@ -30,6 +30,10 @@ def test_two_hubs_share_a_factory_with_limits_for_each(tmp_path: Path, slurm: Sl
             # What the hub has of pilots that came is what the factory gave it.
             assert hubs[name].states()["available"] <= limit
 
+    def begun() -> bool:
+        within()
+        return all(hub.ran() for hub in hubs.values())
+
     def over() -> bool:
         within()
         return not plant.guests() and all(
@@ -41,7 +45,7 @@ def test_two_hubs_share_a_factory_with_limits_for_each(tmp_path: Path, slurm: Sl
             hub.start()
             plant.feed(hub, maximum=LIMITS[name])
         plant.start()
-        plant.wait(lambda: (within(), all(hub.ran() for hub in hubs.values()))[1])
+        plant.wait(begun)
         # Whoever dies, the rest goes on, and nothing is done twice.
         plant.kill()
         hubs["lab"].kill()

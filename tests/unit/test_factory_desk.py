@@ -211,7 +211,7 @@ def test_two_factories_do_not_feed_one_site_unless_the_first_is_gone_for_long(hu
 
 def test_one_report_has_each_site_once(hub: Desk):
     report = FactoryReport(ME, 1, (FactorySite("grid"), FactorySite("grid")))
-    with pytest.raises(errors.UsageError, match="twice"):
+    with pytest.raises(errors.Conflict, match="twice"):
         desk.sync(hub.db, hub.root, GRANT, report, 1.0)
 
 

@@ -59,7 +59,7 @@ def sync(db: Db, root: Path, grant: auth.Grant, report: FactoryReport, now: floa
     """Hear a report, and say what is wanted; all of it counts, or nothing."""
     names = [one.site for one in report.sites]
     if len(set(names)) != len(names):
-        raise errors.UsageError("a site is there twice", hint="one report has each site once")
+        raise errors.Conflict("a site is there twice", hint="one report has each site once")
     for name in names:
         _admit(root, grant, name)
     orders = tuple(_site(db, report, one, now) for one in report.sites)
