@@ -32,6 +32,8 @@ SHARE = 0.3
 #: How many leases such a fault may last before what they held is given up.
 _PATIENCE = 3.0
 _MASS = "many pilots are silent"
+#: Bytes of memory to which it is told what payloads use.
+_ROUGH = 16 << 20
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -198,8 +200,12 @@ def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
     """Say how busy the cores are that payloads have, and how much memory they use."""
     if pilot is None:
         return None, None
-    busy = pilot.gauge.busy
-    return None if busy is None else round(busy, 2), pilot.gauge.resident
+    # Roughly: what changes a little is not worth a line in the store.
+    busy, resident = pilot.gauge.busy, pilot.gauge.resident
+    return (
+        None if busy is None else round(20 * busy) / 20,
+        None if resident is None else round(resident / _ROUGH) * _ROUGH,
+    )
 
 
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:
