@@ -66,7 +66,9 @@ class Desk:
 
     def come(self, number: int, state: str = "available") -> None:
         with self.db.transaction():
-            self.db.value("pilot_come", id=number, name="n", digest="d", facts=FACTS, now=self.now)
+            self.db.value(
+                "pilot_come", id=number, name="n", digest=f"d{number}", facts=FACTS, now=self.now
+            )
             self.db.run(
                 "pilot_move", id=number, state=state, reason="", now=self.now, ended=None
             )  # fmt: skip
@@ -157,7 +159,23 @@ def test_what_a_factory_forgot_has_failed_and_is_not_asked_for_anew(hub: Desk):
     hub.sync((one, "submitted"))
     assert numbers(hub.sync()) == []
     assert hub.pilot(one) == ("failed", "its factory does not know it any more")
+    hub.now += 100
     assert hub.sync((one, "submitted")).off == (one,)
+
+
+def test_one_that_left_has_time_to_tidy_and_one_that_is_lost_may_come_back(hub: Desk):
+    left, lost = hub.want(2)
+    both: list[tuple[int, Stage]] = [(left, "running"), (lost, "running")]
+    hub.sync(*both)
+    for number, state in ((left, "down"), (lost, "lost")):
+        hub.come(number)
+        with hub.db.transaction():
+            hub.db.run(
+                "pilot_move", id=number, state=state, reason="", now=hub.now, ended=hub.now
+            )  # fmt: skip
+    assert hub.sync(*both).off == ()
+    hub.now += 100
+    assert hub.sync(*both).off == (left,)
 
 
 def test_pilots_of_other_sites_and_of_nobody_are_never_touched(hub: Desk):

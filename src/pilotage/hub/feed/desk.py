@@ -39,6 +39,8 @@ POINTS = ("desk.heard", "desk.enrolled")
 ALONE_S = 300.0
 #: For how long a pilot that waits in a batch queue may still enrol, in seconds.
 _WEEK_S = 7 * 86400.0
+#: How long a pilot that has left may take until its batch job is over, in seconds.
+_TIDY_S = 60.0
 #: Secrets that are kept of one pilot: an answer may be lost, and come late.
 _SPARE = 3
 _AWAITED = frozenset({State.REQUESTED, State.SUBMITTED})
@@ -93,17 +95,30 @@ def _site(db: Db, report: FactoryReport, told: FactorySite, now: float) -> Facto
 
 def _hear(db: Db, told: FactorySite, live: dict[int, _Pilot], now: float) -> list[int]:
     """Write down what became of pilots; return those that nobody wants any more."""
-    off = []
+    off, unknown = [], []
     for one in told.pilots:
         known = live.get(one.pilot)
         if one.state in OVER:
             if known is not None:
                 _end(db, known, one, now)
-        elif known is None or (known.asked and known.state in _AWAITED):
+        elif known is None:
+            unknown.append(one.pilot)
+        elif known.state in _AWAITED and known.asked:
             off.append(one.pilot)
         elif known.state in _AWAITED:
             _follow(db, known, one)
-    return off
+    return off + _useless(db, told.site, unknown, now)
+
+
+def _useless(db: Db, site: str, numbers: list[int], now: float) -> list[int]:
+    """Choose those that nobody waits for: one that is lost may come back, one that left tidies."""
+    if not numbers:
+        return []
+    past = db.rows("factory_past", site=site, ids=text.dump(numbers))
+    spared = {
+        number for number, state, ended in past if state == State.LOST or now - ended < _TIDY_S
+    }
+    return [number for number in numbers if number not in spared]
 
 
 def _settle(

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from pilotage import errors, text
+from pilotage.hub.feed.book import ROOM
 from pilotage.hub.feed.feeder import Feeder
 from pilotage.hub.patron import Home, Lot, Papers
 from pilotage.site.wish import Wish
@@ -83,7 +84,8 @@ class Guests:
 
     async def begun(self, numbers: Sequence[int]) -> None:
         """Write down that pilots run."""
-        await self._do(lambda db: db.run("guest_begin", ids=text.dump(numbers)))
+        ids = text.dump(numbers)
+        await self._do(lambda db: db.run("guest_begin", ids=ids, room=ROOM))
 
     async def over(self, number: int, words: str, *, stopped: bool) -> None:
         """Write down that a pilot is over; its hub hears of it, however long that takes."""

@@ -17,6 +17,11 @@ SELECT site, heard, words FROM factory;
 SELECT id, pool, state, reason, asked, wish FROM pilot INDEXED BY pilot_live
 WHERE state NOT IN ('down', 'failed', 'lost') AND site = :site AND id > 0 ORDER BY id;
 
+-- name: factory_past
+-- Pilots of a site that have ended, and when; :ids is [id, ...].
+SELECT id, state, ended FROM pilot WHERE id IN (SELECT value FROM json_each(:ids)) AND site = :site
+  AND state IN ('down', 'failed', 'lost');
+
 -- name: factory_idle
 -- How many pilots of a site are wanted and have not been submitted.
 SELECT count(*) FROM pilot INDEXED BY pilot_live
@@ -119,8 +124,9 @@ UPDATE guest SET reason = :reason, state = :state
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('waits', 'submitted');
 
 -- name: guest_begin
--- Note that pilots run; :ids is [id, ...].
-UPDATE guest SET state = 'running', reason = 'its batch job runs'
+-- Note that pilots run; :ids is [id, ...]. One that was to make room while it waited stays.
+UPDATE guest SET state = 'running', reason = 'its batch job runs',
+    asked = CASE asked WHEN :room THEN '' ELSE asked END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state IN ('waits', 'submitted');
 
 -- name: guest_end
