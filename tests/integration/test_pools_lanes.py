@@ -48,7 +48,7 @@ _READ = """
 import socket, time
 with socket.create_connection(("{host}", {port})) as link:
     while link.recv(65536): pass
-end = time.process_time() + 0.2
+end = time.process_time() + 0.25
 while time.process_time() < end: pass
 """
 _COMPUTE = """
@@ -56,7 +56,7 @@ import time
 end = time.process_time() + 1.0
 while time.process_time() < end: pass
 """
-_BYTES = 300_000
+_BYTES = 200_000
 #: As in the files of pools: little, since others may compute on this machine, too.
 LOW = 0.08
 _OVER = {"down", "failed", "lost"}
@@ -158,7 +158,7 @@ def test_a_pool_whose_payloads_starve_is_given_back_and_another_takes_the_work(
             before = two.done()
             two.farm.wait(lambda: two.done() > before + 10)
             assert two.live() == {"fast": 1}
-            assert min(two.busy("fast")) > LOW
+            assert "starve" not in two.words("fast")
 
 
 @pytest.mark.slow
