@@ -96,6 +96,7 @@ def _site(db: Db, report: FactoryReport, told: FactorySite, now: float) -> Facto
 def _hear(db: Db, told: FactorySite, live: dict[int, _Pilot], now: float) -> list[int]:
     """Write down what became of pilots; return those that nobody wants any more."""
     off, unknown = [], []
+    news: dict[tuple[str, str], list[int]] = {}
     for one in told.pilots:
         known = live.get(one.pilot)
         if one.state in OVER:
@@ -106,7 +107,9 @@ def _hear(db: Db, told: FactorySite, live: dict[int, _Pilot], now: float) -> lis
         elif known.state in _AWAITED and known.asked:
             off.append(one.pilot)
         elif known.state in _AWAITED:
-            _follow(db, known, one)
+            _follow(known, one, news)
+    for (query, words), ids in news.items():
+        db.run(query, ids=text.dump(ids), reason=words)
     return off + _useless(db, told.site, unknown, now)
 
 
@@ -126,7 +129,8 @@ def _settle(
 ) -> list[FactoryWant]:  # fmt: skip
     """Conclude what can be of pilots that the factory does not have; return those it shall have."""
     wanted: list[FactoryWant] = []
-    words = text.show(told.words)
+    words = _plain(told.words)
+    news = []
     for number, known in rest.items():
         if known.state == State.SUBMITTED:
             _never(db, known, State.FAILED, "its factory does not know it any more", now)
@@ -135,7 +139,8 @@ def _settle(
         elif known.state == State.REQUESTED and len(wanted) < MOST_WANTED:
             wanted.append(FactoryWant(number, msgspec.json.decode(known.wish, type=Wish)))
             if words != known.reason:
-                db.run("pilot_say", ids=text.dump([number]), reason=words)
+                news.append(number)
+    db.run("pilot_say", ids=text.dump(news), reason=words)
     return wanted
 
 
@@ -150,25 +155,29 @@ def _take_turn(db: Db, report: FactoryReport, told: FactorySite, now: float) -> 
         message = f"another factory feeds the site {told.site}, and was heard of {ago} ago"
         hint = f"give each a site of its own, or stop that one for {units.for_people(ALONE_S)}"
         raise errors.Conflict(message, hint=hint)
-    words = text.show(told.words)
+    words = _plain(told.words)
     db.run(
         "factory_put", site=told.site, name=report.factory, turn=report.turn, now=now, words=words
     )
 
 
-def _follow(db: Db, known: _Pilot, one: FactoryPilot) -> None:
-    """Write down how far a pilot is that has not come."""
-    words, ids = text.show(one.words), text.dump([one.pilot])
-    if one.state == "waits":
-        if words != known.reason:
-            db.run("pilot_say", ids=ids, reason=words)
-    elif known.state != State.SUBMITTED or words != known.reason:
-        db.run("pilot_queued", ids=ids, reason=words)
+def _follow(known: _Pilot, one: FactoryPilot, news: dict[tuple[str, str], list[int]]) -> None:
+    """Note how far a pilot is that has not come, if that is new."""
+    words = _plain(one.words)
+    query = "pilot_say" if one.state == "waits" else "pilot_queued"
+    moved = query == "pilot_queued" and known.state != State.SUBMITTED
+    if moved or words != known.reason:
+        news.setdefault((query, words), []).append(one.pilot)
+
+
+def _plain(words: str) -> str:
+    """Make the words of a factory harmless; they mostly are."""
+    return words if words.isprintable() else text.show(words)
 
 
 def _end(db: Db, known: _Pilot, one: FactoryPilot, now: float) -> None:
     """End a pilot that never came; of one that did, keep the word until it can be acted on."""
-    words = text.show(one.words)
+    words = _plain(one.words)
     if known.state in _AWAITED:
         state = State.DOWN if one.state == "off" or known.asked else State.FAILED
         _never(db, known, state, words, now)
@@ -185,14 +194,10 @@ def enrol(
 ) -> FactorySecrets:  # fmt: skip
     """Make a secret for each pilot that is still wanted; it counts once, and for that pilot."""
     _admit(root, grant, asked.site)
-    live = {row[0]: _Pilot(*row) for row in db.rows("factory_pilots", site=asked.site)}
     made = []
-    for number in dict.fromkeys(asked.pilots):
-        known = live.get(number)
-        if known is None or known.asked or known.state not in _AWAITED:
-            continue
+    for number, pool in db.rows("factory_some", site=asked.site, ids=text.dump(asked.pilots)):
         secret, _ = auth.mint(
-            db, auth.Scope.ENROL, me(), now=now, lifetime=_WEEK_S, pool=known.pool,
+            db, auth.Scope.ENROL, me(), now=now, lifetime=_WEEK_S, pool=pool,
             site=asked.site, label=f"pilot {number}", uses=1, pilot=number,
         )  # fmt: skip
         db.run("token_spare", pilot=number, most=_SPARE)

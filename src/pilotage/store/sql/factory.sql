@@ -17,6 +17,11 @@ SELECT site, heard, words FROM factory;
 SELECT id, pool, state, reason, asked, wish FROM pilot INDEXED BY pilot_live
 WHERE state NOT IN ('down', 'failed', 'lost') AND site = :site AND id > 0 ORDER BY id;
 
+-- name: factory_some
+-- Some pilots of a site that have not come, and that are wanted; :ids is [id, ...].
+SELECT id, pool FROM pilot WHERE id IN (SELECT value FROM json_each(:ids)) AND site = :site
+  AND state IN ('requested', 'submitted') AND asked = '' AND id > 0 ORDER BY id;
+
 -- name: factory_past
 -- Pilots of a site that have ended, and when; :ids is [id, ...].
 SELECT id, state, ended FROM pilot WHERE id IN (SELECT value FROM json_each(:ids)) AND site = :site
