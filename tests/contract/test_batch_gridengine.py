@@ -6,10 +6,10 @@ import pytest
 
 from pilotage.site.batch.gridengine import GridEngine
 from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster
 from tests.beds import gridengine  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 
 CAN = frozenset({"time", "signal", "hold", "wait", "ended", "cause"})
 

@@ -10,10 +10,10 @@ import pytest
 
 from pilotage.site.batch.htcondor import HTCondor
 from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.condor import Condor
 from tests.beds import condor  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 
 CAN = frozenset({"time", "signal", "memory", "hold", "wait", "ended", "cause"})
 STRANGER = """\

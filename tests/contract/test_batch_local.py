@@ -17,9 +17,9 @@ import pytest
 from pilotage.pilot import pack
 from pilotage.site.batch.local import Local
 from pilotage.site.batch.model import Batch, Call, Cause, Item, Order, Phase, Said
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, until, wait
-from tests.contract.batch.words import Sample, Words
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
+from pilotage.testing.batch.words import Sample, Words
 
 CAN = frozenset({"time", "signal", "wait", "ended", "cause", "memory"})
 CORES = len(os.sched_getaffinity(0))

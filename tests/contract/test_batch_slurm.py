@@ -8,12 +8,13 @@ import pytest
 
 from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Order, Phase, Said
 from pilotage.site.batch.slurm import Slurm
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
+from pilotage.testing.batch.words import ORDER, Sample, Words, recorded
 from testbed.slurm import Slurm as Cluster
 from tests.beds import slurm, slurm_accounting  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, until, wait
-from tests.contract.batch.words import ORDER, Sample, Words, recorded
 
+RECORDED = Path(__file__).parent / "batch/recorded"
 CAN = frozenset({"time", "signal", "hold", "wait", "step", "ended", "cause"})
 STRANGE = Call(
     ("sbatch", "--job-name=odd name; $(id)\nof two lines", "--output=/dev/null"),
@@ -163,9 +164,9 @@ class TestAccounting:
 
 
 class TestWords(Words):
-    listings = (recorded("slurm-squeue"), Sample(Said(0, END), ()))
+    listings = (recorded(RECORDED, "slurm-squeue"), Sample(Said(0, END), ()))
     histories = (
-        recorded("slurm-sacct"),
+        recorded(RECORDED, "slurm-sacct"),
         Sample(Said(0, END), ()),
         Sample(Said(1, "", "Slurm accounting storage is disabled\n"), ()),
     )

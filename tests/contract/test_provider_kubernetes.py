@@ -13,9 +13,9 @@ import pytest
 
 from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
 from pilotage.site.batch.model import Call, Order, Phase
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, wait
 from testbed.kube import Box
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, wait
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.slow]
 CORES = 4

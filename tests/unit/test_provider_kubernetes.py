@@ -15,7 +15,7 @@ from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
 from pilotage import errors
 from pilotage.site.batch import known
 from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
-from tests.contract.batch.words import KEY, ORDER, Sample, Words
+from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 SETTINGS: dict[str, Any] = {"image": "python:3.11", "mount": "/site"}
 BEGAN, ENDED = "2026-11-16T07:00:00Z", "2026-11-16T07:10:00Z"
