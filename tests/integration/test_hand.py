@@ -470,6 +470,17 @@ def test_it_relays_to_a_port_of_its_node(hand):
                 assert data == text[::-1]
 
 
+def test_a_door_that_another_lets_go_of_soon_has_its_number_again(hand):
+    with socket.create_server(("127.0.0.1", 0)) as leaving:
+        number = leaving.getsockname()[1]
+        door = hand.send("relay", port=9, host="127.0.0.1", listen=number)
+        hand("stat", paths=["news"])
+        assert door.empty()
+    assert door.get(timeout=30)["ok"]["port"] == number
+    # One that is its own stays, so that another is given at once.
+    assert hand("relay", port=10, host="127.0.0.1", listen=number)["port"] != number
+
+
 def test_a_door_to_nowhere_closes(hand):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
