@@ -65,7 +65,7 @@ async def test_only_admins_and_tokens_for_the_pool_steer_it(hub):
 
 async def test_a_token_for_pools_opens_nothing_else(hub):
     async with hub.client(hub.token(Scope.POOL)) as one:
-        for path in ("jobs", "pilots", "tokens", "pools", "overview"):
+        for path in ("jobs", "pilots", "tokens", "sites", "overview"):
             assert (await one.get(f"/api/v1/{path}")).status_code == 403, path
         assert (await one.post("/api/v1/pools/burst/pause")).status_code == 403
 

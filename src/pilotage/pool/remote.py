@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from pilotage import errors
-from pilotage.client import rest
+from pilotage.client.rest import Session
 from pilotage.client.where import Address
 from pilotage.pool.model import Plan, Reading, View
 from pilotage.pool.pipeline import Face
@@ -18,6 +21,10 @@ from pilotage.pool.words import volume
 _log = logging.getLogger("pilotage.pool")
 #: A demand that does not change is told again after this part of what counts as silence.
 _PART = 0.25
+#: What was seen so many seconds ago is seen still.
+_FRESH_S = 0.2
+#: A hub has so many seconds to answer.
+_PATIENCE_S = 10.0
 #: The most that is asked for.
 _MOST = 1e9
 _WORDS = 1000
@@ -83,16 +90,66 @@ class Sheet(msgspec.Struct, frozen=True):
         return taken, f"its {bound} in the hub is {volume(taken)}"
 
 
+class Hub:
+    """A hub whose pools are seen all at once, and asked one by one."""
+
+    def __init__(
+        self, find: Callable[[], Address], tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Find the hub anew each time, since it may come back elsewhere."""
+        self._find = find
+        self._tick = tick
+        self._session: Session | None = None
+        #: What was seen last, or why nothing was, and when.
+        self._seen: dict[str, Sheet] = {}
+        self._error: Exception | None = None
+        self._when = -math.inf
+
+    def see(self, name: str) -> Sheet:
+        """See a pool; those that are looked at in the same moment are asked about once."""
+        if self._tick() - self._when > _FRESH_S:
+            self._look()
+        if self._error is not None:
+            raise self._error
+        if name not in self._seen:
+            message = f"there is no pool `{name}` in the hub"
+            raise errors.NotFound(message, hint="`pilotage pool ls` lists them")
+        return self._seen[name]
+
+    def tell(self, name: str, body: dict[str, Any]) -> str:
+        """Ask a pool for cores; return what the hub has to say."""
+        self._when = -math.inf
+        told = self._open().ask("PUT", f"/pools/{quote(name, safe='')}/demand", body)
+        return str(told["words"])
+
+    def _look(self) -> None:
+        try:
+            rows = self._open().ask("GET", "/pools")["pools"]
+            self._seen = {row["name"]: msgspec.convert(row, Sheet) for row in rows}
+            self._error = None
+        except (errors.PilotageError, msgspec.ValidationError, KeyError, TypeError) as error:
+            # For all of its pools: to ask for each would take as long as the hub is patient.
+            self._error = error
+        self._when = self._tick()
+
+    def _open(self) -> Session:
+        address = self._find()
+        if self._session is None or self._session.address != address:
+            if self._session is not None:
+                self._session.close()
+            self._session = Session(address, _PATIENCE_S)
+        return self._session
+
+
 class Remote(Face):
     """A pool of a hub."""
 
     def __init__(
-        self, name: str, find: Callable[[], Address], voice: Voice,
-        tick: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        """Find the hub anew each time, since it may come back elsewhere."""
+        self, name: str, hub: Hub, voice: Voice, tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Stand for the pool of that name."""
         self.name = name
-        self._find = find
+        self._hub = hub
         self._voice = voice
         self._tick = tick
         self._sheet = Sheet("")
@@ -102,8 +159,8 @@ class Remote(Face):
         self._rival = ""
 
     def view(self) -> View:
-        """Ask the hub what it is."""
-        sheet = msgspec.convert(rest.pool(self._find(), self.name), Sheet)
+        """Say what the hub sees of it."""
+        sheet = self._hub.see(self.name)
         if sheet.state == "bad file":
             raise errors.ConfigError(f"the hub cannot read the file of {self.name}")
         if sheet.control != "outside":
@@ -127,9 +184,8 @@ class Remote(Face):
         if wanted == self._told and rest_s < self._sheet.silence * _PART:
             return
         body = {"demand": wanted, "by": self._voice.by, "words": self._voice.words[:_WORDS]}
-        told = rest.demand(self._find(), self.name, body)
+        rival = self._hub.tell(self.name, body)
         self._told, self._when = wanted, self._tick()
-        rival = str(told.get("words", ""))
         if rival and not self._rival:
             _log.warning("pool %s: %s", self.name, rival)
         self._rival = rival

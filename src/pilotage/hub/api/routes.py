@@ -96,7 +96,9 @@ def table(whole: Whole) -> tuple[Route, ...]:
             "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,
             named=ask.Named,
         ),
-        _get("/pools", pools.index, tell.Pools, "List pools, what each does and why."),
+        _get(
+            "/pools", pools.index, tell.Pools, "List pools, what each does and why.", scope=_POOL
+        ),
         _get(
             "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
             query=ask.PoolSamplesAsk,

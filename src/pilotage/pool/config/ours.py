@@ -17,7 +17,7 @@ from pilotage.pool.config.names import Maker, stage
 from pilotage.pool.config.service import Services
 from pilotage.pool.guarded import Guarded
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.remote import Remote, Voice
+from pilotage.pool.remote import Hub, Remote, Voice
 
 #: What needs no secrecy on its way.
 _NEAR = ("localhost", "127.0.0.1", "::1")
@@ -53,6 +53,7 @@ class Setup:
         self._allow = allow
         self._start = start
         self._section: Any = None
+        self._hubs: dict[Seat, Hub] = {}
         #: What others make and has a life of its own.
         self.services = Services()
         #: Pools of hubs.
@@ -98,7 +99,9 @@ class Setup:
         return tardis.tree(found, lambda name: self._leaf(Seat(name)))
 
     def _leaf(self, seat: Seat) -> Guarded:
-        made = Guarded(Remote(seat.name, lambda: self._find(seat), self.voice))
+        place = msgspec.structs.replace(seat, name="")
+        hub = self._hubs.setdefault(place, Hub(lambda: self._find(place)))
+        made = Guarded(Remote(seat.name, hub, self.voice))
         self.leaves.append(made)
         return made
 
