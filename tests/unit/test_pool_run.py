@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import types
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from pilotage import errors
+from pilotage.client.rest import Session
+from pilotage.client.where import Address
 from pilotage.hub import pool_decide, pool_outside, pool_view
 from pilotage.hub.pool_model import Row, Seen, Set, Step
 from pilotage.hub.project import Project
@@ -29,7 +34,7 @@ from pilotage.pool.law.model import Sight
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.pipeline import Leaf
-from pilotage.pool.remote import Sheet, Voice
+from pilotage.pool.remote import Hub, Remote, Sheet, Voice
 from pilotage.pool.shape.buffer import Buffer
 from pilotage.pool.shape.standardise import Standardiser
 
@@ -498,3 +503,114 @@ def test_every_adapter_and_tag_is_on_the_page():
 def test_pools_that_are_shown_load():
     (text,) = re.findall(r"^```toml pool\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
     assert isinstance(files.parse(text, "burst", Path("burst.toml")).control, Outside)
+
+
+# -- a hub of many pools ---------------------------------------------------------------------------
+
+
+class Desk(BaseHTTPRequestHandler):
+    """Answers as a hub does, and counts."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+    #: Whether it hangs up after each answer without a word.
+    rude = False
+
+    def do_GET(self) -> None:
+        rows = [{"name": name, "state": "steered", "control": "outside"} for name in "abc"]
+        self._answer({"pools": rows})
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer({"demand": 1.0, "words": ""})
+
+    def _answer(self, found: dict[str, Any]) -> None:
+        self.asked.append(f"{self.command} {self.path}")
+        body = msgspec.json.encode(found)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = self.rude
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def desk():
+    Desk.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield Address("127.0.0.1", server.server_address[1], "token")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def hubs(desk):
+    """Return what makes hubs; the desk closes after its guests have left."""
+    made: list[Hub] = []
+
+    def make(find: Callable[[], Address], clock: Hands) -> Hub:
+        made.append(Hub(find, clock))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_pools_of_a_hub_are_asked_about_once_and_told_one_by_one(desk, hubs):
+    clock = Hands()
+    hub = hubs(lambda: desk, clock)
+    leaves = [Remote(name, hub, Voice("me"), clock) for name in "abc"]
+    for leaf in leaves:
+        leaf.act(leaf.plan(leaf.view(), None, 1.0))
+    assert Desk.asked[0] == "GET /api/v1/pools"
+    with pytest.raises(errors.NotFound, match="no pool `d`"):
+        Remote("d", hub, Voice("me"), clock).view()
+    Desk.asked.clear()
+    for leaf in leaves:
+        leaf.view()
+    assert Desk.asked == []
+    clock.now = 1.0
+    for leaf in leaves:
+        leaf.view()
+    assert Desk.asked == ["GET /api/v1/pools"]
+
+
+def test_a_demand_that_stays_is_told_again_before_it_counts_as_silence(desk, hubs):
+    clock = Hands()
+    hub = hubs(lambda: desk, clock)
+    leaf = Remote("a", hub, Voice("me"), clock)
+    sheet = Sheet("steered", "outside", silence=600.0, maximum=9.0, pending=9)
+    for second in range(0, 400, 50):
+        clock.now = float(second)
+        hub._seen, hub._when = {"a": sheet}, clock.now
+        leaf.act(leaf.plan(leaf.view(), 3.0, 1.0))
+    assert Desk.asked == ["PUT /api/v1/pools/a/demand"] * 3
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_anew(desk, monkeypatch):
+    monkeypatch.setattr(Desk, "rude", True)
+    with contextlib.closing(Session(desk, 10.0)) as session:
+        for _ in range(3):
+            assert session.ask("GET", "/pools")["pools"]
+    assert len(Desk.asked) == 3
+
+
+def test_a_hub_that_is_away_is_asked_once_for_all_of_its_pools():
+    tries = []
+
+    def find() -> Address:
+        tries.append(1)
+        return Address("127.0.0.1", 9, "token")
+
+    clock = Hands()
+    hub = Hub(find, clock)
+    for name in "abc":
+        with pytest.raises(errors.Unavailable):
+            Remote(name, hub, Voice("me"), clock).view()
+    assert len(tries) == 1

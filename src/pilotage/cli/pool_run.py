@@ -93,9 +93,10 @@ def _planned(setup: Setup, stop: Stop) -> Iterator[Answer]:
     from pilotage.pool.pipeline import explain
     from pilotage.pool.remote import Voice
 
-    loaded = _loaded(setup, stop, once=True)
-    driver = Driver(loaded.pipeline, Voice(""))
-    plan = driver.plan()
+    with contextlib.closing(setup):
+        loaded = _loaded(setup, stop, once=True)
+        driver = Driver(loaded.pipeline, Voice(""))
+        plan = driver.plan()
     yield Answer(_data(driver, plan), tuple(explain(plan)), (), loaded.advice)
 
 
@@ -103,7 +104,7 @@ def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[An
     """Decide until told to stop."""
     from pilotage.pool import drive
 
-    with _alone(file):
+    with _alone(file), contextlib.closing(setup):
         stop.listen()
         loaded = _loaded(setup, stop, once=once)
         for one in loaded.advice:

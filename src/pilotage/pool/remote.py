@@ -122,6 +122,12 @@ class Hub:
         told = self._open().ask("PUT", f"/pools/{quote(name, safe='')}/demand", body)
         return str(told["words"])
 
+    def close(self) -> None:
+        """End the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
     def _look(self) -> None:
         try:
             rows = self._open().ask("GET", "/pools")["pools"]
@@ -135,8 +141,7 @@ class Hub:
     def _open(self) -> Session:
         address = self._find()
         if self._session is None or self._session.address != address:
-            if self._session is not None:
-                self._session.close()
+            self.close()
             self._session = Session(address, _PATIENCE_S)
         return self._session
 

@@ -72,6 +72,11 @@ class Setup:
             raise errors.ConfigError(message, hint="the first of `pipeline` is a controller")
         return found
 
+    def close(self) -> None:
+        """End all connections."""
+        for hub in self._hubs.values():
+            hub.close()
+
     def _makers(self) -> Mapping[str, Maker]:
         seat = stage(Seat)
 
