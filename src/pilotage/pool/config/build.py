@@ -37,8 +37,8 @@ def load(
     allow: tuple[str, ...] = (),
     makers: Mapping[str, Maker] | None = None,
     sections: tuple[str, ...] = (),
-    prepare: Callable[[dict[str, Any]], object] = id,
-    born: Callable[[Any], object] = id,
+    prepare: Callable[[dict[str, Any]], object] | None = None,
+    born: Callable[[Any], object] | None = None,
 ) -> Loaded:
     """Read a configuration of COBalD.
 
@@ -54,7 +54,8 @@ def load(
         raise wrong(file, 0, f"there is a section `{unknown[0]}` that nothing here reads")
     if not isinstance(listed, list) or not listed:
         raise wrong(file, 0, "there is no `pipeline`, which is a list whose last is a pool")
-    prepare(top)
+    if prepare is not None:
+        prepare(top)
     try:
         made = _Builder(file, allow, dict(makers or {}), born).pipeline(listed, "pipeline")
     except _Placed as placed:
@@ -87,7 +88,7 @@ class _Builder:
 
     def __init__(
         self, file: str, allow: tuple[str, ...], makers: dict[str, Maker],
-        born: Callable[[Any], object],
+        born: Callable[[Any], object] | None,
     ) -> None:  # fmt: skip
         """Know what may be made."""
         self._born = born
@@ -127,7 +128,8 @@ class _Builder:
         if not last:
             return foreign.stand(found, args, keys)
         made = found(*args, **keys)
-        self._born(made)
+        if self._born is not None:
+            self._born(made)
         return made
 
     def _maker(self, item: Element) -> Maker | None:
