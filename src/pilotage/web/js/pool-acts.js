@@ -9,10 +9,7 @@ const BY_PERSON = "paused by a person";
 const ACTS = {
   pause: {
     word: "Pause",
-    ask: () => [
-      "No more pilots are asked for and none is drained.",
-      "Those that are there go on.",
-    ],
+    ask: () => ["No more pilots are asked for and none is drained.", "Those that are there go on."],
     tone: "main",
     done: "stays as it is",
   },

@@ -50,13 +50,19 @@ class Pool {
   constructor(root, name, signal) {
     this.name = name;
     this.signal = signal;
-    [this.top, this.alarm, this.why, this.facts, this.pilots] = ["div", "div", "div", "div", "div"].map(
-      (kind) => h(kind),
-    );
+    [this.top, this.alarm, this.why, this.facts, this.pilots] = [
+      "div",
+      "div",
+      "div",
+      "div",
+      "div",
+    ].map((kind) => h(kind));
     this.spans = h(
       "select",
       { "aria-label": "Time span", onchange: () => this.read().catch(complain) },
-      SPANS.map(([text, seconds]) => h("option", { value: seconds, selected: seconds === 3600 }, text)),
+      SPANS.map(([text, seconds]) =>
+        h("option", { value: seconds, selected: seconds === 3600 }, text),
+      ),
     );
     const boxes = [h("div.chart"), h("div.chart"), h("div.chart")];
     fill(
@@ -125,7 +131,14 @@ class Pool {
       this.top,
       h(
         "div.head",
-        h("h1", pool.name, " ", badge(pool.state), " ", pool.looked ? h("span.note", ago(pool.looked)) : null),
+        h(
+          "h1",
+          pool.name,
+          " ",
+          badge(pool.state),
+          " ",
+          pool.looked ? h("span.note", ago(pool.looked)) : null,
+        ),
         may,
       ),
       pool.about ? h("p.note", pool.about) : null,
@@ -147,7 +160,12 @@ class Pool {
     fill(
       this.why,
       h("p.headline", headline),
-      pool.words ? h("ul", said.map((one) => h("li", ...ticks(one)))) : null,
+      pool.words
+        ? h(
+            "ul",
+            said.map((one) => h("li", ...ticks(one))),
+          )
+        : null,
     );
     if (pool.state === "bad file") return fill(this.facts, h("p.note", "Its file has a mistake."));
     const set = Object.entries(pool.changed).map(([key, value]) => `${key} = ${value}`);
@@ -157,11 +175,17 @@ class Pool {
         ["Site", h("a", { href: to("sites") }, pool.site)],
         ["Decides", KINDS[pool.control] ?? pool.control],
         ["Steered by", pool.steered],
-        ["Bounds", `from ${number(pool.minimum)} to ${count(pool.maximum, "core")}, ${number(pool.cpus)} each`],
+        [
+          "Bounds",
+          `from ${number(pool.minimum)} to ${count(pool.maximum, "core")}, ${number(pool.cpus)} each`,
+        ],
         ["May wait", count(pool.pending, "pilot")],
         ["Asks first", pool.ask_above ? `above ${count(pool.ask_above, "core")}` : ""],
         ["Set by hand", set.join(", ")],
-        ["Has", `${count(pool.supply, "core")}; ${part(pool.utilisation)} used, ${part(pool.allocation)} taken`],
+        [
+          "Has",
+          `${count(pool.supply, "core")}; ${part(pool.utilisation)} used, ${part(pool.allocation)} taken`,
+        ],
         ["On their way", `${number(pool.queued)} wait at the site, ${number(pool.booting)} start`],
         ["Leave", pool.draining ? count(pool.draining, "core") : ""],
         ["Jobs wait for", count(pool.waiting, "core")],
@@ -170,14 +194,16 @@ class Pool {
   }
 
   list(pilots) {
-    const rows = pilots.slice(0, SHOWN).map((pilot) =>
-      h(
-        "li.row",
-        h("a", { href: to(`pilots/${pilot.id}`) }, pilot.name),
-        badge(pilot.state),
-        h("span.note", pilot.cpus ? `${number(pilot.used)} of ${count(pilot.cpus, "core")}` : ""),
-      ),
-    );
+    const rows = pilots
+      .slice(0, SHOWN)
+      .map((pilot) =>
+        h(
+          "li.row",
+          h("a", { href: to(`pilots/${pilot.id}`) }, pilot.name),
+          badge(pilot.state),
+          h("span.note", pilot.cpus ? `${number(pilot.used)} of ${count(pilot.cpus, "core")}` : ""),
+        ),
+      );
     const more = pilots.length - rows.length;
     fill(
       this.pilots,

@@ -50,7 +50,11 @@ class Pools {
     this.tally = h("p.note", { role: "status" });
     this.body = h("tbody");
     this.none = h("div");
-    this.field = h("input", { type: "search", "aria-label": "Search pools", placeholder: "Name, site or state" });
+    this.field = h("input", {
+      type: "search",
+      "aria-label": "Search pools",
+      placeholder: "Name, site or state",
+    });
     this.field.addEventListener("input", () => this.draw());
     const heads = [
       ["Pool", ".c-name"],
@@ -66,7 +70,13 @@ class Pools {
     this.table = h(
       "table.pools.cards",
       h("caption.unseen", "Pools"),
-      h("thead", h("tr", heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)))),
+      h(
+        "thead",
+        h(
+          "tr",
+          heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)),
+        ),
+      ),
       this.body,
     );
     fill(
@@ -112,7 +122,13 @@ class Pools {
     const shown = this.pools.filter(({ name, site, state }) =>
       [name, site, state].some((text) => text.toLowerCase().includes(asked)),
     );
-    keyed(this.body, shown, (pool) => pool.name, make, (row, pool) => this.update(row, pool));
+    keyed(
+      this.body,
+      shown,
+      (pool) => pool.name,
+      make,
+      (row, pool) => this.update(row, pool),
+    );
     this.anew = false;
     this.table.hidden = !shown.length;
     this.field.hidden = this.pools.length < MANY;
@@ -162,7 +178,10 @@ class Pools {
     for (const [name, text] of Object.entries(values)) words(cell(name), bad ? "" : text);
     const full = pool.maximum ? pool.supply / pool.maximum : 0;
     row.querySelector("i").style.setProperty("--part", full.toFixed(3));
-    words(row.querySelector(".value"), bad ? "" : `${number(pool.supply)} of ${number(pool.maximum)}`);
+    words(
+      row.querySelector(".value"),
+      bad ? "" : `${number(pool.supply)} of ${number(pool.maximum)}`,
+    );
     row.querySelector(".measure").hidden = bad;
     if (this.anew)
       cell("spark").replaceChildren(spark(this.samples.get(pool.name) ?? [], now() - SPAN, now()));
@@ -198,7 +217,11 @@ function nothing() {
 function make(pool) {
   return h(
     "tr",
-    h("td.c-name", h("a", { href: to(`pools/${encodeURIComponent(pool.name)}`) }, pool.name), h("p.note")),
+    h(
+      "td.c-name",
+      h("a", { href: to(`pools/${encodeURIComponent(pool.name)}`) }, pool.name),
+      h("p.note"),
+    ),
     h("td.c-state"),
     h("td.c-spark"),
     h("td.c-cores", h("div.measure", h("div.bar.now", h("i")), h("span.value"))),
