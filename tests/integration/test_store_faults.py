@@ -175,12 +175,16 @@ async def test_it_stops_although_a_job_has_ended_that_cannot_be_written(
     rig = Rig(small_disk)
     passed: list[str] = []
     monkeypatch.setattr(crash, "point", passed.append)
-    async with rig.live() as project:
-        project.submit(NewJob(JobSpec(Command(("sh", "-c", wait)), "by hand")))
-        await rig.until(begun.exists)
-        fill(small_disk)
-        gate.touch()
-        await rig.until(lambda: "result.received" in passed)
+    try:
+        async with rig.live() as project:
+            project.submit(NewJob(JobSpec(Command(("sh", "-c", wait)), "by hand")))
+            await rig.until(begun.exists)
+            fill(small_disk)
+            gate.touch()
+            await rig.until(lambda: "result.received" in passed)
+    except* errors.StoreUnavailable:
+        # It may have had more to write, such as the number of the process.
+        pass
     (small_disk / "filler").unlink()
     assert [job.state for job in rig.jobs()] == [State.RUNNING]
     async with rig.live():
