@@ -109,10 +109,10 @@ class Plant:
         (root / "sites" / f"{OURS}.toml").write_text(head + site)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def feed(self, hub: Frontend, *, maximum: int, more: str = "", url: str = "") -> None:
-        """Write the file of a hub that has run before, or runs."""
+    def feed(self, hub: Frontend, *, maximum: int, site: str = SITE) -> None:
+        """Write the file of a hub that has run before, or runs; `site` is one of that hub's."""
         token = self.root / "hubs" / f"{hub.name}.token"
-        token.write_text(hub.token())
+        token.write_text(hub.token(site))
         token.chmod(0o600)
         deadline = time.monotonic() + PATIENCE
         while not hub.certificate().exists():
@@ -121,9 +121,9 @@ class Plant:
         (self.root / "hubs" / f"{hub.name}.pem").write_text(hub.certificate().read_text())
         self.write(
             hub.name,
-            f'url = "{url or f"https://127.0.0.1:{hub.port}"}"\ntoken_file = "{token.name}"\n'
+            f'url = "https://127.0.0.1:{hub.port}"\ntoken_file = "{token.name}"\n'
             f'ca = "{hub.name}.pem"\nmaximum = {maximum}\npending = {maximum}\n'
-            f'interval = "0.5s"\n{more}\n[sites]\n{SITE} = "{OURS}"\n',
+            f'interval = "0.5s"\n[sites]\n{site} = "{OURS}"\n',
         )
 
     def write(self, name: str, text: str) -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.hub import fleet
 from pilotage.hub.feed import desk, feeder
+from pilotage.hub.project import Project
+from pilotage.site.wish import Wish
 from tests.factories import Frontend, Plant
 from tests.fleet import free_port
-from tests.sites import Farm
+from tests.sites import SITE, Farm
 
 LOCAL = 'batch = "local"\n'
 
@@ -180,3 +183,36 @@ def hub_of(plant: Plant) -> Farm:
     farm = Farm.__new__(Farm)
     farm.root, farm.env = plant.root, plant.env
     return farm
+
+
+@pytest.mark.slow
+def test_one_hub_is_fed_by_several_factories_each_with_a_site_of_its_own(
+    tmp_path: Path, hub: Frontend, plant: Plant
+):
+    other = Plant(tmp_path / "other", LOCAL)
+    (hub.root / "sites" / "cloud.toml").write_text('batch = "factory"\n')
+    hub.change(lambda project: project.want_pilots(SITE, Wish(), 1, ""))
+    hub.change(lambda project: project.want_pilots("cloud", Wish(cpus=2), 1, ""))
+    hub.start()
+    try:
+        for factory, site in ((plant, SITE), (other, "cloud")):
+            factory.feed(hub, maximum=2, site=site)
+            factory.start()
+        plant.wait(lambda: available(hub) == {SITE: 1, "cloud": 2})
+        assert (plant.hub("lab").cores, other.hub("lab").cores) == (1, 2)
+        hub.change(lambda project: project.ask_pilots([1, 2], "stop"))
+        plant.wait(lambda: not plant.guests() and not other.guests())
+        # The site of another is not for it, whatever its file says.
+        other.feed(hub, maximum=2, site=SITE)
+        token = other.root / "hubs" / "lab.token"
+        token.write_text(hub.token("cloud"))
+        other.wait(lambda: "does not feed the site" in other.hub("lab").trouble)
+    finally:
+        other.kill()
+
+
+def available(hub: Frontend) -> dict[str, int]:
+    """Count the cores of pilots that take jobs by site."""
+    with Project(hub.root) as project:
+        found = fleet.pilots(project.db)
+    return {one.site: one.facts.cpus for one in found if one.facts and one.state == "available"}
