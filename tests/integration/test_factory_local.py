@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from pilotage import errors
 from pilotage.hub import fleet
 from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project
 from pilotage.site.wish import Wish
-from tests.factories import Frontend, Plant
+from tests.factories import POOL, Frontend, Plant
 from tests.fleet import free_port
 from tests.sites import SITE, Farm
 
@@ -170,12 +171,14 @@ def test_a_hub_that_is_not_wanted_any_more_gets_nothing(hub: Frontend, plant: Pl
     assert plant.hub("lab").cores == 1
     plant.wait(lambda: "1 of 1 cores for this hub" in plant.hub("lab").trouble)
     (plant.root / "hubs" / "lab.toml").unlink()
-    hub.pool(1)
-    plant.wait(lambda: [state for _, _, state in plant.guests()] in ([], ["running"]))
+    # What waits is called off, what runs goes on, and nobody is told of it any more.
+    plant.wait(lambda: [state for _, _, state in plant.guests()] == ["running"])
     plant.kill()
-    if plant.guests():
-        refused = hub_of(plant).start()
-        assert refused.wait(timeout=60) == 7
+    refused = hub_of(plant).start()
+    assert refused.wait(timeout=60) == errors.Conflict.exit_status
+    (hub.root / "pools" / f"{POOL}.toml").unlink()
+    plant.start()
+    plant.wait(lambda: not hub.states()["available"] and not plant.guests())
 
 
 def hub_of(plant: Plant) -> Farm:

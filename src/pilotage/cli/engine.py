@@ -97,7 +97,7 @@ def _invite(watch: Watch, address: str) -> None:
 
 def _announce(project: Project, watch: Watch, choices: Choices) -> None:
     if choices.feed:
-        named = ", ".join(files.names(project.root))
+        named = ", ".join(files.names(project.root)) or "nobody any more"
         watch.say(Styled("pilotage", "bold"), f" starts pilots for {named}; Ctrl-C stops")
         watch.say("  `pilotage pool hubs` shows how that goes; pilots go on without this process")
         return

@@ -129,7 +129,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         one = pool_view.pool(project.db, project.root, name, now)
         account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
-        past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 60)
+        past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
         file = files.file_of(project.root, name)
         factory = view.factory(project.db, project.root, one.site, now)
     states: dict[str, int] = {}

@@ -70,21 +70,22 @@ class Serve:
                 await self._follow(tasks)
 
     def _sites(self) -> dict[str, Site]:
-        """Read the sites; a factory without any, or without a hub, is a mistake."""
+        """Read the sites; a factory without any is a mistake."""
         root = self._project.root
         found = {name: site for name, site in sites.read_all(root).items() if site.batch != FACTORY}
         if not found:
             message = f"{root} has no site to start pilots at"
             raise errors.ConfigError(message, hint="`pilotage site add NAME --batch slurm`")
-        if not files.names(root):
-            message = f"{root} has no hub to start pilots for"
-            raise errors.ConfigError(message, hint=f"a hub is a file `{files.FOLDER}/NAME.toml`")
         return found
 
     def _check(self, db: Db) -> None:
-        """Refuse a project that has pilots or jobs of its own at sites: nobody would hear them."""
+        """Refuse a project that has nothing to do here, or pilots or jobs of its own at sites."""
+        root = self._project.root
+        if not files.names(root) and not db.value("guest_live"):
+            message = f"{root} has no hub to start pilots for"
+            raise errors.ConfigError(message, hint=f"a hub is a file `{files.FOLDER}/NAME.toml`")
         if db.rows("site_counts") or db.value("factory_own"):
-            message = f"{self._project.root} has jobs or pilots of its own at sites"
+            message = f"{root} has jobs or pilots of its own at sites"
             raise errors.Conflict(message, hint="let `pilotage up` end them, or use another folder")
 
     async def _work(self, name: str, driver: Driver, doors: Doors) -> None:
