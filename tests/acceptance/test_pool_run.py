@@ -135,6 +135,12 @@ class Bench:
         assert all(count <= 2 for count in found.values()), found
         return found
 
+    def empty(self) -> None:
+        """Let all pilots go, so that none is left behind."""
+        for file in (self.root / "pools").iterdir():
+            file.unlink()
+        self.farm.wait(lambda: not self.live())
+
     def none_twice(self) -> None:
         with Project(self.root) as project:
             rows = project.db._connection.execute(
@@ -197,6 +203,7 @@ def test_two_controllers_steer_two_pools_though_one_and_the_hub_are_killed(tmp_p
                 two.send_signal(signal.SIGINT)
                 assert one.wait(timeout=30) == 0
                 assert two.wait(timeout=30) == 130
+                bench.empty()
     finally:
         bench.farm.kill()
     said = bench.told(second)
@@ -245,6 +252,7 @@ def test_one_pool_is_planned_steered_once_by_hand_and_by_two_at_once(tmp_path: P
         shown = bench.run("pool", "show", "b")
         assert "steered by" in shown.stdout
         assert "the last one wins" in shown.stdout
+        bench.empty()
 
 
 #: As TARDIS's own example has it, but quick and small.
@@ -308,6 +316,7 @@ def test_a_file_of_tardis_is_imported_and_brings_pilots(
             bench.farm.wait(lambda: bench.live() and len(bench.farm.ran()) == len(jobs))
             bench.farm.wait(lambda: bench.look("Fake_m1_infinity").demand == 1)
             bench.farm.exactly_once(jobs)
+        bench.empty()
     bench.none_twice()
     pools = [one["pools"] for one in bench.told(file)]
     assert {one["name"] for one in pools[-1]} == {"Fake_m1_infinity"}
