@@ -11,15 +11,17 @@ export function spark(samples, from, until) {
     role: "img",
     preserveAspectRatio: "none",
   });
-  if (samples.length < 2) {
+  if (!samples.length) {
     svg.setAttribute("aria-label", "nothing is known yet");
     return svg;
   }
-  const most = Math.max(1, ...samples.map((one) => Math.max(one.supply, one.demand)));
+  // What was seen last holds until now.
+  const shown = [...samples, { ...samples.at(-1), time: until }];
+  const most = Math.max(1, ...shown.map((one) => Math.max(one.supply, one.demand)));
   const x = (time) => (((time - from) / (until - from)) * WIDTH).toFixed(1);
   const y = (value) => (HEIGHT - 1.5 - (value / most) * (HEIGHT - 3)).toFixed(1);
-  const along = (key) => samples.map((one) => `${x(one.time)} ${y(one[key])}`).join("L");
-  const [first, last] = [samples[0], samples.at(-1)];
+  const along = (key) => shown.map((one) => `${x(one.time)} ${y(one[key])}`).join("L");
+  const [first, last] = [shown[0], shown.at(-1)];
   svg.append(
     make("path", {
       class: "has",

@@ -85,7 +85,7 @@ class Pool {
     );
     this.plots = [
       chart(boxes[0], `Cores of pool ${name} over time`, CORES, signal),
-      chart(boxes[1], `How well pilots of pool ${name} are used, in percent`, USE, signal),
+      chart(boxes[1], `How well pilots of pool ${name} are used, in percent`, USE, signal, 100),
       chart(boxes[2], `Cores that jobs wait for which pool ${name} could run`, WAITING, signal),
     ];
     const again = calm(2000, () => document.hidden || this.read().catch(complain));
