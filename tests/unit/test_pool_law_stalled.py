@@ -47,7 +47,7 @@ class World:
 @pytest.mark.parametrize("waiting", [1.0, 3.0])
 def test_few_jobs_do_not_wait_for_ever_where_nothing_starts(waiting: float):
     world = World(Hinted(), waiting)
-    world.until(1.0)
+    world.until(0.8)
     before = len(world.orders["a"])
     assert before
     assert not world.orders["b"]

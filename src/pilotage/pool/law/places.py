@@ -16,6 +16,8 @@ _FRESH = 0.15
 _OVERDUE = 0.01
 #: How many latencies after which an order is not counted on.
 _STUCK = 2.0
+#: The same of what orders usually take, after which nothing seems to start there at all.
+_STALLED = 4.0
 
 
 def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> dict[str, Care]:
@@ -43,7 +45,7 @@ def likely(one: Sight, care: Care) -> bool:
 
 def stalled(one: Sight, care: Care) -> bool:
     """Say whether nothing starts there any more, for far longer than it ever took."""
-    return one.oldest > _STUCK * care.usual + _ALIKE
+    return one.oldest > _STALLED * care.usual + _ALIKE
 
 
 def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
@@ -62,10 +64,12 @@ def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
 
 def places(best: Sequence[Sight], hint: Hint, useful: float) -> list[Sight]:
     """Return the best shape of each provider: the cheapest by use, of equals with most memory."""
+    # A job that fills no drone well runs in the one that it fills best.
+    enough = min(useful, max((gain(one, hint) for one in best), default=0.0))
     found: dict[str, Sight] = {}
     for one in best:
         part = gain(one, hint)
-        if part >= useful:
+        if part >= enough > 0:
             other = found.get(one.provider)
             if other is None or _worth(one, part) < _worth(other, gain(other, hint)):
                 found[one.provider] = one
