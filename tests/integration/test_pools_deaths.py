@@ -63,3 +63,16 @@ async def test_one_that_came_is_no_proof_before_it_has_done_something(tmp_path: 
         assert [drone.proven for drone in await here.drones()] == [False]
         await works(here, one)
         assert [drone.proven for drone in await here.drones()] == [True]
+
+
+async def test_one_that_was_to_leave_and_is_gone_has_left(tmp_path: Path):
+    async with steered(tmp_path) as here:
+        empty, busy = await here.node(), await here.node(cpus=2)
+        here.hub.submit(1)
+        assert await busy.sync()
+        await here.pools.tick()
+        for node in (empty, busy):
+            await here.shed(node)
+            await leaves(here, node, State.LOST, "its program ended: exited with code 0")
+        assert (here.state(empty), here.state(busy)) == ("down", "lost")
+        assert died(here).failed == 1

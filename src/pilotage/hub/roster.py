@@ -242,6 +242,9 @@ class Roster:
         The store says what it is: a turn that could not be written has left its traces in memory.
         """
         before = State(db.value("pilot_state", id=pilot.number))
+        if state is State.LOST and before is State.DRAINING and not pilot.held:
+            # It was to leave, and has: nobody heard its good-bye, as when we were away.
+            state, reason = State.DOWN, pilot.reason or reason
         if state not in _FOLLOWS.get(before, frozenset()):
             pilot.state = before
             return
