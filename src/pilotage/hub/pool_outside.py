@@ -23,9 +23,7 @@ class Taken(msgspec.Struct, frozen=True):
     words: str = ""
 
 
-def tell(
-    db: Db, root: Path, name: str, demand: float, words: str, by: str, now: float
-) -> Taken:
+def tell(db: Db, root: Path, name: str, demand: float, words: str, by: str, now: float) -> Taken:
     """Ask a pool for so many cores; it is safe once the transaction is."""
     changed, body = db.row("outside_get", name=name) or ("{}", "")
     pool = msgspec.json.decode(changed, type=Set).apply(files.read(root, name))
