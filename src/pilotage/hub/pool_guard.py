@@ -46,7 +46,7 @@ def guard(pool: Pool, row: Row, seen: Seen, wanted: Wanted, care: Care, now: flo
     left = sight.ready + sight.pending + does.order + does.recall
     left -= does.cancel + does.drain + does.release
     if not words:
-        words.append(_calm(seen))
+        words.append(_calm(pool, seen))
     return _step(left * sight.cores, words, care, does, "", reason)
 
 
@@ -161,11 +161,14 @@ def _fit(seen: Seen) -> int:
     return 1 << 30 if seen.quota is None else int(seen.quota // seen.sight.cores)
 
 
-def _calm(seen: Seen) -> str:
+def _calm(pool: Pool, seen: Seen) -> str:
     reading = seen.reading
     used = reading.supply * (reading.allocation or 0.0)
+    have = reading.supply + reading.queued + reading.booting + reading.draining
+    full = have + seen.sight.cores > pool.maximum and seen.waiting > 0
+    why = f"the maximum of {pool.maximum} cores is reached" if full else "nothing to do"
     return (
-        f"nothing to do: {volume(seen.waiting)} cores' worth of jobs wait, "
+        f"{why}: {volume(seen.waiting)} cores' worth of jobs wait, "
         f"{volume(round(used))} of {volume(reading.supply)} cores are taken, "
         f"{volume(reading.queued + reading.booting)} are on their way"
     )

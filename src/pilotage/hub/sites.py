@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
+from pilotage import errors
 from pilotage.hub.factory import Factory
 from pilotage.hub.feed.fed import Fed
 from pilotage.hub.patron import Own
@@ -25,9 +28,13 @@ from pilotage.site.driver import Driver
 from pilotage.site.image import Images
 from pilotage.site.jail import Jails
 from pilotage.site.local import Listener
-from pilotage.site.model import FACTORY
+from pilotage.site.model import FACTORY, Site
 from pilotage.site.stage.digest import Digests
 from pilotage.store import Writer
+
+_log = logging.getLogger("pilotage.site")
+#: How often new files of sites are looked for, in seconds.
+_FOLLOW_S = 2.0
 
 
 class Goods(NamedTuple):
@@ -65,14 +72,36 @@ class Sites:
         try:
             async with jails, anyio.create_task_group() as tasks:
                 work = functools.partial(self._work, Goods(digests, jails, images))
-                for name, site in found.items():
+
+                def begin(name: str, site: Site) -> None:
                     if site.batch == FACTORY:
                         tasks.start_soon(Fed(name, self._writer, self._roster).run)
                     else:
                         tasks.start_soon(ways.keep, name, site, work)
+
+                for name, site in found.items():
+                    begin(name, site)
+                tasks.start_soon(self._follow, begin, set(found))
                 tasks.start_soon(ways.show)
         finally:
             digests.close()
+
+    async def _follow(self, begin: Callable[[str, Site], None], known: set[str]) -> None:
+        """Begin with sites whose files come later."""
+        wrong: dict[str, str] = {}
+        while True:
+            await anyio.sleep(_FOLLOW_S)
+            found = await anyio.to_thread.run_sync(files.names, self._project.root)
+            for name in set(found) - known:
+                try:
+                    site = await anyio.to_thread.run_sync(files.read, self._project.root, name)
+                except errors.PilotageError as error:
+                    if wrong.get(name) != str(error):
+                        _log.error("site %s is not begun with: %s", name, error)
+                    wrong[name] = str(error)
+                else:
+                    known.add(name)
+                    begin(name, site)
 
     async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
         """Keep one site at work."""
