@@ -66,7 +66,7 @@ class Farm:
 
     def settings(self, site: str, *, folder: str = "") -> None:
         """Write the file of the site."""
-        head = f'folder = "{folder or self.folder}"\npoll = "1s"\nsettle = "1s"\n'
+        head = f'folder = "{folder or self.folder}"\npoll = "0.5s"\nsettle = "0.5s"\n'
         (self.root / "sites" / f"{SITE}.toml").write_text(head + site)
 
     # -- jobs ------------------------------------------------------------------------------------

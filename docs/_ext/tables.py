@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pilotage.cli import about
 from pilotage.event.model import Event, Kind
 from pilotage.hub import config
+from pilotage.hub.feed import files as hubs
 from pilotage.job import machine, model, records
 from pilotage.pool import files as pools
+from pilotage.pool.efficiency import Efficiency
 from pilotage.rule import schema, template
 from pilotage.site import model as site
 from pilotage.site.apps import fill
@@ -286,6 +288,8 @@ def pool_keys() -> str:
         (pools.Even, '### `[control]`, `kind = "linear"`\n\n'),
         (pools.Relative, '### `[control]`, `kind = "relative"`\n\n'),
         (pools.Step, '### `[[control.step]]`, `kind = "stepwise"`\n\n'),
+        (pools.Outside, '### `[control]`, `kind = "outside"`\n\n'),
+        (Efficiency, "### `[efficiency]`\n\n"),
     ):
         rows = [
             _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_POOL
@@ -322,6 +326,12 @@ def app_words() -> str:
     )
 
 
+def hub_keys() -> str:
+    """Write the keys of a hub's file in the folder of a factory."""
+    rows = [_setting(field) for field in facts.fields(hubs.Hub)]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "site-keys": site_keys,
@@ -329,6 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "app-keys": app_keys,
     "app-words": app_words,
     "messages": messages.page,
+    "hub-keys": hub_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,

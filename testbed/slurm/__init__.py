@@ -14,6 +14,7 @@ from testbed.errors import NotUp
 from testbed.journal import FOLDER
 from testbed.processes import Process
 
+from . import ended
 from .accounting import Accounting
 from .memory import Memory
 
@@ -92,6 +93,10 @@ class Slurm(Bed):
     def run(self, *argv: str, timeout: float = 60) -> str:
         """Run a command on the login node as root; return what it writes."""
         return super().run(*self._place.login, *argv, timeout=timeout)
+
+    def ended(self) -> list[ended.Ended]:
+        """Return the jobs that have ended so far, also those that the controller has forgotten."""
+        return ended.read(self.folder / "log" / "ended")
 
     def start_controller(self) -> None:
         """Start the controller; it remembers what it knew before."""

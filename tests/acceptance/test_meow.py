@@ -21,7 +21,7 @@ from pilotage import errors, meow
 from tests.rig import PATIENCE
 
 EXAMPLE = """
-import os, time
+import glob, os, time
 from pilotage.meow import FileEventPattern, WatchdogMonitor
 from pilotage.meow import BashRecipe, BashHandler
 from pilotage.meow import LocalBashConductor
@@ -41,7 +41,8 @@ runner = MeowRunner(
     BashHandler(pause_time=1), [LocalBashConductor(pause_time=1) for _ in range(2)])
 runner.start()
 open("data/raw/a.csv", "w").write("1\\n2\\n3\\n4\\n")
-time.sleep(15); runner.stop()
+while len(glob.glob("job_output/job_*/job.yml")) < 6: time.sleep(0.1)
+time.sleep(2); runner.stop()
 """
 
 ODD = [
@@ -132,6 +133,7 @@ def play(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE,
     )
 
 

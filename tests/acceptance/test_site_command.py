@@ -151,3 +151,23 @@ def test_a_queue_that_does_not_exist_is_found_before_any_job(root, slurm, tmp_pa
     assert found["queue"][0] == "bad"
     file.write_text(file.read_text().replace('queue = "nowhere"', ""))
     assert "ran on" in checks(root, "bed", "--run")["job"][1]
+
+
+def test_sites_that_come_while_the_hub_runs_are_begun_with(root, tmp_path):
+    (root / "sites").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pilotage", "up", "--project", str(root)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for name in ("first", "second"):
+            answer(root, "site", "add", name, "--batch", "local", "--folder", str(tmp_path / name))
+            where = ["--project", str(root), "--site", name, "--via", "batch", "--name", name]
+            # What comes after the program is the program's own.
+            command = [sys.executable, "-m", "pilotage", "submit", *where, "true"]
+            subprocess.run(command, check=True, timeout=PATIENCE)
+            told = run(root, "wait", name, "--timeout", "60s")
+            assert told.returncode == 0, told.stdout + told.stderr
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)

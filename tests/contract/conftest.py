@@ -3,5 +3,5 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite(
-    "tests.contract.batch.beds", "tests.contract.batch.life", "tests.contract.batch.words"
+    "pilotage.testing.batch.beds", "pilotage.testing.batch.life", "pilotage.testing.batch.words"
 )

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from pilotage.site.batch.gridengine import GridEngine
 from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster
 from tests.beds import gridengine  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, make, submit, wait
 
 CAN = frozenset({"time", "signal", "hold", "wait", "ended", "cause"})
 
@@ -31,15 +30,16 @@ class TestGridEngine(Life):
         submit(bed, order)
         (item,) = wait(bed, order, Phase.OVER)
         assert (item.cause, item.exit) == (Cause.EXITED, 1)
-        time.sleep(4)
+        let_others_run(bed)
         assert began(order) == 1
 
     @pytest.mark.slow
     def test_it_is_told_before_it_is_killed(self, bed: Bed):
-        order = make(bed, "exec sh -c 'trap \"echo told > told; exit 0\" USR2; sleep 300 & wait'")
+        script = 'trap "echo told > told; exit 0" USR2; touch set; sleep 300 & wait'
+        order = make(bed, f"exec sh -c '{script}'")
         submit(bed, order)
         (item,) = wait(bed, order, Phase.RUNNING)
-        time.sleep(1)
+        until(bed, lambda: Path(order.folder, "set").exists(), bool)
         assert bed.run(bed.batch.cancel([item.id])).exit == 0
         (item,) = wait(bed, order, Phase.OVER)
         assert Path(order.folder, "told").exists()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 from pilotage.site.batch.htcondor import HTCondor
 from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.condor import Condor
 from tests.beds import condor  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, make, submit, until, wait
 
 CAN = frozenset({"time", "signal", "memory", "hold", "wait", "ended", "cause"})
 STRANGER = """\
@@ -58,8 +57,7 @@ class TestHTCondor(Life):
         os.kill(starter, signal.SIGKILL)
         (item,) = wait(bed, order, Phase.OVER)
         assert item.cause is Cause.NODE
-        # Time enough for it to be matched again.
-        time.sleep(8)
+        let_others_run(bed)
         assert began(order) == [starter]
 
     @pytest.mark.slow
@@ -71,7 +69,7 @@ class TestHTCondor(Life):
         assert bed.run(Call(("condor_vacate_job", item.id))).exit == 0
         (item,) = wait(bed, order, Phase.OVER)
         assert item.cause is Cause.PREEMPTED
-        time.sleep(8)
+        let_others_run(bed)
         assert began(order) == [starter]
 
     @pytest.mark.slow

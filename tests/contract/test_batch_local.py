@@ -17,9 +17,9 @@ import pytest
 from pilotage.pilot import pack
 from pilotage.site.batch.local import Local
 from pilotage.site.batch.model import Batch, Call, Cause, Item, Order, Phase, Said
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, until, wait
-from tests.contract.batch.words import Sample, Words
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
+from pilotage.testing.batch.words import Sample, Words
 
 CAN = frozenset({"time", "signal", "wait", "ended", "cause", "memory"})
 CORES = len(os.sched_getaffinity(0))
@@ -234,10 +234,10 @@ def test_what_was_over_long_ago_is_forgotten_and_its_id_not_used_again(queue: Qu
 
 
 def test_nothing_of_the_submitter_is_held_open(queue: Queue):
-    call = queue.batch.submit(make(queue, "sleep 5"))
-    began = time.monotonic()
-    subprocess.run(call.argv, input=call.input.encode(), stdout=subprocess.PIPE, check=True)
-    assert time.monotonic() - began < 4
+    call = queue.batch.submit(make(queue, "sleep 600"))
+    subprocess.run(
+        call.argv, input=call.input.encode(), stdout=subprocess.PIPE, check=True, timeout=60
+    )
 
 
 def test_many_submissions_at_once_get_ids_of_their_own(queue: Queue):

@@ -7,7 +7,7 @@ import pytest
 
 from pilotage.site.batch.lsf import LSF
 from pilotage.site.batch.model import BatchError
-from tests.contract.batch.words import KEY, ORDER
+from pilotage.testing.batch.words import KEY, ORDER
 from tests.replay.tools import Tools, recorded
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from pilotage.site.batch.model import BatchError, Call, Phase
 from pilotage.site.batch.slurm import Slurm
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, until, wait
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from tests.misbehaving import faults
 from tests.misbehaving.double import Misbehaving
 

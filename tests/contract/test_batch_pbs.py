@@ -8,7 +8,7 @@ import pytest
 
 from pilotage.site.batch.model import BatchError, Said
 from pilotage.site.batch.pbs import PBS
-from tests.contract.batch.words import ORDER
+from pilotage.testing.batch.words import ORDER
 from tests.replay.tools import REPLAY, Tools, recorded
 
 PRO = 'if [ "$1" = --version ]; then echo "pbs_version = 23.06.06"; exit; fi'

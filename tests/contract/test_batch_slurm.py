@@ -6,14 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Phase, Said
+from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Order, Phase, Said
 from pilotage.site.batch.slurm import Slurm
+from pilotage.testing.batch import beds
+from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
+from pilotage.testing.batch.words import ORDER, Sample, Words, recorded
 from testbed.slurm import Slurm as Cluster
 from tests.beds import slurm, slurm_accounting  # noqa: F401
-from tests.contract.batch import beds
-from tests.contract.batch.life import Bed, Life, find, make, submit, until, wait
-from tests.contract.batch.words import ORDER, Sample, Words, recorded
 
+RECORDED = Path(__file__).parent / "batch/recorded"
 CAN = frozenset({"time", "signal", "hold", "wait", "step", "ended", "cause"})
 STRANGE = Call(
     ("sbatch", "--job-name=odd name; $(id)\nof two lines", "--output=/dev/null"),
@@ -33,6 +34,13 @@ class TestSlurm(Life):
     @pytest.fixture
     def bed(self, slurm: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
         return _bed(slurm, tmp_path)
+
+    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+        """See that a minute was asked for, which is the least, and move its end to now."""
+        wait(bed, order, Phase.RUNNING)
+        assert "TimeLimit=00:01:00" in bed.run(Call(("scontrol", "show", "job", number))).out
+        said = bed.run(Call(("scontrol", "update", f"jobid={number}", "endtime=now+1")))
+        assert said.exit == 0, said
 
     def test_there_is_no_history_without_accounting(self, bed: Bed):
         call = bed.batch.history(time.time() - 60)
@@ -156,9 +164,9 @@ class TestAccounting:
 
 
 class TestWords(Words):
-    listings = (recorded("slurm-squeue"), Sample(Said(0, END), ()))
+    listings = (recorded(RECORDED, "slurm-squeue"), Sample(Said(0, END), ()))
     histories = (
-        recorded("slurm-sacct"),
+        recorded(RECORDED, "slurm-sacct"),
         Sample(Said(0, END), ()),
         Sample(Said(1, "", "Slurm accounting storage is disabled\n"), ()),
     )

@@ -192,7 +192,7 @@ async def test_ends_are_waited_for_by_tag(hub):
         assert not found
         hub.writer.do(lambda db: db.run("result_put", job=first, body='{"returns": []}'))
         hub.end(first)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not found:  # noqa: ASYNC110 - the answer is what is waited for
                 await anyio.sleep(0.01)
         (end,) = found[0]["ends"]

@@ -33,7 +33,7 @@ class Ear:
 
     async def next(self, kind: str = "") -> Any:
         """Return the next event, or the next of a kind."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while True:
                 name, data = await self._event()
                 if kind in {"", name}:
@@ -54,7 +54,7 @@ class Ear:
         raise EOFError
 
     async def end(self) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async for _ in self._lines:
                 pass
 
@@ -148,7 +148,7 @@ async def test_silence_is_broken_by_heartbeats(hub, monkeypatch):
     monkeypatch.setattr(live, "_HEARTBEAT_S", 0.05)
     monkeypatch.setattr(live, "_EVERY_S", dict.fromkeys(live._EVERY_S, 1000.0))
     async with hub.client() as client, client.stream("GET", "/api/v1/stream") as answer:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async for line in answer.aiter_lines():
                 if line.startswith(":"):
                     break
@@ -189,9 +189,10 @@ async def test_listeners_are_let_go_at_once_when_the_hub_stops(tmp_path):
             await heard.wait()
             await anyio.sleep(0.2)
             began = time.monotonic()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await over.wait()
-        assert time.monotonic() - began < 2.0
+        # They would have waited for a minute.
+        assert time.monotonic() - began < 20.0
 
 
 async def test_nothing_is_read_while_nobody_watches(hub):

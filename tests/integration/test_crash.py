@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import collections
 import signal
+import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pilotage import crash
+from pilotage import Project, crash
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from tests.rig import Rig
 
-FILES = 200
+FILES = 120
+#: So many are written at once; each time some are seen, there is something to read and to commit.
+AT_ONCE = 12
 
 RULES = """
 [rule.copy]
@@ -31,11 +35,19 @@ run = ["true"]
 """
 
 
-def write_files(folder: Path) -> None:
-    for number in range(FILES):
-        temporary = folder / f".{number}"
-        temporary.write_text(f"{number}\n" * 20)
-        temporary.rename(folder / f"{number}.txt")
+def write_files(rig: Rig, runner: subprocess.Popen[bytes]) -> None:
+    """Write them in bursts, the next one when the last was seen or nobody looks any more."""
+    for first in range(0, FILES, AT_ONCE):
+        for number in range(first, first + AT_ONCE):
+            temporary = rig.root / "raw" / f".{number}"
+            temporary.write_text(f"{number}\n" * 20)
+            temporary.rename(rig.root / "raw" / f"{number}.txt")
+        rig.wait(partial(seen, 2 * (first + AT_ONCE), runner))
+
+
+def seen(count: int, runner: subprocess.Popen[bytes], project: Project) -> bool:
+    made = sum(row[2] for row in project.db.rows("job_counts") if row[0] == "copy")
+    return runner.poll() is not None or made >= count
 
 
 @pytest.fixture
@@ -52,7 +64,7 @@ def test_kill_and_restart(rig: Rig, point: str) -> None:
     if point == "jobevent.before_commit":
         where = f"{point}:5"
     first = rig.start(env={"PILOTAGE_CRASH_AT": where})
-    writer = threading.Thread(target=write_files, args=(rig.root / "raw",))
+    writer = threading.Thread(target=write_files, args=(rig, first))
     rig.wait(lambda project: project.ready() or first.poll() is not None)
     writer.start()
     try:

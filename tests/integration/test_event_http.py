@@ -54,7 +54,7 @@ async def talk(port: int, sent: bytes) -> bytes:
 
 async def answer(stream: SocketStream) -> bytes:
     found = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while b"\r\n\r\n" not in found or not found.endswith(b"}"):
             try:
                 found += await stream.receive()

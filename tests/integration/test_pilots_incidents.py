@@ -101,10 +101,10 @@ def test_autocluster_starvation_a_hundred_thousand_unmatchable_jobs_beside_sixty
     place = Place(1, "here", {"site": "here"}, cpus=64, memory=1 << 40)
     place.taking = True
     matcher.join(place)
-    began = time.monotonic()
+    began = time.process_time()
     picked = matcher.pick(place, 0.0)
     assert [one.job for one in picked] == list(range(100_000, 100_060))
-    assert time.monotonic() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 async def test_runnable_jobs_start_at_once_behind_unmatchable_ones_with_a_real_hub(hub):

@@ -61,3 +61,31 @@ async def test_a_pool_is_paused_and_goes_on(hub):
         found = (await admin.get("/api/v1/pools")).json()["pools"][0]
         assert (found["state"], found["trouble"]) == ("paused", "paused by a person")
         assert (await admin.post("/api/v1/pools/burst/resume")).json() == {"state": "steered"}
+
+
+async def test_what_a_pool_asks_for_is_allowed_by_whoever_may_steer_it_and_taken_back(hub):
+    file = hub.project.root / "pools/burst.toml"
+    file.write_text('site = "cluster"\nmaximum = 8\nask_above = 2\n')
+    async with hub.client(hub.token()) as anna, hub.client() as admin:
+        assert (await anna.get("/api/v1/pools")).json()["steer"] is False
+        assert (await anna.post("/api/v1/pools/burst/allow")).status_code == 403
+        assert (await admin.post("/api/v1/pools/none/allow")).status_code == 404
+        assert (await admin.post("/api/v1/pools/burst/allow")).json() == {"state": "allowed"}
+        found = (await admin.get("/api/v1/pools")).json()
+        assert found["steer"] is True
+        assert found["pools"][0]["ask_above"] == 0
+        assert found["pools"][0]["changed"] == {"ask_above": 0}
+        assert (await anna.post("/api/v1/pools/burst/reset")).status_code == 403
+        await admin.post("/api/v1/pools/burst/reset")
+        found = (await admin.get("/api/v1/pools")).json()["pools"][0]
+        assert (found["ask_above"], found["changed"]) == (2, {})
+
+
+async def test_samples_are_those_of_one_pool_and_as_few_as_asked_for(hub):
+    for _ in range(5):
+        sample(hub, 0.5)
+    async with hub.client() as admin:
+        few = (await admin.get("/api/v1/pools/samples", params={"points": 2})).json()["samples"]
+        none = (await admin.get("/api/v1/pools/samples", params={"pool": "wrong"})).json()
+    assert 1 <= len(few) <= 2
+    assert none["samples"] == []

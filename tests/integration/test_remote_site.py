@@ -27,7 +27,7 @@ from testbed.ssh.server import Server
 from tests import system
 from tests.terminal import login
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)

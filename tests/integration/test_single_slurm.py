@@ -45,7 +45,7 @@ def test_a_job_that_is_called_off_leaves_evidence_first(slurm: Slurm, place):
     job = submitted(slurm, place, folder)
     wait_for((folder / "0/data/begun").exists)
     slurm.run("scancel", job)
-    wait_for((place.root / "news/c.0.ended").exists, seconds=25)
+    wait_for((place.root / "news/c.0.ended").exists)
     end = place.evidence("c")
     # Slurm tells all processes at once: the payload may hear of it before its program does.
     heard = end["message"].startswith("the batch system ended it (signal ")
@@ -58,7 +58,7 @@ def test_a_warning_before_the_end_is_heard(slurm: Slurm, place):
     job = submitted(slurm, place, folder)
     wait_for((folder / "0/data/begun").exists)
     slurm.run("scancel", "--batch", "--signal=USR1", job)
-    wait_for((place.root / "news/w.0.ended").exists, seconds=25)
+    wait_for((place.root / "news/w.0.ended").exists)
     end = place.evidence("w")
     assert (end["reason"], end["exit"]) == ("stopped", 9)
     assert end["message"] == "the batch system ended it (signal 10)"
@@ -71,7 +71,7 @@ def test_a_job_that_is_requeued_runs_nothing_again(slurm: Slurm, place):
     job = submitted(slurm, place, folder, "--requeue")
     wait_for((folder / "0/data/begun").exists)
     slurm.run("scontrol", "requeue", job)
-    wait_for((place.root / "news/r.0.ended").exists, seconds=25)
+    wait_for((place.root / "news/r.0.ended").exists)
     assert place.evidence("r")["reason"] == "stopped"
     deadline = time.monotonic() + 60
     while "duplicate" not in (folder / f"out.{job}").read_text():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pilotage.job.model import State
+from pilotage.site.submission import LINGER_S
 from tests import sites
 from tests.misbehaving import faults
 from tests.misbehaving.double import Misbehaving
@@ -84,9 +86,11 @@ def test_listings_without_what_runs_do_not_make_it_lost(farm: Farm, double: Misb
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
+        double.plan("squeue", "empty", times=1000)
         # For longer than it takes to count as gone.
-        double.plan("squeue", "empty", times=20)
-        farm.wait(lambda: not double.left())
+        until = time.time() + LINGER_S + 3
+        farm.wait(lambda: sum(one.time > until for one in double.calls("squeue")) > 2)
+        double.clear()
         farm.gate.touch()
         farm.wait_ended(*running)
     farm.exactly_once(running)

@@ -12,7 +12,7 @@ import anyio
 import apsw
 import pytest
 
-from pilotage import Project, errors
+from pilotage import Project, crash, errors
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
 from tests import system
@@ -136,10 +136,15 @@ async def test_two_processes_write_at_once(tmp_path: Path) -> None:
     assert len(rig.jobs("x", State.DONE)) == 300
 
 
-async def test_it_stops_although_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 300])
+async def test_it_stops_although_the_disk_is_full(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     rig = Rig(small_disk, f'[rule.r]\nfiles = "{raw}/*"\nrun = ["sleep", "60"]\n')
+    passed: list[str] = []
+    monkeypatch.setattr(crash, "point", passed.append)
     said = []
     try:
         with anyio.fail_after(50):
@@ -147,14 +152,41 @@ async def test_it_stops_although_the_disk_is_full(small_disk: Path, tmp_path: Pa
                 (raw / "first").write_text("x")
                 await rig.until(lambda: rig.jobs("*", State.RUNNING))
                 fill(small_disk)
-                for number in range(300):
+                passed.clear()
+                for number in range(count):
                     (raw / str(number)).write_text("x")
-                await anyio.sleep(2)
+                # Also when there is no more to come, at which it could be said.
+                await rig.until(lambda: "event.matched" in passed)
     except* errors.StoreUnavailable as group:
         said.append(group)
     assert said, "it tells what could not be written"
     (small_disk / "filler").unlink()
     (raw / "first").unlink()
     async with rig.live():
-        await rig.until(lambda: len(rig.jobs()) >= 300)
+        await rig.until(lambda: len(rig.jobs()) >= count)
     assert len({job.binding.path for job in rig.jobs()}) == len(rig.jobs())
+
+
+async def test_it_stops_although_a_job_has_ended_that_cannot_be_written(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    wait = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.05; done"
+    rig = Rig(small_disk)
+    passed: list[str] = []
+    monkeypatch.setattr(crash, "point", passed.append)
+    try:
+        async with rig.live() as project:
+            project.submit(NewJob(JobSpec(Command(("sh", "-c", wait)), "by hand")))
+            await rig.until(begun.exists)
+            fill(small_disk)
+            gate.touch()
+            await rig.until(lambda: "result.received" in passed)
+    except* errors.StoreUnavailable:
+        # It may have had more to write, such as the number of the process.
+        pass
+    (small_disk / "filler").unlink()
+    assert [job.state for job in rig.jobs()] == [State.RUNNING]
+    async with rig.live():
+        await rig.ended(1)
+    assert [job.state for job in rig.jobs()] == [State.DONE]

@@ -83,7 +83,7 @@ class Watch:
         return len(self.project.jobs(Selection(name=name, states=states)))
 
     def wait(self, count: int, state: State = State.DONE, name: str = "mark") -> None:
-        wait_for(lambda: self.count(state, name=name) >= count, 40)
+        wait_for(lambda: self.count(state, name=name) >= count, 60)
 
     @property
     def marked(self) -> dict[str, str]:

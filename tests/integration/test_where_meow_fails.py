@@ -107,16 +107,20 @@ def test_w05_killed_and_started_again(tmp_path: Path, raw: Path) -> None:
 
 
 def test_w05_a_long_job_outlives_the_runner_and_is_adopted(tmp_path: Path, raw: Path) -> None:
-    rig = Rig(tmp_path, '[rule.work]\nfiles = "raw/*"\nrun = ["sleep", "3"]\n')
+    begun = tmp_path / "begun"
+    payload = f"echo attempt $PILOTAGE_ATTEMPT >> {begun}; sleep 3"
+    rig = Rig(tmp_path, f'[rule.work]\nfiles = "raw/*"\nrun = ["sh", "-c", "{payload}"]\n')
     (raw / "a").write_text("x")
     process = rig.start()
-    rig.wait_jobs(1, state=State.RUNNING)
+    # The store says that it runs before it does: what dies in between never began.
+    rig.wait(lambda _: begun.exists() and begun.read_text().endswith("\n"))
     process.kill()
     process.wait()
     assert rig.run() == 0
     (job,) = rig.jobs()
     assert job.state is State.DONE
     assert job.attempt == 1, "it was adopted, not started again"
+    assert begun.read_text() == "attempt 1\n"
 
 
 EVERYTHING = """

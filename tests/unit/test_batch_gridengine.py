@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pilotage.site.batch import spans
 from pilotage.site.batch.gridengine import GridEngine, accounting, listing
 from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
-from tests.contract.batch.words import ORDER, Sample, Words
+from pilotage.testing.batch.words import ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "gridengine"
 END = "\nend of listing\n"

@@ -7,7 +7,7 @@ import pytest
 
 from pilotage.site.batch.lsf import LSF, listing
 from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
-from tests.contract.batch.words import KEY, ORDER, Sample, Words
+from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "lsf"
 LOST = (

@@ -7,7 +7,7 @@ import pytest
 
 from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.site.batch.pbs import PBS, ends, listing
-from tests.contract.batch.words import KEY, ORDER, Sample, Words
+from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "pbs"
 END = "\nend of listing\n"

@@ -99,8 +99,40 @@ async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypat
         await anyio.sleep(0.05)
         assert len(login.asked) == 2
         login.broken = False
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while len(login.asked) < 4:  # noqa: ASYNC110 - it tells nobody
                 await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
     assert [listen for _, listen in login.asked[2:]] == numbers
+
+
+async def test_a_door_that_is_led_elsewhere_is_not_led_back(login: Login, folder, monkeypatch):
+    monkeypatch.setattr(doors, "_LOOK_S", 0.01)
+    found = make(login, folder)
+    await found.open("data", 70)
+    looks = 0
+
+    async def slowly(port: int) -> int:
+        # Meanwhile the one that opens doors again looks, and waits for its turn.
+        seen = looks
+        with anyio.fail_after(30):
+            while looks == seen:  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        return port + 1
+
+    async def ready() -> Hello:
+        nonlocal looks
+        looks += 1
+        return login.hello
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        monkeypatch.setattr(login, "forward", slowly)
+        monkeypatch.setattr(login, "ready", ready)
+        await found.open("data", 71)
+        seen = looks
+        with anyio.fail_after(30):
+            while looks < seen + 4:  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert [port for port, _ in login.asked] == [71, 72]

@@ -97,11 +97,13 @@ def test_only_tokens_for_pilots_enrol(db, scope):
 
 
 COVERED = {
-    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ},
-    Scope.USER: {Scope.USER, Scope.READ},
-    Scope.READ: {Scope.READ},
+    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL, Scope.FACTORY},
+    Scope.USER: {Scope.USER, Scope.READ, Scope.POOL},
+    Scope.READ: {Scope.READ, Scope.POOL},
     Scope.SITE: {Scope.SITE, Scope.ENROL},
     Scope.ENROL: {Scope.ENROL},
+    Scope.POOL: {Scope.POOL},
+    Scope.FACTORY: {Scope.FACTORY},
 }
 
 
@@ -109,6 +111,32 @@ COVERED = {
 def test_a_scope_covers_these_and_no_others(db, scope):
     grant = auth.look(db, mint(db, scope), 1.0)
     assert {one for one in Scope if grant.covers(one)} == COVERED[scope]
+
+
+def test_a_factory_feeds_the_sites_of_its_token_and_no_others(db):
+    def feeds(scope: Scope, site: str) -> list[bool]:
+        with db.transaction():
+            secret, _ = auth.mint(db, scope, "", now=0.0, lifetime=HOUR, site=site)
+        grant = auth.look(db, secret, 1.0)
+        return [grant.feeds("grid"), grant.feeds("cloud"), grant.feeds(""), grant.feeds("grid,x")]
+
+    assert feeds(Scope.FACTORY, "grid") == [True, False, False, False]
+    assert feeds(Scope.FACTORY, "grid,cloud") == [True, True, False, False]
+    assert feeds(Scope.SITE, "grid") == feeds(Scope.USER, "grid") == [False] * 4
+    assert feeds(Scope.ADMIN, "") == [True] * 4
+
+
+def test_pools_are_steered_by_admins_and_by_tokens_for_them_alone(db):
+    def steers(scope: Scope, pool: str = "") -> list[bool]:
+        with db.transaction():
+            secret, _ = auth.mint(db, scope, "anna", now=0.0, lifetime=HOUR, pool=pool)
+        grant = auth.look(db, secret, 1.0)
+        return [grant.steers("burst"), grant.steers("other")]
+
+    assert steers(Scope.ADMIN) == [True, True]
+    assert steers(Scope.POOL) == [True, True]
+    assert steers(Scope.POOL, "burst") == [True, False]
+    assert steers(Scope.USER) == steers(Scope.READ) == steers(Scope.SITE, "burst") == [False] * 2
 
 
 def test_a_user_acts_for_itself_and_an_admin_for_all(db):

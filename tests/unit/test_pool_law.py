@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from pilotage.pool.law import breaker, trust
@@ -174,3 +175,33 @@ def test_the_same_sights_give_the_same_verdict():
     assert law(60.0, [CLOUD, FAT], [SMALL], sure(50.0)) == law(
         60.0, [CLOUD, FAT], [SMALL], sure(50.0)
     )
+
+
+@pytest.mark.parametrize("cores", [1, 8, 64])
+def test_a_job_that_is_alone_gets_a_drone_at_once(cores: int):
+    sight = Sight("a", "one", cores, 1e9, quota=640.0)
+    verdict = Hinted()(30.0, [sight], [Hint("1 core", 1, 1.0, 1.0)], Memory())
+    assert [(one.act, one.count) for one in verdict.orders] == [(Act.ORDER, 1)]
+    coming = replace(sight, queued=1)
+    after = Hinted()(60.0, [coming], [Hint("1 core", 1, 1.0, 1.0)], verdict.memory)
+    assert after.orders == ()
+
+
+def test_a_small_need_that_lasts_finds_a_drone_though_others_are_full():
+    sight = Sight("a", "one", 8, 1e9, quota=640.0, ready=1, free=(1,))
+    memory, ordered = Memory(), []
+    for turn in range(1, 121):
+        verdict = Hinted()(30.0 * turn, [sight], [Hint("1 core", 1, 1.0, 2.0)], memory)
+        memory = verdict.memory
+        ordered += [turn for one in verdict.orders if one.act is Act.ORDER]
+    assert ordered
+    # Others may end first; so not at once.
+    assert ordered[0] > 30
+
+
+def test_a_job_that_fills_no_drone_well_runs_where_it_fills_most():
+    small, large = (
+        Sight(name, name, 8, memory, quota=64.0) for name, memory in (("a", 16.0), ("b", 32.0))
+    )
+    verdict = Hinted()(30.0, [small, large], [Hint("1 core 12 GB", 1, 12.0, 1.0)], Memory())
+    assert [(one.pool, one.act) for one in verdict.orders] == [("b", Act.ORDER)]

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from msgspec.structs import replace
 
-from pilotage import errors
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Order
 from pilotage.pool.law.windowed import Windowed
-from pilotage.pool.simulate import dice
+from pilotage.pool.simulate import dice, own
 from pilotage.pool.simulate.drone import Drone, State
 from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
 from pilotage.pool.simulate.run import run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.trace import Past, recorded
-from pilotage.pool.simulate.trial import trial, words
 from pilotage.pool.simulate.wheel import wheel
 from pilotage.pool.simulate.world import World
 
@@ -174,15 +171,8 @@ def test_recorded_jobs_are_replayed():
     trace = recorded(past)
     assert [kind.name for kind in trace.kinds] == ["1c/2GB", "8c/2GB"]
     assert sum(map(len, trace.steps)) == 400
-    found = trial("shifting", "hinted", trace=trace)
+    where, replayed, unfit = own.replay([*past, Past(1e6, 60.0, 64)], SHORT)
+    assert (unfit, replayed.kinds, where.warm) == (1, trace.kinds, 0)
+    found = run(where, 1, wheel(Hinted(), hints="exact"), jobs=replayed.steps)
     assert found.jobs == 400
     assert found.started > 200
-    assert any("never ran a job" in line for line in words(found))
-
-
-def test_what_there_is_not_is_said():
-    for scenario, law in (("calm", "hinted"), ("steady", "none")):
-        with pytest.raises(errors.ConfigError, match="there is no"):
-            trial(scenario, law)
-    with pytest.raises(errors.ConfigError, match="hints are"):
-        trial("steady", "hinted", hints="loud")

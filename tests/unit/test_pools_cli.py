@@ -11,6 +11,7 @@ import pytest
 from pilotage import errors
 from pilotage.cli import pool, pool_simulate
 from pilotage.cli.common import Common
+from pilotage.cli.pool_tried import World
 from pilotage.hub import pool_model
 from pilotage.hub.pool_model import Seen, Set
 from pilotage.pool.law.hinted import Hinted
@@ -127,7 +128,7 @@ def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):
     small = msgspec.structs.replace(SCENARIOS["steady"], hours=4, warm=1, name="small")
     file = tmp_path / "small.json"
     file.write_bytes(msgspec.json.encode(small))
-    answer = pool_simulate.simulate(str(file), pool="burst", runs=2, at=at)
+    answer = pool_simulate.simulate(str(file), policy=("burst",), world=World(runs=2), at=at)
     assert [one["seed"] for one in data(answer)["runs"]] == [1, 2]
     assert all(one["score"] > 0 for one in data(answer)["runs"])
     with pytest.raises(errors.NotFound, match="no scenario"):

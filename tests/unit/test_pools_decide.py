@@ -23,14 +23,15 @@ def pool(**facts: object) -> Pool:
 def seen(
     *, queued: int = 0, booting: int = 0, ready: int = 0, draining: int = 0,
     idle: tuple[float, ...] = (), demand: float = 0.0, used: float | None = None,
-    waiting: float = 0.0, failed: int = 0, joined: int = 0, **more: object,
+    waiting: float = 0.0, failed: int = 0, joined: int = 0, back: tuple[int, ...] = (),
+    leaving: tuple[float, ...] = (), **more: object,
 ) -> Seen:  # fmt: skip
     free = [0] * 5
     free[4] = len(idle)
     free[0] = ready - len(idle)
     sight = Sight(
         "p", "a", 4, 1e12, queued, booting, ready, draining, tuple(free), idle=idle, failed=failed,
-        joined=joined, quota=64.0,
+        joined=joined, quota=64.0, callable=back, leaving=leaving,
     )  # fmt: skip
     reading = Reading(
         4.0 * ready, demand, used, used, 4.0 * queued, 4.0 * booting, 4.0 * draining
@@ -173,3 +174,83 @@ def test_pools_that_are_alike_share_what_waits():
     steps, needs = pool_decide.decide(pools, {}, looks, {}, NOW)
     assert 0 < sum(step.order for step in steps.values()) <= 5
     assert list(needs) == ["1 core @p"]
+
+
+# -- those that drain, those that end, those that share a site -----------------------------------
+
+
+@pytest.mark.parametrize("control", [QUICK, Even(rate=10.0)])
+def test_who_drains_is_called_back_before_anybody_is_ordered(control):
+    look = seen(
+        ready=1, draining=3, back=(1, 2, 2), waiting=5.0, used=1.0, demand=4.0,
+    )  # fmt: skip
+    step = decided(pool(control=control, maximum=16), look, Row("p", 4.0, looked=NOW - 10))
+    assert step.recall == 3
+    assert step.order == 0
+    assert step.demand == 16
+
+
+def test_nobody_is_called_back_to_a_site_that_is_drained_or_above_the_maximum():
+    look = seen(ready=1, draining=2, back=(1, 1), waiting=9.0, used=1.0)
+    closed = msgspec.structs.replace(look, closed="site a is drained")
+    assert decided(pool(control=QUICK), closed).recall == 0
+    assert decided(pool(control=QUICK, maximum=8), look).recall == 1
+
+
+@pytest.mark.parametrize("control", [QUICK, Even(high_allocation=1.0)])
+def test_those_that_end_soon_are_replaced_in_time(control):
+    look = seen(ready=2, used=1.0, demand=8.0, leaving=(60.0, 7000.0))
+    row = Row("p", 8.0, looked=NOW - 10)
+    assert decided(pool(control=control, minimum=8), look, row).order == 1
+    assert decided(pool(control=control, minimum=8, maximum=8), look, row).order == 0
+    late = seen(ready=2, used=1.0, demand=8.0, leaving=(6000.0, 7000.0))
+    assert decided(pool(control=control, minimum=8), late, row).order == 0
+
+
+def test_the_end_of_a_short_life_is_not_near_when_it_begins():
+    look = seen(ready=2, used=1.0, leaving=(500.0, 590.0))
+    quick = pool(control=QUICK, minimum=8, pilot=Pilot(cpus=4, time="10m"))
+    assert decided(quick, look).order == 0
+
+
+def two(**more: object) -> tuple[dict[str, Pool], dict[str, Seen]]:
+    """Small and large pilots at one site."""
+    looks = {}
+    for name, cores, memory in (("small", 4, 1e9), ("large", 8, 1e12)):
+        sight = Sight(name, "a", cores, memory, free=(0,) * (cores + 1), quota=64.0)
+        hints = (Hint(f"1 core @{name}", 1, memory / cores, 40.0),)
+        looks[name] = Seen(sight, Reading(0.0, 0.0), 40.0, group=name, hints=hints, **more)  # type: ignore[arg-type]
+    pools = {name: pool(control=QUICK, pilot=Pilot(cpus=look.sight.cores))
+             for name, look in looks.items()}  # fmt: skip
+    return pools, looks
+
+
+def test_shapes_at_one_site_share_the_pilots_that_it_takes():
+    pools, looks = two(room=5)
+    steps, _ = pool_decide.decide(pools, {}, looks, {}, NOW)
+    assert sum(step.order for step in steps.values()) == 5
+    assert any("has as many as it may" in step.words for step in steps.values())
+
+
+def test_shapes_at_one_site_share_its_quota_of_cores():
+    pools, looks = two(quota=20.0)
+    steps, _ = pool_decide.decide(pools, {}, looks, {}, NOW)
+    assert 4 * steps["small"].order + 8 * steps["large"].order <= 20
+    assert steps["small"].order == 5
+    assert "the quota of a leaves 0 cores" in steps["large"].words
+
+
+def test_what_one_pool_cannot_have_now_is_ordered_of_another():
+    both = {
+        name: pool(site=name, control=QUICK, maximum=8, pending=2, pilot=Pilot(cpus=1))
+        for name in "ab"
+    }
+    # Nothing has started there for hours, so what is on order is not counted on.
+    stuck = Sight("a", "a", 1, 1e12, queued=2, oldest=36_000.0)
+    free = Sight("b", "b", 1, 1e12)
+    hints = (Hint("1 core @a", 1, 1.0, 1.0),)
+    look = {
+        one.name: Seen(one, Reading(0.0, 0.0), 1.0, group="a", hints=hints) for one in (stuck, free)
+    }
+    steps, _ = pool_decide.decide(both, {}, look, {}, NOW)
+    assert (steps["a"].order, steps["b"].order) == (0, 2)

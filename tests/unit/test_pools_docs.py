@@ -9,19 +9,30 @@ import pytest
 
 from docs._ext import facts, tables
 from pilotage.pool import files
+from pilotage.pool.efficiency import Efficiency
 
 PAGE = Path(__file__).parents[2] / "docs" / "pools.md"
 _SHOWN = re.findall(r"^```toml pool\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    "owner", [files.Pool, files.Pilot, files.Aimd, files.Even, files.Relative, files.Step]
+    "owner",
+    [
+        files.Pool,
+        files.Pilot,
+        files.Aimd,
+        files.Even,
+        files.Relative,
+        files.Step,
+        files.Outside,
+        Efficiency,
+    ],
 )
 def test_every_key_of_a_pool_is_on_the_page_of_pools(owner):
     told = tables.TABLES["pool-keys"]() + PAGE.read_text("utf-8")
     found = facts.fields(owner)
     assert [one.name for one in found if not one.about] == []
-    wanted = {one.name for one in found} - {"pilot", "control"}
+    wanted = {one.name for one in found} - {"pilot", "control", "efficiency"}
     assert [name for name in wanted if f"`{name}`" not in told] == []
 
 

@@ -240,7 +240,7 @@ async def test_only_one_relay_serves_a_folder_and_not_one_that_all_may_write(tmp
             await relay.watch(str(folder))
 
 
-async def _until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def _until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -8,11 +8,14 @@ import json
 import math
 import os
 import time
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+import uvloop
 
 from pilotage import errors
 from pilotage.job import moves
@@ -50,6 +53,9 @@ class Mouth:
 
     async def drain(self) -> None:
         return
+
+    def is_closing(self) -> bool:
+        return False
 
     def close(self) -> None:
         return
@@ -260,14 +266,32 @@ async def test_what_cannot_be_kept_is_not_asked_for_again_and_again(
     assert len(login.asked) == 1
 
 
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_asks_a_program_that_has_died_is_told_that_nothing_was_sent(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def ask() -> None:
+        program = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.kill()
+        await program.wait()
+        wire = Wire("bed", program.stdout, program.stdin, lambda _: None)
+        with pytest.raises(errors.Unavailable):
+            await wire.ask("hello", {}, 5.0)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(ask())
+
+
 def test_many_jobs_are_called_off_at_once() -> None:
     direct = Direct.__new__(Direct)
     direct._house = House(lambda: None)
     direct._house.guests = {(job, 1): guest_of(job) for job in range(10_000)}
-    begun = time.monotonic()
+    begun = time.process_time()
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
     assert len(direct._house.stops) == 10_000
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 # -- which jobs go to a queue --------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_a_site_is_not_written_over(tmp_path):
     "source,line,words",
     [
         ('batch = "slurm"\nhots = "x"\n', 2, "hots"),
-        ('batch = "sulrm"\n', 1, "Invalid enum value"),
+        ('batch = "sulrm"\n', 1, "there is none"),
         ('batch = "slurm"\njobs = "many"\n', 2, "int"),
         ('batch = "slurm"\n\n[defaults]\nque = "a"\n', 4, "que"),
         ('batch = "slurm"\nallow = ["--wrap=x"]\n', 2, "allow"),

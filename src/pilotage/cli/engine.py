@@ -16,6 +16,7 @@ from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
 from pilotage.hub import config, wiring
+from pilotage.hub.feed import files
 from pilotage.hub.forward import Target
 from pilotage.hub.project import Project
 
@@ -33,6 +34,8 @@ class Choices(msgspec.Struct, frozen=True):
     serve: bool = True
     #: The hub that jobs go to instead.
     target: Target | None = None
+    #: Whether pilots are started for other hubs, and nothing else.
+    feed: bool = False
 
 
 def drive(project: Project, choices: Choices) -> tuple[dict[str, int], int]:
@@ -60,7 +63,8 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
     heard: list[int] = []
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
-            tasks.start_soon(_listen, scope, watch, heard)
+            ending = "" if choices.feed else ": jobs that run are asked to end"
+            tasks.start_soon(_listen, scope, watch, heard, ending)
             tasks.start_soon(watch.run)
             await wiring.up(
                 project,
@@ -69,18 +73,21 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
                 local=choices.local,
                 serve=(lambda address: _invite(watch, address)) if choices.serve else None,
                 target=choices.target,
+                feed=choices.feed,
             )
         tasks.cancel_scope.cancel()
     return heard[0] if heard else 0
 
 
-async def _listen(scope: anyio.CancelScope, watch: Watch, heard: list[int]) -> None:
+async def _listen(
+    scope: anyio.CancelScope, watch: Watch, heard: list[int], ending: str
+) -> None:  # fmt: skip
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
             heard.append(number)
             if len(heard) > 1:
                 os._exit(INTERRUPTED)
-            watch.say("\nstopping: jobs that run are asked to end; Ctrl-C again stops at once")
+            watch.say(f"\nstopping{ending}; Ctrl-C again stops at once")
             scope.cancel()
 
 
@@ -89,6 +96,11 @@ def _invite(watch: Watch, address: str) -> None:
 
 
 def _announce(project: Project, watch: Watch, choices: Choices) -> None:
+    if choices.feed:
+        named = ", ".join(files.names(project.root)) or "nobody any more"
+        watch.say(Styled("pilotage", "bold"), f" starts pilots for {named}; Ctrl-C stops")
+        watch.say("  `pilotage pool hubs` shows how that goes; pilots go on without this process")
+        return
     offer = config.offer(project.settings)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
     here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"

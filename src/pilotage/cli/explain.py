@@ -25,7 +25,7 @@ def explain(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     with at.open() as project:
         running = project.running()
         now = project.clock.now()
-        witness = Witness(project.db, project.settings, now=now, running=running)
+        witness = Witness(project.db, project.settings, now=now, running=running, root=project.root)
         numbers = select.numbers(project, selector)
         for number in numbers[:_MOST] if at.mode == "table" else numbers:
             known = witness.facts(number)

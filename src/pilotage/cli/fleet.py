@@ -16,7 +16,7 @@ from pilotage.pilot.model import State
 if TYPE_CHECKING:
     from pilotage.hub.fleet import Pilot
 
-_HEADS = columns("ID> NAME SITE STATE CPUS> USED> JOBS> SEEN> REASON")
+_HEADS = columns("ID> NAME SITE STATE CPUS> USED> BUSY> JOBS> SEEN> REASON")
 _MOST = 100
 _STYLES: dict[str, Style] = {
     State.AVAILABLE: "green", State.DRAINING: "yellow", State.LOST: "red", State.FAILED: "red",
@@ -106,7 +106,8 @@ def _data(one: Pilot) -> dict[str, Any]:
     return {
         "id": one.id, "name": one.name, "site": one.site, "pool": one.pool, "state": one.state,
         "reason": one.reason, "host": facts.host if facts else "", "cpus": _cpus(one),
-        "used": one.used, "running": one.running, "enrolled": shape.stamp(one.enrolled),
+        "used": one.used, "busy": one.busy, "resident": one.resident, "running": one.running,
+        "enrolled": shape.stamp(one.enrolled),
         "seen": shape.stamp(one.seen), "ended": shape.stamp(one.ended), "asked": one.asked,
     }  # fmt: skip
 
@@ -119,8 +120,21 @@ def _row(one: Pilot, now: float) -> tuple[Cell, ...]:
     seen = units.for_people(max(0.0, now - one.seen))
     reason = f"asked to {one.asked}" if one.asked else one.reason
     return (
-        one.id, one.name, one.site, _state(one), _cpus(one), one.used, one.running, seen, reason
+        one.id, one.name, one.site, _state(one), _cpus(one), one.used, _busy(one), one.running,
+        seen, reason,
     )  # fmt: skip
+
+
+def _busy(one: Pilot) -> str:
+    """Say how busy payloads keep the cores that they have; nothing if nobody measured."""
+    return "" if one.busy is None or not one.running else f"{one.busy:.0%}"
+
+
+def _measured(one: Pilot) -> str:
+    told = [f"{busy} of the time of their cores"] if (busy := _busy(one)) else []
+    if one.resident is not None and one.running:
+        told.append(f"{units.bytes_for_people(one.resident)} of memory")
+    return ", ".join(told)
 
 
 def _state(one: Pilot) -> Styled:
@@ -149,6 +163,7 @@ def _sheet(one: Pilot, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
             "works in": facts.work,
             "also": ", ".join(f"{name}={value}" for name, value in facts.attributes.items()),
         }
+    told["payloads use"] = _measured(one)
     told["jobs"] = ", ".join(f"{job} {name}" for job, name in jobs)
     head = line(Styled(f"pilot {one.id}", "bold"), f"  {one.name}  ", _state(one))
     return [head, *(sheet.pair(name, value) for name, value in told.items() if value)]

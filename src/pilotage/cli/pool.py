@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -18,7 +19,9 @@ from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
     from pilotage.hub.pool_model import Set, Step
-    from pilotage.hub.pool_view import Look
+    from pilotage.hub.pool_outside import Taken
+    from pilotage.hub.pool_view import Look, Sample
+    from pilotage.hub.project import Project
 
 app = App(
     name="pool", help="See what pools of pilots do and why, and steer them.",
@@ -26,17 +29,44 @@ app = App(
 )  # fmt: skip
 
 app.command(
-    "pilotage.cli.pool_simulate:simulate", name="simulate",
-    help="Let our law steer pools of a made-up world.",
+    "pilotage.cli.pool_add:add", name="add", help="Write the file of a new pool; it counts at once."
+)
+
+app.command(
+    "pilotage.cli.pool_shrink:shrink", name="shrink",
+    help="Make a pool smaller now; what runs goes on, unless you say `--kill`.",
 )  # fmt: skip
+
+app.command(
+    "pilotage.cli.pool_simulate:simulate", name="simulate",
+    help="Try policies on recorded jobs, or on a made-up world.",
+)  # fmt: skip
+
+app.command(
+    "pilotage.cli.pool_run:run", name="run",
+    help="Steer pools as a configuration of COBalD says, until Ctrl-C.",
+)  # fmt: skip
+
+app.command(
+    "pilotage.cli.pool_import:import_", name="import",
+    help="Write files of sites and pools as TARDIS has them.",
+)  # fmt: skip
+
+for _name, _help in (
+    ("serve", "Start pilots here for hubs that have no way to this site, until Ctrl-C."),
+    ("hubs", "List the hubs that pilots are started for here: what each wants and has."),
+):
+    app.command(f"pilotage.cli.pool_serve:{_name}", name=_name, help=_help)
 
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
-    "steered": "green", "asks": "yellow", "paused": "yellow", "backs off": "yellow",
-    "not looked after": "dim",
+    "steered": "green", "asks first": "yellow", "paused": "yellow", "backs off": "yellow",
+    "not looked after": "dim", "unheard": "yellow",
 }  # fmt: skip
 _Name = Annotated[str, Parameter(help="Name of the pool, as in `pools/NAME.toml`.")]
-_NONE = "no pools: a pool is a file `pools/NAME.toml` with a site and a maximum"
+_NONE = "no pools yet: `pilotage pool add NAME --site SITE --maximum CORES` makes one"
+#: Seconds of curves.
+_HOUR_S = 3600.0
 
 
 @Parameter(name="*")
@@ -52,6 +82,9 @@ class Changes:
     ] = False  # fmt: skip
     ask_above: Annotated[int | None, Parameter(help="Ask about more cores than this.")] = None
     reset: Annotated[bool, Parameter(help="Go back to what the file says, first.")] = False
+    demand: Annotated[
+        float | None, Parameter(help="Cores that it shall have, if it is steered from outside.")
+    ] = None  # fmt: skip
 
     def apply(self, before: Set) -> Set:
         """Change what was set before."""
@@ -64,7 +97,7 @@ class Changes:
             "ask_above": 0 if self.allow else self.ask_above,
         }  # fmt: skip
         told = {key: value for key, value in given.items() if value is not None}
-        if not told and not self.reset:
+        if not told and not self.reset and self.demand is None:
             raise errors.UsageError("set what?", hint="`--maximum 64`, `--allow` or `--reset`")
         return msgspec.structs.replace(Set() if self.reset else before, **told)
 
@@ -88,19 +121,28 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.hub import fleet
+    from pilotage.hub import fleet, pool_account
+    from pilotage.hub.feed import view
 
     with at.open() as project:
-        one = pool_view.pool(project.db, project.root, name, project.clock.now())
+        now = project.clock.now()
+        one = pool_view.pool(project.db, project.root, name, now)
+        account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
+        past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
         file = files.file_of(project.root, name)
+        factory = view.factory(project.db, project.root, one.site, now)
     states: dict[str, int] = {}
     for each in pilots:
         states[each.state] = states.get(each.state, 0) + 1
     data: dict[str, Any] = msgspec.to_builtins(one) | {
         "file": str(file), "pilots": [each.id for each in pilots],
+        "account": msgspec.to_builtins(account),
     }  # fmt: skip
-    return Answer({"pool": data}, tuple(_sheet(one, states, str(file))), (name,))
+    shown = [*_sheet(one, states, account.words(), str(file)), *_curves(past)]
+    if factory:
+        shown.append(sheet.pair("factory", factory))
+    return Answer({"pool": data}, tuple(shown), (name,))
 
 
 @app.command
@@ -136,13 +178,33 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
         with project.db.transaction():
             given = changes.apply(pool_view.changed(project.db, name))
             made = pool_view.change(project.db, project.root, name, given)
+            taken = _demand(project, name, changes.demand)
         idle = not project.running()
     asks = f"asks above {made.ask_above}" if made.ask_above else "asks about nothing"
     said = (
         f"{name} has from {made.minimum} to {made.maximum} cores, {made.pending} pilots may wait, "
         f"and it {asks}"
     )
-    return Answer({"pool": name, "set": msgspec.to_builtins(given)}, (said,), (name,), _idle(idle))
+    data = {"pool": name, "set": msgspec.to_builtins(given)}
+    notes = _idle(idle)
+    if taken is not None:
+        data["demand"] = taken.demand
+        said += f"; {volume(taken.demand)} cores are asked for"
+        notes += (taken.words,) if taken.words else ()
+    return Answer(data, (said,), (name,), notes)
+
+
+def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
+    """Ask a pool for cores by hand."""
+    from pilotage.hub import pool_outside
+    from pilotage.job.owner import me
+
+    if demand is None:
+        return None
+    if not 0 <= demand < float("inf"):
+        raise errors.UsageError(f"a pool cannot have {demand:g} cores")
+    by, now = f"{me()} by hand", project.clock.now()
+    return pool_outside.tell(project.db, project.root, name, demand, "", by, now)
 
 
 @app.command
@@ -183,24 +245,48 @@ def _part(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _sheet(one: Look, states: dict[str, int], file: str) -> list[Shown]:
+def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Shown]:
     bounds = f"from {one.minimum} to {one.maximum} cores, {one.cpus} each"
+    changed: dict[str, Any] = msgspec.to_builtins(one.changed)
     told = {
         "about": one.about,
         "trouble": one.trouble,
         "site": one.site,
         "control": one.control,
+        "steered by": one.steered,
         "bounds": f"{bounds}; {one.pending} pilots may wait" if one.maximum else "",
-        "asks": f"above {one.ask_above} cores" if one.ask_above else "",
+        "asks first": f"above {shape.count(one.ask_above, 'core')}" if one.ask_above else "",
+        "set": ", ".join(f"{key} = {value}" for key, value in changed.items()),
         "sees": _sees(one) if one.looked else "",
+        "payloads": _payloads(one),
         "does": f"demands {volume(one.demand)}: {one.words}" if one.words else "",
         "looked": shape.clock(one.looked) if one.looked else "",
         "pilots": ", ".join(f"{count} {state}" for state, count in states.items()),
+        "used": used,
         "file": file,
     }
     head = line(Styled(f"pool {one.name}", "bold"), "  ",
                 Styled(one.state, _STYLES.get(one.state, "red")))  # fmt: skip
     return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+
+
+def _curves(past: Sequence[Sample]) -> list[Shown]:
+    """Draw the last hour, if there is something to see."""
+    from pilotage.cli.curve import curves
+
+    if len(past) < 2 or not any(one.supply or one.demand for one in past):
+        return []
+    ago = units.for_people(past[-1].time - past[0].time)
+    return [
+        "", line(Styled(f"the last {ago}", "dim")),
+        *curves(
+            {
+                "cores": [one.supply for one in past],
+                "demand": [one.demand for one in past],
+                "in use": [one.supply * (one.allocation or 0.0) for one in past],
+            }
+        ),
+    ]  # fmt: skip
 
 
 def _sees(one: Look) -> str:
@@ -212,10 +298,17 @@ def _sees(one: Look) -> str:
     )
 
 
+def _payloads(one: Look) -> str:
+    """Say how busy payloads keep their cores, if that was measured."""
+    if one.busy is None:
+        return ""
+    return f"keep {one.busy:.0%} of their cores busy{', and starve' if one.starved else ''}"
+
+
 def _does(step: Step) -> dict[str, Any]:
     return {
         "demand": step.demand, "order": step.order, "cancel": step.cancel,
-        "drain": step.drain + step.release, "why": step.words,
+        "drain": step.drain + step.release, "recall": step.recall, "why": step.words,
     }  # fmt: skip
 
 
@@ -227,6 +320,7 @@ def _planned(one: Look, step: Step) -> list[Shown]:
             step.drain + step.release,
             f"drains {shape.count(step.drain + step.release, 'pilot')}, idle ones first",
         ),
+        (step.recall, f"calls {shape.count(step.recall, 'pilot')} back"),
     ]
     does = ", ".join(words for count, words in acts if count) or "does nothing"
     return [

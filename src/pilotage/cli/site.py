@@ -15,7 +15,7 @@ from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, lin
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import State, look
 from pilotage.site import files
-from pilotage.site.model import BATCH, Site
+from pilotage.site.model import BATCH, FACTORY, Site, check_batch
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
@@ -37,7 +37,9 @@ _Name = Annotated[str, Parameter(help="Name of the site.")]
 class Described:
     """What a person says of a new site."""
 
-    batch: Annotated[str, Parameter(help=f"What runs jobs there: {', '.join(BATCH)}.")]
+    batch: Annotated[
+        str, Parameter(help=f"What runs jobs there: {', '.join(BATCH)}, or a plug-in.")
+    ]
     host: Annotated[str, Parameter(help="Host to log in to; else this machine.")] = ""
     ssh_config: Annotated[str, Parameter(help="Settings file of `ssh`; else your own.")] = ""
     folder: Annotated[
@@ -56,12 +58,13 @@ class Described:
         """Make a site of it."""
         given = asdict(self)
         given["defaults"] = {key: given.pop(key) for key in ("queue", "account", "time")}
+        made = msgspec.convert(given, Site)
         try:
-            return msgspec.convert(given, Site)
-        except msgspec.ValidationError:
-            hint = f"it may be {', '.join(BATCH)}"
+            check_batch(made)
+        except errors.ConfigError as error:
             message = f"there is no batch system `{self.batch}`"
-            raise errors.UsageError(message, hint=hint) from None
+            raise errors.UsageError(message, hint=error.hint) from None
+        return made
 
 
 @app.command
@@ -131,13 +134,15 @@ def _data(state: State) -> dict[str, Any]:
         "name": seen.name, "batch": seen.batch, "host": seen.host, "about": seen.about,
         "state": state.word, "trouble": state.trouble, "since": shape.stamp(seen.since),
         "asked": seen.asked, "jobs": seen.jobs, "pilots": seen.pilots,
+        "heard": shape.stamp(seen.heard),
     }  # fmt: skip
 
 
 def _row(state: State) -> tuple[Cell, ...]:
     seen = state.seen
     word, about = Styled(state.word, state.style), state.trouble or seen.about
-    return seen.name, seen.batch, seen.host or "here", word, state.jobs, seen.pilots, about
+    where = "elsewhere" if seen.batch == FACTORY else seen.host or "here"
+    return seen.name, seen.batch, where, word, state.jobs, seen.pilots, about
 
 
 def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
@@ -150,7 +155,8 @@ def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
         "since": shape.clock(seen.since) if seen.since else "",
         "asked": seen.asked,
         "batch": site.batch,
-        "host": site.host or "this machine",
+        "host": site.host or ("" if site.batch == FACTORY else "this machine"),
+        "factory": f"heard of at {shape.clock(seen.heard)}" if seen.heard else "",
         "jobs": f"{jobs or 'none'}; {site.jobs} at most",
         "pilots": str(seen.pilots) if seen.pilots else "",
         "unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value),

@@ -20,7 +20,7 @@ from pilotage.cli.live import Board
 from pilotage.site import files
 from pilotage.site.batch import known
 from pilotage.site.batch.model import Batch, BatchError, Call
-from pilotage.site.model import Site
+from pilotage.site.model import FACTORY, Site
 from pilotage.site.remote import Remote
 from pilotage.site.shell.choose import choose
 from pilotage.site.shell.model import Shell
@@ -60,6 +60,9 @@ def check(
     """Look at all that a site needs, and say what to do about what is missing."""
     with at.open() as project:
         site = files.read(project.root, name)
+        if site.batch == FACTORY:
+            message = f"{name} is fed by a factory: it is looked at from there"
+            raise errors.UsageError(message, hint="`pilotage site ls` says when it was heard of")
         walk = _Walk(name, site, project.state, units.seconds(patience) if run else 0.0, rate=rate)
     return report(asyncio.run(_all(walk, name)))
 
@@ -117,7 +120,9 @@ class _Walk:
             if self._site.link == "relay" and isinstance(self._shell, Ssh):
                 yield await self._port()
             folder = f"{remote.hello.root}/local"
-            batch = known.adapter(self._site.batch, program=remote.program, folder=folder)
+            batch = known.adapter(
+                self._site.batch, program=remote.program, folder=folder, settings=self._site.plugin
+            )
             tools = await _tools(remote, batch)
             yield tools
             if tools.verdict == "ok":

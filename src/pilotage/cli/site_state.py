@@ -10,8 +10,10 @@ import msgspec
 from pilotage import errors
 from pilotage.cli.answer import Style
 from pilotage.hub import places
+from pilotage.hub.feed.fed import silence
 from pilotage.hub.places import Seen
 from pilotage.site import files
+from pilotage.site.model import FACTORY
 from pilotage.site.shell.ssh import Ssh
 from pilotage.site.shell.words import Kind
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
 _STYLES: dict[str, Style] = {
-    "connected": "green", "here": "green", "not connected": "dim", "drained": "yellow",
+    "connected": "green", "here": "green", "fed": "green", "not connected": "dim",
+    "not fed": "dim", "drained": "yellow",
 }  # fmt: skip
 
 
@@ -55,10 +58,21 @@ async def _all(project: Project, seen: list[Seen]) -> dict[str, State]:
 
 
 async def _one(project: Project, seen: Seen) -> State:
-    word, trouble = _told(seen) if seen.kept else await _found(project, seen.name)
+    if seen.batch == FACTORY:
+        word, trouble = _fed(seen, project.clock.now())
+    else:
+        word, trouble = _told(seen) if seen.kept else await _found(project, seen.name)
     if seen.asked == "drain" and not trouble:
         word = "drained"
     return State(seen=seen, word=word, trouble=trouble)
+
+
+def _fed(seen: Seen, now: float) -> tuple[str, str]:
+    """Say whether a factory was heard of lately."""
+    words = silence(seen.heard, now)
+    if not words:
+        return "fed", seen.words
+    return ("silent" if seen.heard else "not fed"), words
 
 
 def _told(seen: Seen) -> tuple[str, str]:

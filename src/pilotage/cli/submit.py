@@ -14,7 +14,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
 from pilotage.hub import submission
 from pilotage.hub.project import Project
-from pilotage.job.model import NewJob
+from pilotage.job.model import JobSpec, NewJob
 from pilotage.job.owner import me
 from pilotage.match.prospect import Prospect
 
@@ -49,6 +49,8 @@ def submit(
     """Queue a command, a script or a job file; it is safe when this returns."""
     draft = spec.build(words, wishes)
     with at.open() as project:
+        if draft.spec.site:
+            _check(project, draft.spec)
         new = NewJob(
             draft.spec,
             limit_key=submission.limit_key(draft.spec),
@@ -72,6 +74,16 @@ def submit(
         (number,),
         tuple(notes),
     )
+
+
+def _check(project: Project, asked: JobSpec) -> None:
+    """Refuse what the site that is named would not take."""
+    from pilotage.site import files
+
+    try:
+        files.check_job(project.root, asked)
+    except errors.BadRule as error:
+        raise errors.UsageError(f"`--{error.at}`: {error.message}", hint=error.hint) from None
 
 
 def _prospect(project: Project, new: NewJob, *, room: bool) -> Prospect:

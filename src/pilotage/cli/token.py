@@ -23,7 +23,7 @@ _PEOPLE = (Scope.ADMIN, Scope.USER)
 
 @app.command
 def new(
-    scope: Annotated[Scope, Parameter(help="What it is for: admin, user, read, site or enrol.")],
+    scope: Annotated[Scope, Parameter(help="For admin, user, read, pool, factory, site or enrol.")],
     /,
     *,
     owner: Annotated[
@@ -31,8 +31,12 @@ def new(
     ] = "",
     lifetime: Annotated[str, Parameter(help="Until it expires, else 30d.")] = "30d",
     uses: Annotated[int | None, Parameter(help="How often it may be used; else always.")] = None,
-    pool: Annotated[str, Parameter(help="The pool of pilots that enrol with it.")] = "",
-    site: Annotated[str, Parameter(help="The site of pilots that enrol with it.")] = "",
+    pool: Annotated[
+        str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")
+    ] = "",
+    site: Annotated[
+        str, Parameter(help="The site of pilots that enrol with it; for a factory, A,B,… too.")
+    ] = "",
     label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
@@ -40,6 +44,8 @@ def new(
     seconds = units.seconds(lifetime)
     if seconds <= 0 or (uses is not None and uses < 1):
         raise errors.UsageError("a token must last", hint="`--lifetime 1h`, `--uses 1` or more")
+    if scope is Scope.FACTORY and not site:
+        raise errors.UsageError("a factory feeds sites, and none is named", hint="`--site NAME`")
     if not owner and scope in _PEOPLE:
         owner = getpass.getuser()
     with at.open() as project, project.db.transaction() as db:

@@ -41,7 +41,9 @@ def up(
         if cpus is not None:
             _limit(project, cpus)
         began = time.monotonic()
-        choices = engine.Choices(until_idle=until_idle, serve=page and not until_idle)
+        # Pilots of pools must find us.
+        pools = (project.root / "pools").is_dir()
+        choices = engine.Choices(until_idle=until_idle, serve=page and (pools or not until_idle))
         counts, heard = engine.drive(project, choices)
         took = time.monotonic() - began
         return _answer(project, counts, took, until_idle=until_idle, heard=heard)

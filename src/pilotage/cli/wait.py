@@ -22,6 +22,8 @@ from pilotage.result import logs
 _GLANCE_S = 0.1
 _TAIL = 50
 _FEW = 3
+#: Seconds after which it is told what a person could do.
+_STUCK_S = 3.0
 
 
 def wait(
@@ -62,7 +64,7 @@ def _until_ended(
     start = time.monotonic()
     ids = text.dump(numbers)
     board = live.Board()
-    warned = False
+    warned = stuck = False
     try:
         while True:
             counts = dict(project.db.rows("job_state_counts", ids=ids))
@@ -72,6 +74,9 @@ def _until_ended(
             if not warned and not project.running():
                 warned = True
                 render.say("nothing runs this project now: start `pilotage up`")
+            if not stuck and time.monotonic() - start >= _STUCK_S:
+                stuck = True
+                _mention(project, numbers)
             if patience is not None and time.monotonic() - start >= patience:
                 raise _too_late(counts, patience)
             if board.on and len(numbers) > 1:
@@ -80,6 +85,22 @@ def _until_ended(
             time.sleep(_GLANCE_S)
     finally:
         board.clear()
+
+
+def _mention(project: Project, numbers: list[int]) -> None:
+    """Say that a job waits for a pool which waits for a person; else the wait may be long."""
+    if not (project.root / "pools").is_dir() or not project.running():
+        return
+    from pilotage.hub.facts import Witness
+
+    queued = [one for one in numbers[:_TAIL] if project.job(one).state is State.QUEUED]
+    if queued:
+        now = project.clock.now()
+        witness = Witness(project.db, project.settings, now=now, running=True, root=project.root)
+        known = witness.facts(queued[0])
+        if known.pools and not known.hope and known.prospect and not known.prospect.ever:
+            said = "; ".join(f"{one.text}: {one.detail}" for one in known.pools[:_FEW])
+            render.say(text.show(f"job {queued[0]} waits: {said}"))
 
 
 def _too_late(counts: dict[str, int], patience: float) -> errors.TimedOut:

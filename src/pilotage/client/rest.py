@@ -1,7 +1,8 @@
-"""Ask the hub by HTTP for what needs no link: jobs as they are now."""
+"""Ask the hub by HTTP for what needs no link: jobs as they are now, and whatever else."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from typing import Any
@@ -28,25 +29,62 @@ def job(address: Address, number: int) -> dict[str, Any]:
 
 
 def _get(address: Address, path: str, query: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Read something; what the hub refuses is raised."""
+    """Read something."""
     given = {name: value for name, value in query.items() if value is not None}
-    target = f"{_ROOT}{path}" + (f"?{urlencode(given)}" if given else "")
-    context = address.context()
-    if context is None:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    else:
-        connection = http.client.HTTPSConnection(
-            address.host, address.port, timeout=_TIMEOUT_S, context=context
+    return _ask(address, "GET", path + (f"?{urlencode(given)}" if given else ""))
+
+
+def _ask(address: Address, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Ask for something once."""
+    with contextlib.closing(Session(address, _TIMEOUT_S)) as session:
+        return session.ask(method, path)
+
+
+class Session:
+    """One connection for many questions; one thread at a time may ask."""
+
+    def __init__(self, address: Address, patience: float) -> None:
+        """Connect when something is asked; wait for so many seconds at most."""
+        self.address = address
+        self._patience = patience
+        self._context = address.context()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
+        """Ask for something that may be asked for twice; what the hub refuses is raised."""
+        used = self._connection is not None
+        try:
+            return self._once(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not used:
+                message = f"cannot reach the hub at {self.address.name}: {error}"
+                raise errors.Unavailable(message) from error
+        # The hub may have closed a connection that nobody used.
+        return self.ask(method, path, body)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> Any:  # noqa: ANN401
+        if self._connection is None:
+            self._connection = self._connect()
+        sent = None if body is None else json.dumps(body)
+        headers = {"Authorization": f"Bearer {self.address.token}"}
+        self._connection.request(method, _ROOT + path, sent, headers)
+        reply = self._connection.getresponse()
+        return _read(reply.status, reply.read())
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self.address.host, self.address.port
+        if self._context is None:
+            return http.client.HTTPConnection(host, port, timeout=self._patience)
+        return http.client.HTTPSConnection(
+            host, port, timeout=self._patience, context=self._context
         )
-    try:
-        connection.request("GET", target, headers={"Authorization": f"Bearer {address.token}"})
-        reply = connection.getresponse()
-        body = reply.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise errors.Unavailable(f"cannot reach the hub at {address.name}: {error}") from error
-    finally:
-        connection.close()
-    return _read(reply.status, body)
 
 
 def _read(status: int, body: bytes) -> Any:  # noqa: ANN401 - any JSON value

@@ -54,31 +54,38 @@ class _Home(msgspec.Struct):
     ca: str = ""
 
 
-def find(url: str | None = None, token: str | None = None, ca: str | None = None) -> Address:
-    """Find the hub: what is given counts first, then the environment, then the project here."""
+def find(
+    url: str | None = None, token: str | None = None, ca: str | None = None,
+    start: Path | None = None,
+) -> Address:  # fmt: skip
+    """Find the hub: what is given counts first, then the environment, then the project here.
+
+    `start` is where to look for a project, and counts before the environment.
+    """
     if os.environ.get(LOADING):
         message = "the file of a function connects to a hub while it is loaded in a worker"
         hint = "put what is no definition below `if __name__ == '__main__':`"
         raise errors.UsageError(message, hint=hint)
-    url = url or os.environ.get(HUB) or ""
-    token = token or os.environ.get(TOKEN) or ""
+    if start is None:
+        url = url or os.environ.get(HUB)
+        token = token or os.environ.get(TOKEN)
     if not url:
-        state = _state()
+        state = _state(start)
         home = _home(state)
         url, ca = home.url, ca or home.ca
         token = token or _read(state / "admin-token").strip()
-    address = _address(url, token, ca or "")
+    address = _address(url, token or "", ca or "")
     # The token of the project here is for its own hub, and no other one may see it.
-    return address if token else _at_home(address)
+    return address if token else _at_home(address, start)
 
 
-def _at_home(address: Address) -> Address:
+def _at_home(address: Address, start: Path | None) -> Address:
     """Take the token of the project here if the hub that was named is its own."""
     missing = errors.Denied(
         f"there is no token for the hub at {address.name}", hint=f"give `token`, or set {TOKEN}"
     )
     try:
-        state = _state()
+        state = _state(start)
         home = _home(state)
     except errors.PilotageError:
         raise missing from None
@@ -104,8 +111,8 @@ def _address(url: str, token: str, ca: str) -> Address:
     return Address(parts.hostname, port, token, parts.scheme == "https", ca)
 
 
-def _state() -> Path:
-    here = Path.cwd()
+def _state(start: Path | None) -> Path:
+    here = start.absolute() if start else Path.cwd()
     for folder in (here, *here.parents):
         if (folder / _STATE).is_dir():
             return folder / _STATE

@@ -24,7 +24,7 @@ FRESH = 2.0
 FILE = "admin-token"
 _TEN_YEARS_S = 10 * 365 * 86400.0
 _MOST_CACHED = 10_000
-_FORM = re.compile(r"pil_[aurse]_[A-Za-z0-9_-]{43}")
+_FORM = re.compile(r"pil_[aursepf]_[A-Za-z0-9_-]{43}")
 _HINT = "`pilotage token new` makes one"
 
 
@@ -41,6 +41,10 @@ class Scope(StrEnum):
     SITE = "site"
     #: Enrols pilots, so often as it says.
     ENROL = "enrol"
+    #: Starts the pilots of some sites, which it names, and enrols them.
+    FACTORY = "factory"
+    #: Sees pools, and steers those that are steered from outside; one of them, if it names one.
+    POOL = "pool"
 
 
 #: Which scopes may do what one asks for.
@@ -50,6 +54,9 @@ _COVERS: dict[Scope, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.ADMIN, Scope.USER, Scope.READ}),
     Scope.SITE: frozenset({Scope.SITE}),
     Scope.ENROL: frozenset({Scope.ENROL, Scope.SITE}),
+    Scope.FACTORY: frozenset({Scope.ADMIN, Scope.FACTORY}),
+    # To see pools; whoever steers one must say so beside.
+    Scope.POOL: frozenset({Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL}),
 }
 
 
@@ -61,7 +68,7 @@ class Grant(msgspec.Struct, frozen=True):
     scope: Scope
     #: Whose jobs it speaks for, as `user` or `group/user`.
     owner: str
-    #: The pool and site of pilots that enrol with it.
+    #: The pool and site of pilots that enrol with it; the pool that it steers.
     pool: str = ""
     site: str = ""
     #: When it ends.
@@ -72,6 +79,16 @@ class Grant(msgspec.Struct, frozen=True):
     def covers(self, wanted: Scope) -> bool:
         """Say whether it is enough for what needs a scope."""
         return self.scope in _COVERS[wanted]
+
+    def steers(self, pool: str) -> bool:
+        """Say whether it may ask a pool for cores."""
+        mine = self.scope is Scope.POOL and self.pool in {"", pool}
+        return self.scope is Scope.ADMIN or mine
+
+    def feeds(self, site: str) -> bool:
+        """Say whether it may start the pilots of a site; of several, commas are between them."""
+        mine = self.scope is Scope.FACTORY and site in self.site.split(",")
+        return self.scope is Scope.ADMIN or mine
 
     def acts_for(self, owner: str) -> bool:
         """Say whether it may change the jobs of an owner."""

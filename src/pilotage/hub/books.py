@@ -15,6 +15,7 @@ from pilotage.event import records
 from pilotage.rule import book as books
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
+from pilotage.site import files as sites
 from pilotage.store import Db
 
 SUFFIXES = (".toml", ".py")
@@ -49,13 +50,24 @@ class Known(msgspec.Struct, frozen=True):
     loaded: float
 
 
+def _checked(one: books.Book, base: Path) -> books.Book:
+    """Refuse rules whose jobs a site of the project would not take."""
+    for rule in one.rules.values():
+        try:
+            sites.check_job(base, rule.spec)
+        except errors.BadRule as error:
+            error.file, error.at = one.origin, f"rule.{rule.name}.{error.at}"
+            raise
+    return one
+
+
 def read(db: Db, folder: Path, base: Path) -> Loaded:
     """Read every book; a mistake in one leaves the others in force."""
     found: list[books.Book] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
-            found.append(books.load(file, str(base)))
+            found.append(_checked(books.load(file, str(base)), base))
         except errors.BadRule as error:
             failed[str(file)] = error
     for name, origin, source, _ in db.rows("book_list"):

@@ -67,6 +67,8 @@ def check_sync(message: wire.Sync) -> None:
         raise errors.UsageError(f"one message has at most {_MOST_NEWS} ends and starts")
     if not all(0 < pid < _LAST_PID for _, pid in message.started):
         raise errors.UsageError("no process has such a number")
+    if message.used is not None and not all(0 <= one <= _FAR for one in message.used):
+        raise errors.UsageError("no payload uses so much")
 
 
 def attempt(key: str) -> tuple[int, int]:

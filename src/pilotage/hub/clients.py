@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 from asyncio import wrap_future
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from pilotage import errors
 from pilotage.clock import Clock
 from pilotage.hub import auth, submission
 from pilotage.job import moves, records
+from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue
 from pilotage.pilot import wire
 from pilotage.pilot.model import PROTOCOL
@@ -40,13 +42,16 @@ class Clients:
     """Serves programs."""
 
     def __init__(
-        self, writer: Writer, reader: Db, gate: auth.Gate, queue: Queue, clock: Clock
-    ) -> None:
+        self, writer: Writer, reader: Db, gate: auth.Gate, queue: Queue, clock: Clock,
+        judge: Callable[[JobSpec], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Take what refuses jobs that no site of the project would take."""
         self._writer = writer
         self._reader = reader
         self._gate = gate
         self._queue = queue
         self._clock = clock
+        self._judge = judge
         self._news = asyncio.Event()
         queue.on_end.append(self._ring)
 
@@ -80,6 +85,7 @@ class Clients:
             )
         for job in message.jobs:
             submission.check(job)
+            self._judge(job.spec)
         step = functools.partial(
             submission.add, items=message.jobs, owner=client.owner, now=self._clock.now()
         )

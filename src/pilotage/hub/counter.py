@@ -61,8 +61,12 @@ class Counter:
             refusal = errors.Conflict(_UNKNOWN, hint="resume it here")
             line.send(wire.refusal(message.n, message.p, refusal))
             return
-        if message.drain and pilot.state is State.AVAILABLE:
-            self._roster.drain(pilot, "the pilot takes no more")
+        if message.used is not None:
+            pilot.gauge.hear(message.used, pilot.facts.cpus, pilot.facts.memory, pilot.seen)
+        pilot.leaving = pilot.leaving or message.drain
+        # In this order: it may just be called back, in the turn that is being written.
+        if message.drain and (pilot.shed or pilot.state is State.AVAILABLE):
+            self._roster.drain(pilot, pilot.reason or "the pilot takes no more")
         ending: list[Held] = []
         ends = [self._ended(pilot, end, ending) for end in message.ended]
         if pilot.state in OVER:
@@ -106,7 +110,9 @@ class Counter:
             pids = {key: pid for key, pid in message.started if pilot.holds(key)}
             self._queue.change(lambda _ledger, db, _now: moves.note_pids(db, pids))
         wait = min(message.wait, self._longest)
-        park = wait > 0 and not (message.ended or message.started or pilot.backlog)
+        # Who is to leave and holds nothing is told so at once.
+        leaves = pilot.state is State.DRAINING and not (pilot.held or pilot.leaving)
+        park = wait > 0 and not (message.ended or message.started or pilot.backlog or leaves)
         answer = functools.partial(self._answer, pilot, message, line, ending)
         ahead = max(0, min(message.ahead, _MOST_AHEAD))
         pilot.unpark()
@@ -143,7 +149,9 @@ class Counter:
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
             if data and held.spec:
                 output.write(self._folder, job, attempt, stream, -1, data)
-        return bulk.Ended(job, attempt, held.number, judge.judge(held, end))
+        judged = judge.judge(held, end)
+        pilot.done += judged.ok
+        return bulk.Ended(job, attempt, held.number, judged)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -186,7 +194,7 @@ class Counter:
     ) -> None:  # fmt: skip
         rest = {
             "stop": [as_stop(f"{one.job}.{one.attempt}", one.words) for one in stops],
-            "drain": pilot.reason if pilot.state is State.DRAINING else "",
+            "drain": pilot.part(),
             "bye": pilot.state in OVER or pilot.bye > 0,
         }
         head = b'{"n":%d,"p":%d,"jobs":[' % (message.n or 0, message.p)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pilotage import text, units
@@ -13,6 +14,7 @@ from pilotage.job import records
 from pilotage.job.model import Attempt, Job, State
 from pilotage.job.owner import me
 from pilotage.match import queued
+from pilotage.match.cluster import Clusters
 from pilotage.match.facts import Facts, Kept, Line, Quota
 from pilotage.match.place import SITE
 from pilotage.match.share import Row, Shares, group_of
@@ -27,8 +29,12 @@ _OLDEST = 100_000
 class Witness:
     """Knows what surrounds jobs at one moment, so that many can be explained."""
 
-    def __init__(self, db: Db, settings: Settings, *, now: float, running: bool) -> None:
-        """Look around."""
+    def __init__(
+        self, db: Db, settings: Settings, *, now: float, running: bool, root: Path | None = None
+    ) -> None:
+        """Look around; pools are those of the project in `root`."""
+        self._root = root
+        self._clusters = Clusters()
         self._db = db
         self._shares = config.matcher(settings).shares
         self._shares.load(Row(*row) for row in db.rows("usage_all"))
@@ -68,6 +74,21 @@ class Witness:
             "kept": Kept(_pilot(reserved.pilot), reserved.at) if reserved else None,
             "quota": _quota(self._shares, owner, scene.cores, job.spec.resources.cpus),
             "ahead": self._line(job, owner),
+            **self._pools(job, owner),
+        }
+
+    def _pools(self, job: Job, owner: str) -> dict[str, Any]:
+        """Find out what pools would do for a job."""
+        if self._root is None or not (self._root / "pools").is_dir():
+            return {}
+        from pilotage.hub import pool_hope  # most projects have no pools, and it is much to load
+
+        kind = self._clusters.of(job.spec, owner)
+        found = pool_hope.hopes(self._db, self._root, kind, self._now)
+        return {
+            "pools": tuple(one.reason for one in found),
+            "hope": any(one.comes for one in found),
+            "advice": next((one.suggestion for one in found if one.suggestion), ""),
         }
 
     def _line(self, job: Job, owner: str) -> Line:

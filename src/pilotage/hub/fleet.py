@@ -35,6 +35,10 @@ class Pilot(msgspec.Struct, frozen=True):
     used: int
     #: What a person has asked for that is not done yet.
     asked: str
+    #: How busy its payloads keep the cores that they have, and their bytes of memory; nothing if
+    #: nobody measured.
+    busy: float | None = None
+    resident: int | None = None
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ def pilot(db: Db, number: int) -> Pilot:
     row = db.row("pilot_get", id=number)
     if row is None:
         raise errors.NotFound(f"there is no pilot {number}", hint=_HINT)
-    return _pilot((*row[:6], *row[7:]))
+    return _pilot((*row[:6], *row[7:16]))
 
 
 def jobs(db: Db, number: int) -> list[tuple[int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from asyncio import wrap_future
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from pilotage import text, units
+from pilotage import errors, text, units
 from pilotage.clock import Clock
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
@@ -20,8 +21,10 @@ from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
+from pilotage.site import files
 from pilotage.store import Db, Writer
 
+_log = logging.getLogger("pilotage.hub")
 _HOUR_S = 3600.0
 _GLANCE_S = 0.05
 #: Rule files are few and their folder may be on any file system: looking is simpler than listening.
@@ -42,9 +45,15 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
 
 
 async def watch(files: FileSource, intake: Intake, writer: Writer) -> None:
-    """Run the file source in its thread; leave only when that has ended."""
+    """Run the file source in its thread; leave only when all that it put is on disk, or said."""
+
+    def run() -> None:
+        files.run()
+        # What could not be written comes out at whoever brings more, and it brings no more.
+        intake.flush()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, files.run)
+        tasks.start_soon(anyio.to_thread.run_sync, run)
         try:
             await anyio.sleep_forever()
         finally:
@@ -103,6 +112,20 @@ async def until_quiet(
         await anyio.sleep(_GLANCE_S)
         live = await wrap_future(writer.submit(functools.partial(_live, never=never)))
         quiet = quiet + _GLANCE_S if not live and all(one.idle for one in sources) else 0.0
+
+
+async def until_sites(root: Path) -> None:
+    """Return when the project has files of sites; a mistake in the first one is told."""
+    wrong = ""
+    while True:
+        try:
+            if await anyio.to_thread.run_sync(files.read_all, root):
+                return
+        except errors.PilotageError as error:
+            if str(error) != wrong:
+                _log.error("%s", error)
+            wrong = str(error)
+        await anyio.sleep(_FOLDER_S)
 
 
 def _live(db: Db, never: Callable[[Db], set[int]]) -> int:

@@ -91,8 +91,10 @@ class Intake:
         self._send(plan, note)
 
     def flush(self) -> None:
-        """Return when all that was put so far is on disk."""
+        """Return when all that was put so far is on disk; complain if something never got there."""
         self._writer.do(lambda _: None)
+        if self._failure is not None:
+            raise self._failure
 
     def take(self, events: Sequence[Event], note: Callable[[Db], None]) -> None:
         """Take events of another source, together with the step that moves its cursor on."""

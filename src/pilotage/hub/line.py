@@ -52,6 +52,8 @@ class Line:
 
     async def ask(self, op: str, *, wait: float = 0.0, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         """Ask, and return the answer, or raise what the hub says or that it is gone."""
+        if self._writer.is_closing():
+            raise errors.Unavailable("the connection to the hub is closed")
         self._number += 1
         body = {"op": op, "n": self._number, **fields} | ({"wait": wait} if wait else {})
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

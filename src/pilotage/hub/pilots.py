@@ -21,6 +21,8 @@ from pilotage.store import Db
 
 #: Settings of the sandbox that every node can follow.
 _ANY = frozenset({"auto", "none"})
+#: Pilots measure what their payloads use so often, in seconds, or as often as they are heard of.
+_MEASURE_S = 5.0
 
 
 class Desk:
@@ -87,6 +89,7 @@ class Desk:
             "pilot": pilot.number, "site": pilot.site, "heartbeat": self._heartbeat,
             "lease": self._lease, "checks": self._checks(pilot.pool), "env": dict(settings.env),
             "setup": [], "idle": units.seconds(settings.idle) if settings.idle else None,
+            "measure": min(_MEASURE_S, self._heartbeat),
         }  # fmt: skip
 
     async def ready(self, pilot: Pilot, message: wire.Ready) -> None:

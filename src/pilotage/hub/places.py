@@ -10,6 +10,7 @@ import msgspec
 from pilotage import errors
 from pilotage.match.place import SITE
 from pilotage.site import files
+from pilotage.site.model import FACTORY
 from pilotage.store import Db
 
 #: What the hub writes of a site counts for so long, in seconds.
@@ -34,6 +35,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     #: Jobs there by state, and pilots that have come or wait.
     jobs: dict[str, int] = {}
     pilots: int = 0
+    #: When the factory was heard of that feeds it, and what it said; nothing if none does.
+    heard: float | None = None
+    words: str = ""
 
 
 def sites(db: Db, root: Path, now: float) -> list[Seen]:
@@ -43,10 +47,19 @@ def sites(db: Db, root: Path, now: float) -> list[Seen]:
     for mark, state, count in db.rows("site_counts"):
         jobs.setdefault(mark.removeprefix(SITE), {})[state] = count
     pilots = dict(db.rows("site_pilots"))
-    return [
+    fed = {site: (heard, words) for site, heard, words in db.rows("factory_all")}
+    found = (
         _seen(root, name, rows.get(name), jobs.get(name, {}), pilots.get(name, 0), now)
         for name in files.names(root)
-    ]
+    )
+    return [_fed(one, fed.get(one.name)) for one in found]
+
+
+def _fed(one: Seen, told: tuple[float, str] | None) -> Seen:
+    """Add what is known of the factory of a site."""
+    if one.batch != FACTORY or told is None:
+        return one
+    return msgspec.structs.replace(one, heard=told[0], words=told[1])
 
 
 def _seen(

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from pilotage.pool.efficiency import Meter
 from pilotage.pool.files import Pool
 from pilotage.pool.law.model import Care, Hint, Need, Sight
 from pilotage.pool.model import Reading
+from pilotage.pool.outside import Told
 from pilotage.store import Db
 
 #: What is in the store of a pool that is paused.
@@ -42,6 +44,8 @@ class Seen(msgspec.Struct, frozen=True):
     waiting: float = 0.0
     #: Pilots that the site still has room for.
     room: int = 1 << 30
+    #: Cores that its quota leaves, over all pools there; nothing means any number.
+    quota: float | None = None
     #: Why nothing may be asked of the site; empty if it may.
     closed: str = ""
     #: Pools that are alike to jobs are decided for together: the first of them, and what waits.
@@ -49,6 +53,8 @@ class Seen(msgspec.Struct, frozen=True):
     hints: tuple[Hint, ...] = ()
     #: How the last pilot died.
     death: str = ""
+    #: How busy its cores are.
+    meter: Meter = Meter()
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -68,6 +74,8 @@ class Row(msgspec.Struct, frozen=True):
     asked: str = ""
     reason: str = ""
     changed: Set = Set()
+    #: What was asked for from outside.
+    told: Told | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -88,11 +96,20 @@ class Step(msgspec.Struct, frozen=True):
     #: Whether it is paused from now on, and what needs a person.
     asked: str = ""
     reason: str = ""
+    #: Pilots that drain and are called back.
+    recall: int = 0
+    #: What to remember of how busy its cores are.
+    meter: Meter = Meter()
 
 
 def rows(db: Db) -> dict[str, Row]:
     """Read all pools that were ever steered."""
-    return {one[0]: _row(*one) for one in db.rows("pool_all")}
+    found = {one[0]: _row(*one) for one in db.rows("pool_all")}
+    for name, body in db.rows("outside_all"):
+        if name in found:
+            told = msgspec.json.decode(body, type=Told)
+            found[name] = msgspec.structs.replace(found[name], told=told)
+    return found
 
 
 def needs(db: Db) -> dict[str, Need]:

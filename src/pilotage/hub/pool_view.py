@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from pilotage import errors
 from pilotage.hub import pool_decide, pool_model
 from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step
-from pilotage.pool import files
-from pilotage.pool.files import Pool
+from pilotage.pool import files, outside
+from pilotage.pool.files import Outside, Pool
 from pilotage.store import Db
 
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
@@ -28,7 +29,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     #: What decides.
     control: str = ""
-    #: `steered`, `asks`, `backs off`, `paused`, `not looked after` or `bad file`.
+    #: `steered`, `asks first`, `backs off`, `paused`, `unheard`,
+    #: `not looked after` or `bad file`.
     state: str
     #: What needs a person, or what is wrong with its file.
     trouble: str = ""
@@ -45,6 +47,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     waiting: float = 0.0
     utilisation: float | None = None
     allocation: float | None = None
+    #: How busy payloads keep the cores that they have, as pilots measured; and whether too little.
+    busy: float | None = None
+    starved: bool = False
     #: Bounds in cores, and pilots that may wait at once.
     minimum: int = 0
     maximum: int = 0
@@ -52,6 +57,15 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     ask_above: int = 0
     #: Cores of one pilot.
     cpus: int = 1
+    #: What a person has set instead of what the file says.
+    changed: Set = Set()
+    #: Who steers it from outside, what was asked for and when that was heard of, in words.
+    steered: str = ""
+    #: Cores that were asked for from outside, by whom, when, and how long a word counts in seconds.
+    asked: float | None = None
+    by: str = ""
+    heard: float | None = None
+    silence: float = 0.0
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -133,8 +147,19 @@ def _look(root: Path, name: str, row: Row, now: float) -> Look:
         state=_state(found, row, now), trouble=row.reason, words=row.words,
         looked=row.looked or None, demand=row.demand, waiting=seen.waiting if seen else 0.0,
         minimum=found.minimum, maximum=found.maximum, pending=found.pending,
-        ask_above=found.ask_above, cpus=found.pilot.cpus, **told,
+        ask_above=found.ask_above, cpus=found.pilot.cpus, changed=row.changed,
+        busy=seen.meter.busy if seen else None, starved=bool(seen and seen.meter.starved),
+        **told, **_outside(found, row, now),
     )  # fmt: skip
+
+
+def _outside(found: Pool, row: Row, now: float) -> dict[str, Any]:
+    """Say who steers a pool, if that is somebody outside."""
+    if not isinstance(found.control, Outside):
+        return {}
+    silence, told = found.control.seconds, row.told
+    facts = {"asked": told.demand, "by": told.by, "heard": told.at} if told else {}
+    return {"steered": outside.words(told, silence, now), "silence": silence, **facts}
 
 
 def _kind(found: Pool) -> str:
@@ -148,4 +173,10 @@ def _state(found: Pool, row: Row, now: float) -> str:
         return "not looked after"
     if not row.reason:
         return "steered"
-    return "backs off" if now < row.care.until else "asks"
+    if isinstance(found.control, Outside) and _unheard(found.control, row, now):
+        return "unheard"
+    return "backs off" if now < row.care.until else "asks first"
+
+
+def _unheard(control: Outside, row: Row, now: float) -> bool:
+    return bool(outside.unheard(row.told, control.seconds, now))

@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from pilotage import crash, errors, text
-from pilotage.hub import pool_decide, pool_model, pool_see
+from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
+from pilotage.hub.pool_drones import Drone
+from pilotage.hub.pool_hope import attributes, holds, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
-from pilotage.hub.pool_see import Drone
-from pilotage.hub.project import Project
 from pilotage.hub.roster import Roster
+from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
@@ -26,6 +29,7 @@ from pilotage.pool import files, loop
 from pilotage.pool.files import Aimd, Pool
 from pilotage.site import files as sites
 from pilotage.site.model import Site
+from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pool")
@@ -34,6 +38,10 @@ POINTS = ("pool.seen", "pool.decided", "pool.acted", "pool.written")
 _IDLE_S = 5.0
 _DAY_S = 86400.0
 _GONE = "its pool has no file any more"
+_PARTING = "nothing is left to do, and the hub ends"
+#: Seconds that pilots have to leave before the hub ends, and between two looks at them.
+_PART_S = 60.0
+_GLANCE_S = 0.5
 
 
 class Files:
@@ -48,8 +56,9 @@ class Files:
         self.pools: dict[str, Pool] = {}
         self.sites: dict[str, Site] = {}
 
-    def read(self) -> None:
-        """Follow what has changed."""
+    def read(self) -> bool:
+        """Follow what has changed; say whether something has."""
+        before = dict(self.marks), dict(self.pools)
         names = files.names(self._root)
         for gone in self.marks.keys() - set(names):
             del self.marks[gone]
@@ -64,6 +73,7 @@ class Files:
             if self.marks.get(name) != mark or name in self._wrong:
                 self.marks[name] = mark
                 self._load(name)
+        return (self.marks, self.pools) != before
 
     def _load(self, name: str) -> None:
         try:
@@ -81,40 +91,93 @@ class Files:
 class Pools:
     """All pools of the project."""
 
-    def __init__(self, project: Project, queue: Queue, roster: Roster) -> None:
-        """Get ready; nothing happens before `run`."""
-        self._files = Files(project.root)
+    def __init__(self, root: Path, queue: Queue, roster: Roster) -> None:
+        """Get ready for the project in `root`; nothing happens before `run`."""
+        self._files = Files(root)
         self._queue = queue
         self._roster = roster
         #: Since when pilots have no job, as far as this process has seen.
         self._idle: dict[int, float] = {}
+        #: By pilot, the core-seconds that were measured when its pool was looked at, and by then.
+        self._marks: dict[int, tuple[float, float]] = {}
+        self._measured: dict[int, tuple[float, float]] = {}
+        #: Pilots that were told in the last turn to drain or to go on.
+        self._told: list[int] = []
+        #: When it is time to look, if no file changes before.
+        self._next = 0.0
+        #: Pilots that pools could have, and what jobs may ask of them.
+        self._offers: list[tuple[Wish, dict[str, Any]]] = []
+        #: Whether all are to go, and how many have not.
+        self._parting = False
+        self._left = 0
+
+    def hope(self, kind: Cluster) -> bool:
+        """Say whether a pool would have a pilot for a kind of jobs, without anybody's help."""
+        return any(holds(wish, kind) and suits(kind, wish, like) for wish, like in self._offers)
+
+    async def part(self) -> None:
+        """Let all pilots go, those of a minimum too, since nobody will look after them."""
+        self._parting = True
+        with anyio.move_on_after(_PART_S):
+            await self._look()
+            while self._left:
+                await anyio.sleep(_GLANCE_S)
+                await self._look()
 
     async def run(self) -> None:
         """Steer until cancelled."""
         await loop.steer(self.tick)
 
     async def tick(self) -> float:
-        """Look at all pools once; return the seconds until the next look."""
-        await anyio.to_thread.run_sync(self._files.read)
+        """Look at all pools if it is time or if a file has changed; return seconds to wait."""
+        changed = await anyio.to_thread.run_sync(self._files.read)
+        if changed or anyio.current_time() >= self._next:
+            await self._look()
+            pause = min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
+            self._next = anyio.current_time() + pause
+        return min(_IDLE_S, self._next - anyio.current_time())
+
+    async def _look(self) -> None:
+        """Look at all pools once."""
         await self._queue.do(self._turn)
+        self._queue.hope = self.hope
         crash.point("pool.written")
-        return min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
+        self._marks = self._measured
+        for number in self._told:
+            # A question that came in the same turn would wait for its answer.
+            self._queue.nudge(number)
 
     def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
+        self._told, self._offers = [], []
         rows = pool_model.rows(db)
         if not self._files.pools and not rows:
             return
         pools = known(rows, self._files.pools)
-        found = pool_see.drones(ledger, db, pools, self._idle, now)
+        pilots = self._roster.pilots
+        found = pool_drones.drones(ledger, db, pools, pilots, self._idle, now)
+        if self._parting:
+            self._part(ledger, db, found, now)
+            return
         due = _due(pools, rows, now)
-        seen = pool_see.look(ledger, db, due, self._files.sites, rows, found, now)
+        sites = self._files.sites
+        seen = pool_see.look(ledger, db, due, sites, rows, found, self._marks, now)
+        self._measured = {
+            one.number: one.measured if name in due else self._marks.get(one.number, (0.0, 0.0))
+            for name, mine in found.items()
+            for one in mine
+        }
         crash.point("pool.seen")
         steps, needs = pool_decide.decide(due, rows, seen, pool_model.needs(db), now)
         crash.point("pool.decided")
         for name, step in steps.items():
             self._act(ledger, db, name, pools[name], step, found[name], now)
             self._note(db, rows.get(name, Row(name)), seen[name], step, now)
+        for name, pool in pools.items():
+            told = steps.get(name) or rows.get(name, Row(name))
+            if not told.asked and (found[name] or not told.reason):
+                wish = pool.pilot.wish()
+                self._offers.append((wish, attributes(name, pool, sites[pool.site])))
         if due:
             db.run("pool_need_clear")
             body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]
@@ -134,11 +197,12 @@ class Pools:
         for _ in range(step.order):
             db.value("pool_want", site=pool.site, pool=name, wish=body, now=now)
         self._call_off(db, mine, step.cancel)
+        self._recall(db, mine, step.recall)
         self._drain(ledger, db, mine, step.release + step.drain, step.words, now)
-        if step.order or step.cancel or step.release or step.drain:
+        if step.order or step.cancel or step.release or step.drain or step.recall:
             _log.info(
-                "pool %s: %d more, %d called off, %d drained: %s", name, step.order, step.cancel,
-                step.release + step.drain, step.words,
+                "pool %s: %d more, %d called off, %d drained, %d called back: %s", name,
+                step.order, step.cancel, step.release + step.drain, step.recall, step.words,
             )  # fmt: skip
 
     def _call_off(self, db: Db, mine: list[Drone], count: int) -> None:
@@ -157,8 +221,24 @@ class Pools:
         for one in ready[:count]:
             pilot = self._roster.pilots.get(one.number)
             if pilot is not None:
-                self._roster.change(ledger, db, pilot, State.DRAINING, words, now)
-                ledger.unpark(one.number)
+                self._roster.shed(ledger, db, pilot, words, now)
+                self._told.append(one.number)
+
+    def _recall(self, db: Db, mine: list[Drone], count: int) -> None:
+        """Call pilots back that drain, the fullest first; who leaves by now is not waited for."""
+        back = sorted((one for one in mine if one.callable), key=lambda one: one.free)
+        for one in back[:count]:
+            pilot = self._roster.pilots.get(one.number)
+            if pilot is not None and self._roster.recall(db, pilot):
+                self._told.append(one.number)
+
+    def _part(
+        self, ledger: Ledger, db: Db, found: Mapping[str, list[Drone]], now: float
+    ) -> None:  # fmt: skip
+        for mine in found.values():
+            self._call_off(db, mine, len(mine))
+            self._drain(ledger, db, mine, len(mine), _PARTING, now)
+        self._left = sum(map(len, found.values()))
 
     def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
         """Let the pilots of a pool go that has no file any more."""
@@ -176,8 +256,8 @@ class Pools:
             "pool_put", name=name, demand=step.demand, state=text.dump(step.state),
             care=msgspec.json.encode(step.care).decode(),
             died=now if seen.sight.failed else row.died, looked=now,
-            seen=msgspec.json.encode(seen).decode(), words=step.words, asked=step.asked,
-            reason=step.reason,
+            seen=msgspec.json.encode(msgspec.structs.replace(seen, meter=step.meter)).decode(),
+            words=step.words, asked=step.asked, reason=step.reason,
         )  # fmt: skip
         db.run(
             "pool_sample_put", now=now, pool=name, supply=reading.supply, demand=step.demand,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from pilotage import errors
+from pilotage.hub.gauge import Gauge
 from pilotage.job.model import JobSpec
 from pilotage.job.retry import End
 from pilotage.match.place import Place
@@ -64,8 +65,9 @@ class Pilot:
     """One pilot."""
 
     __slots__ = (
-        "asked", "backlog", "bye", "cut", "deadline", "digest", "facts", "held", "line", "number",
-        "open", "place", "pool", "reason", "seen", "shown", "site", "state", "timer", "until",
+        "asked", "backlog", "bye", "cut", "deadline", "digest", "done", "facts", "gauge", "held",
+        "leaving", "line", "number", "open", "place", "pool", "reason", "seen", "shed", "shown",
+        "site", "state", "timer", "until",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,8 @@ class Pilot:
         self.digest = digest
         self.place: Place | None = None
         self.held: dict[int, Held] = {}
+        #: Jobs that it has done, as far as this process knows.
+        self.done = 0
         #: Launches of definitions as they look on this node.
         self.cut: Cuts = {}
         #: The way back to it; nothing while it is not connected.
@@ -97,13 +101,34 @@ class Pilot:
         self.until = offer.end(facts, time.time())
         #: By when it must have left, by the monotonic clock; 0 if nobody sent it away.
         self.bye = 0.0
-        #: What the store shows of it: when seen, jobs, cores.
-        self.shown = (0.0, 0, 0)
+        #: Whether its pool had it drain, and whether it knows that it leaves: no way back then.
+        self.shed = False
+        self.leaving = False
+        #: What its payloads were measured to use.
+        self.gauge = Gauge(time.time())
+        #: What the store shows of it: when seen, jobs, cores, how busy these are, memory.
+        self.shown: tuple[float | None, ...] = ()
 
     def heard(self, lease: float) -> None:
         """Note that it lives."""
         self.seen = time.time()
         self.deadline = time.monotonic() + lease
+
+    @property
+    def callable(self) -> bool:
+        """Whether it drains and its pool could have it back."""
+        drains = self.state is State.DRAINING and self.shed
+        return drains and not self.leaving and not self.bye and self.line is not None
+
+    def part(self) -> str:
+        """Say why it is to leave, once it is told; empty if it is not to.
+
+        Whom its pool had drain need not know before all that it runs is over.
+        """
+        if self.state is not State.DRAINING or (self.shed and self.held and not self.leaving):
+            return ""
+        self.leaving = True
+        return self.reason
 
     def holds(self, key: str) -> bool:
         """Say whether it holds an attempt."""
@@ -153,6 +178,7 @@ class Roster:
         pilot.reason = reason
         pilot.deadline = time.monotonic() + self._lease
         enrolled, pilot.seen = row[8:10]
+        pilot.shed = row[16] == "pool"
         pilot.until = offer.end(pilot.facts, enrolled)
         return pilot
 
@@ -216,6 +242,9 @@ class Roster:
         The store says what it is: a turn that could not be written has left its traces in memory.
         """
         before = State(db.value("pilot_state", id=pilot.number))
+        if state is State.LOST and before is State.DRAINING and not pilot.held:
+            # It was to leave, and has: nobody heard its good-bye, as when we were away.
+            state, reason = State.DOWN, pilot.reason or reason
         if state not in _FOLLOWS.get(before, frozenset()):
             pilot.state = before
             return
@@ -223,8 +252,9 @@ class Roster:
             "pilot_move", id=pilot.number, state=state, reason=reason, now=pilot.seen or now,
             ended=now if state in OVER else None,
         )  # fmt: skip
-        pilot.state, pilot.reason = state, reason
+        pilot.state, pilot.reason, pilot.shed = state, reason, False
         if state in OVER:
+            db.run("pilot_done", id=pilot.number, done=pilot.done)
             self._end(ledger, db, pilot, now)
         elif pilot.place is None:
             self._join(ledger, db, pilot)
@@ -239,6 +269,27 @@ class Roster:
         pilot.place, pilot.held = None, {}
         # Whoever comes back is found in the store.
         self.pilots.pop(pilot.number, None)
+
+    def shed(
+        self, ledger: Ledger, db: Db, pilot: Pilot, reason: str, now: float
+    ) -> None:  # fmt: skip
+        """Have a pilot drain within a turn because its pool has too many; it may be called back."""
+        if State(db.value("pilot_state", id=pilot.number)) is State.DRAINING:
+            return
+        self.change(ledger, db, pilot, State.DRAINING, reason, now)
+        db.run("pilot_shed", id=pilot.number)
+        pilot.shed = pilot.state is State.DRAINING
+
+    def recall(self, db: Db, pilot: Pilot) -> bool:
+        """Give a pilot work again within a turn that its pool had drain, if it still can have it.
+
+        One that hears at this moment that it leaves says so, and drains once more.
+        """
+        if not pilot.callable or db.value("pilot_recall", id=pilot.number, reason="") is None:
+            return False
+        pilot.state, pilot.reason, pilot.shed = State.AVAILABLE, "", False
+        _open(pilot)
+        return True
 
     def drain(self, pilot: Pilot, reason: str) -> None:
         """Let a pilot finish what it has and give it no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from pilotage.hub.roster import Roster
 from pilotage.hub.watchman import Watchman
 from pilotage.match.queue import Queue
 from pilotage.pilot.stencil import Stencils
+from pilotage.site import files
 from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
@@ -75,7 +77,10 @@ class Service:
         port = opened.getsockname()[1]
         address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
         gate = auth.Gate(self._open_reader(), project.clock.now)
-        clients = Clients(self._writer, self._open_reader(), gate, self._queue, project.clock)
+        clients = Clients(
+            self._writer, self._open_reader(), gate, self._queue, project.clock,
+            functools.partial(files.check_job, project.root),
+        )  # fmt: skip
         face = api.Face(
             api.Hands(
                 self._writer,

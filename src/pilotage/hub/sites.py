@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-import msgspec
 
+from pilotage import errors
 from pilotage.hub.factory import Factory
+from pilotage.hub.feed.fed import Fed
+from pilotage.hub.patron import Own
 from pilotage.hub.project import Project
 from pilotage.hub.roster import Roster
 from pilotage.hub.service import ADDRESS
+from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.site import files, launch, records
-from pilotage.site.batch import known
-from pilotage.site.batch.model import Batch
+from pilotage.site import files, launch
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
@@ -28,18 +28,13 @@ from pilotage.site.driver import Driver
 from pilotage.site.image import Images
 from pilotage.site.jail import Jails
 from pilotage.site.local import Listener
-from pilotage.site.model import Site
-from pilotage.site.remote import Remote
-from pilotage.site.shell.choose import choose
+from pilotage.site.model import FACTORY, Site
 from pilotage.site.stage.digest import Digests
 from pilotage.store import Writer
 
-#: How often the store hears how sites are, in seconds.
-_SHOW_S = 5.0
-_LOOK_S = 0.25
-#: How long a site rests after something that nobody foresaw, in seconds.
-_ANEW_S = 30.0
 _log = logging.getLogger("pilotage.site")
+#: How often new files of sites are looked for, in seconds.
+_FOLLOW_S = 2.0
 
 
 class Goods(NamedTuple):
@@ -64,7 +59,6 @@ class Sites:
         self._roster = roster
         self._place = place
         self._listener = listener
-        self._known: dict[str, tuple[Remote, Driver]] = {}
 
     async def run(self) -> None:
         """Keep all sites at work until cancelled."""
@@ -72,44 +66,51 @@ class Sites:
         if not found:
             return
         program = await anyio.to_thread.run_sync(pack.archive)
+        ways = Ways(self._project, self._writer, program)
         digests, jails = Digests(), Jails()
         images = Images(self._project.root, self._project.state / "images")
         try:
             async with jails, anyio.create_task_group() as tasks:
-                goods = Goods(digests, jails, images)
+                work = functools.partial(self._work, Goods(digests, jails, images))
+
+                def begin(name: str, site: Site) -> None:
+                    if site.batch == FACTORY:
+                        tasks.start_soon(Fed(name, self._writer, self._roster).run)
+                    else:
+                        tasks.start_soon(ways.keep, name, site, work)
+
                 for name, site in found.items():
-                    tasks.start_soon(self._keep, name, site, program, goods)
-                tasks.start_soon(self._show)
+                    begin(name, site)
+                tasks.start_soon(self._follow, begin, set(found))
+                tasks.start_soon(ways.show)
         finally:
             digests.close()
 
-    async def _keep(self, name: str, site: Site, program: bytes, goods: Goods) -> None:
-        """Keep one site at work; what nobody foresaw there must not end the others."""
+    async def _follow(self, begin: Callable[[str, Site], None], known: set[str]) -> None:
+        """Begin with sites whose files come later."""
+        wrong: dict[str, str] = {}
         while True:
-            remote = self._reach(name, site, program)
-            driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
-            self._known[name] = (remote, driver)
-            doors = Doors(remote, self._project.state / "doors" / f"{name}.json")
-            carrier = Carrier(remote, doors, self._project.state, *goods)
-            try:
-                await self._work(name, driver, doors, carrier)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other sites go on
-                _log.exception("site %s: this is a mistake in Pilotage; it is started anew", name)
-                driver.note_trouble("site", f"it is started anew after a mistake: {error}")
-                await anyio.sleep(_ANEW_S)
+            await anyio.sleep(_FOLLOW_S)
+            found = await anyio.to_thread.run_sync(files.names, self._project.root)
+            for name in set(found) - known:
+                try:
+                    site = await anyio.to_thread.run_sync(files.read, self._project.root, name)
+                except errors.PilotageError as error:
+                    if wrong.get(name) != str(error):
+                        _log.error("site %s is not begun with: %s", name, error)
+                    wrong[name] = str(error)
+                else:
+                    known.add(name)
+                    begin(name, site)
 
-    def _reach(self, name: str, site: Site, program: bytes) -> Remote:
-        state = self._project.state
-        shell = choose(name, site, state)
-        return Remote(name, site, shell, program, files.place(site, state))
-
-    async def _work(self, name: str, driver: Driver, doors: Doors, carrier: Carrier) -> None:
+    async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
         """Keep one site at work."""
+        carrier = Carrier(driver.remote, doors, self._project.state, *goods)
         direct = Direct(
             name, driver, self._queue, self._writer, self._place, carrier, self._listener
         )
-        address = self._project.state / ADDRESS
-        factory = Factory(name, driver, doors, self._roster, self._writer, address)
+        patron = Own(name, self._roster, self._writer, self._project.state / ADDRESS)
+        factory = Factory(name, driver, doors, patron)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(driver.remote.keep)
@@ -120,35 +121,3 @@ class Sites:
         finally:
             with anyio.CancelScope(shield=True):
                 await carrier.close()
-
-    async def _show(self) -> None:
-        """Write down how sites are, where commands look for it."""
-        shown: dict[str, tuple[str, float]] = {}
-        while True:
-            now = self._project.clock.now()
-            for name, (remote, driver) in self._known.items():
-                trouble = remote.trouble or driver.trouble
-                before, when = shown.get(name, ("", 0.0))
-                if trouble == before and now < when + _SHOW_S:
-                    continue
-                shown[name] = (trouble, now)
-                told = {"hello": remote.hello, "site": remote.site}
-                facts = msgspec.json.encode(told).decode()
-                show = functools.partial(
-                    records.show, site=name, trouble=trouble, since=remote.since, facts=facts,
-                    now=now,
-                )  # fmt: skip
-                await wrap_future(self._writer.submit(show))
-            await anyio.sleep(_LOOK_S)
-
-
-def _adapter(remote: Remote) -> Callable[[str], Batch]:
-    """Find batch systems by name; that of one machine is our own program there."""
-
-    @functools.cache
-    def find(name: str) -> Batch:
-        hello = remote.hello
-        program = (remote.site.python, f"{hello.root}/bin/{hello.version}.pyz")
-        return known.adapter(name, program=program, folder=f"{hello.root}/local")
-
-    return find

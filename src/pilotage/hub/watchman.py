@@ -32,6 +32,8 @@ SHARE = 0.3
 #: How many leases such a fault may last before what they held is given up.
 _PATIENCE = 3.0
 _MASS = "many pilots are silent"
+#: Bytes of memory to which it is told what payloads use.
+_ROUGH = 16 << 20
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -148,7 +150,10 @@ class Watchman:
             for index, count in enumerate((one, cpus, used, len(place.leases))):
                 sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
             pilot = self._roster.pilots.get(place.number)
-            shown = (round(pilot.seen if pilot else now, -1), len(place.leases), used)
+            shown = (
+                round(pilot.seen if pilot else now, -1), len(place.leases), used,
+                *_measured(pilot),
+            )  # fmt: skip
             if pilot is None or pilot.shown != shown:
                 seen.append((place.number, pilot.seen if pilot else now, *shown[1:]))
             if pilot is not None:
@@ -189,6 +194,18 @@ class Watchman:
     def _call_off(self, db: Db, name: str) -> None:
         self._alarms.discard(name)
         db.run("alarm_drop", name=name)
+
+
+def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
+    """Say how busy the cores are that payloads have, and how much memory they use."""
+    if pilot is None:
+        return None, None
+    # Roughly: what changes a little is not worth a line in the store.
+    busy, resident = pilot.gauge.busy, pilot.gauge.resident
+    return (
+        None if busy is None else round(20 * busy) / 20,
+        None if resident is None else round(resident / _ROUGH) * _ROUGH,
+    )
 
 
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:

@@ -4,6 +4,8 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
                                             ▲                    ▲ ▲
                       books ──▶ Keeper ─────┘                    │ └─▶ Sites ◀──▶ batch systems
                                                                  └─▶ Service ◀──▶ pilots, programs
+
+A factory is a process of another kind: Serve ◀──▶ hubs, batch systems.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio import wrap_future
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from pilotage import clock
@@ -35,12 +38,12 @@ from pilotage.store import Db, Writer, connect
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
     bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
-    target: Target | None = None,
+    target: Target | None = None, feed: bool = False,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
 
     Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
-    its address; with a `target` all jobs go to that hub.
+    its address; with a `target` all jobs go to that hub; with `feed` pilots are started for others.
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
@@ -61,6 +64,12 @@ async def up(
             announce()
             ready()
 
+        if feed:
+            from pilotage.hub.feed.serve import Serve
+
+            await Serve(project, writer).run(seen_all)
+            return
+        await wrap_future(writer.submit(records.refuse_guests))
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
         if target:
             await hub.watch(target, until_idle=until_idle, ready=seen_all)
@@ -90,6 +99,8 @@ class Hub:
             writer, self._queue, self._place, config.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
+        #: Lets all pilots of pools go.
+        self._part: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
 
     async def run(
         self, *, until_idle: bool, ready: Callable[[], None], local: bool,
@@ -102,25 +113,31 @@ class Hub:
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
+            # Until pools have been looked at, they may have pilots for any job.
+            self._queue.hope = lambda _: bool(sites) and (self._project.root / "pools").is_dir()
             await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
-            if sites:
-                tasks.start_soon(self._keep_sites)
+            tasks.start_soon(self._keep_sites)
             await self._reception.begin(tasks)
             ready()
             if serve:
                 tasks.start_soon(self._service.serve, serve)
             if until_idle:
                 await self._quiet(self._queue.never)
+                await self._part()
                 tasks.cancel_scope.cancel()
 
     async def _keep_sites(self) -> None:
         """Have jobs run at the sites of the project, and pools of pilots there."""
+        if not files.names(self._project.root):
+            await housekeeping.until_sites(self._project.root)
         from pilotage.hub.pools import Pools
         from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
 
         roster = self._service.roster
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Pools(self._project, self._queue, roster).run)
+            pools = Pools(self._project.root, self._queue, roster)
+            self._part = pools.part
+            tasks.start_soon(pools.run)
             await Sites(
                 self._project, self._writer, self._queue, roster, self._place, self._reception
             ).run()

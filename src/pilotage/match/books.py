@@ -37,10 +37,13 @@ class Books:
         self._clusters: dict[tuple[int, str], Cluster] = {}
         self._seq = 0
 
-    def never(self) -> set[int]:
-        """Name the definitions whose jobs no place could ever run."""
+    def never(self, hope: Callable[[Cluster], bool] = lambda _: False) -> set[int]:
+        """Name the definitions whose jobs no place could ever run, nor one that may come."""
         hopeless = self.matcher.classes.hopeless
-        return {spec for (spec, _), cluster in self._clusters.items() if hopeless(cluster)}
+        return {
+            spec for (spec, _), cluster in self._clusters.items()
+            if hopeless(cluster) and not hope(cluster)
+        }  # fmt: skip
 
     def join(self, place: Place, marks: Callable[[str], bool] | None = None) -> None:
         """Take a place in, with the attempts that it holds already by its mark, or by `marks`."""

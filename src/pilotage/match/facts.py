@@ -8,6 +8,15 @@ from pilotage.job.model import Attempt, Job
 from pilotage.match.prospect import Prospect
 
 
+class Reason(msgspec.Struct, frozen=True):
+    """One thing that stands in the way, or that is so."""
+
+    #: In a few words.
+    text: str
+    #: The values behind it.
+    detail: str = ""
+
+
 class Kept(msgspec.Struct, frozen=True):
     """An offer that is kept free for a job that has waited long."""
 
@@ -56,6 +65,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     prospect: Prospect | None = None
     #: Pilots that were asked for and have not come yet.
     coming: int = 0
+    #: What pools do for it, the best first; and whether one of them will, by itself.
+    pools: tuple[Reason, ...] = ()
+    hope: bool = False
+    #: What a person can do about the first of them.
+    advice: str = ""
     #: The offer that is kept for it.
     kept: Kept | None = None
     #: The quota that it would exceed.
@@ -68,15 +82,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     asked: str = ""
     #: The last line that it wrote to standard error.
     last_words: str = ""
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """One thing that stands in the way, or that is so."""
-
-    #: In a few words.
-    text: str
-    #: The values behind it.
-    detail: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True):

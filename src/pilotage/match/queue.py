@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pilotage import crash, errors
 from pilotage.clock import Clock
 from pilotage.job.bulk import Ended
+from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.turn import NOT_NOW, Batch, Ledger
 from pilotage.match.words import Granted, Outcome, Request
@@ -41,6 +42,8 @@ class Queue:
         self._alarm: asyncio.TimerHandle | None = None
         #: Who wants to know that jobs ended, after this is on disk: (job, attempt) each.
         self.on_end: list[Callable[[list[tuple[int, int]]], None]] = []
+        #: Says whether a place may come by itself that jobs of a kind could run at.
+        self.hope: Callable[[Cluster], bool] = lambda _: False
         #: Whether the last turn failed for a reason that is ours.
         self.broken = ""
 
@@ -70,7 +73,7 @@ class Queue:
 
     def never(self, _db: Db) -> set[int]:
         """Name the definitions whose jobs no place could ever run; in the writer's thread only."""
-        return self._ledger.never()
+        return self._ledger.never(self.hope)
 
     def nudge(self, place: int) -> None:
         """Have a place that waits, or is about to, answered at once."""

@@ -29,6 +29,8 @@ def explain(facts: Facts) -> Explanation:
     found = facts.prospect
     if found is None or found.ever or facts.kept:
         return _in_line(facts, found)
+    if facts.hope and (found.nobody or found.never):
+        return _hoped(facts)
     if found.nobody:
         return _nobody(facts)
     return _never(facts, found) if found.never else _idle(facts, found)
@@ -55,16 +57,23 @@ def advice(changes: tuple[Change, ...]) -> str:
     return ", or ".join(words)
 
 
+def _hoped(facts: Facts) -> Explanation:
+    """Say which pool will have a pilot for it."""
+    headline = f"job {facts.job.id} is queued, and waits for a pilot of a pool"
+    return Explanation(headline, facts.pools[:_FEW], facts.advice)
+
+
 def _nobody(facts: Facts) -> Explanation:
     headline = f"job {facts.job.id} is queued, and there is nothing that could run it"
-    return Explanation(headline, (Reason(NOBODY), *_coming(facts)), ENROL)
+    reasons = (Reason(NOBODY), *facts.pools[:_FEW], *_coming(facts))
+    return Explanation(headline, reasons, facts.advice or ENROL)
 
 
 def _never(facts: Facts, found: Prospect) -> Explanation:
     job, why = facts.job, found.why
-    reasons = (*map(_clause, why.clauses[:_FEW]), *_coming(facts))
+    reasons = (*map(_clause, why.clauses[:_FEW]), *facts.pools[:_FEW], *_coming(facts))
     cancel = f"`pilotage cancel {job.id}`, then submit it anew; or start pilots that have it"
-    suggestion = "; ".join(filter(None, (advice(why.changes), cancel)))
+    suggestion = facts.advice or "; ".join(filter(None, (advice(why.changes), cancel)))
     headline = f"job {job.id} is queued, and can never start on what is offered now"
     return Explanation(headline, reasons, suggestion)
 
@@ -74,7 +83,8 @@ def _idle(facts: Facts, found: Prospect) -> Explanation:
     headline = f"job {facts.job.id} is queued, and all offers that would do take no work now"
     others = (_clause(one) for one in found.why.clauses[:_FEW])
     suggestion = _IDLE[found.idle[0].kind][2]
-    return Explanation(headline, (*reasons, *others, *_coming(facts)), suggestion)
+    told = (*reasons, *others, *facts.pools[:_FEW], *_coming(facts))
+    return Explanation(headline, told, suggestion)
 
 
 def _in_line(facts: Facts, found: Prospect | None) -> Explanation:
@@ -86,7 +96,7 @@ def _in_line(facts: Facts, found: Prospect | None) -> Explanation:
             Reason(f"{facts.kept.where} is kept for it", f"there is room in about {wait}")
         )
     if found is not None and not found.now:
-        reasons += _no_room(found)
+        reasons += _no_room(found) + list(facts.pools[:_FEW])
     if job.not_before > facts.now:
         wait = units.for_people(job.not_before - facts.now)
         reasons.append(Reason("it may not start yet", f"it may in {wait}"))

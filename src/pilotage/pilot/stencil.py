@@ -108,7 +108,9 @@ class Stencils:
             folder=f"{facts.work}/jobs/{claim.job}.{claim.attempt}", owner=claim.owner,
             sandbox=sandbox,
         )  # fmt: skip
-        written = msgspec.structs.asdict(prepared.launch) | {"outputs": prepared.outputs}
+        written = msgspec.structs.asdict(prepared.launch) | {
+            "outputs": prepared.outputs, "cpus": spec.resources.cpus,
+        }  # fmt: skip
         declared = [*prepared.outputs.values(), *prepared.optional.values()]
         return text.dump(written).encode(), declared, binding
 

@@ -57,6 +57,10 @@ class Resume(Message, frozen=True):
     running: tuple[str, ...] = ()
 
 
+#: Core-seconds that payloads have used and had since the pilot came, and their bytes of memory.
+Used = tuple[float, float, int]
+
+
 class Sync(Message, frozen=True):
     """A pilot says what ended, and asks for work."""
 
@@ -68,6 +72,8 @@ class Sync(Message, frozen=True):
     wait: float = 0.0
     #: Whether it takes no more.
     drain: bool = False
+    #: What payloads were measured to use; nothing if that is not new.
+    used: Used | None = None
 
 
 class Log(Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,9 +13,12 @@ from pilotage import errors, units
 from pilotage.pool.control.linear import Linear, judge
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Rule, Stepwise
+from pilotage.pool.efficiency import Efficiency
+from pilotage.pool.fitness import Basis
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
+from pilotage.pool.outside import Carried, Told
 from pilotage.rule import locate
 from pilotage.site import wish
 from pilotage.site.wish import Wish
@@ -166,7 +169,24 @@ class Steps(
     step: tuple[Step, ...] = (Step(),)
 
 
-Control = Aimd | Even | Relative | Steps
+class Outside(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="outside",
+    tag_field="kind",
+):  # fmt: skip
+    """Somebody outside the hub decides, such as `pilotage pool run`; the hub carries it out."""
+
+    #: After so long without a word, nobody counts as steering it.
+    silence: str = "10m"
+    #: What becomes of it then: it stays as it was asked for last, or goes to its minimum.
+    after: Literal["hold", "minimum"] = "hold"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of silence."""
+        return units.seconds(self.silence)
+
+
+Control = Aimd | Even | Relative | Steps | Outside
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -184,20 +204,28 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     interval: str = "30s"
     #: More cores than this must be allowed by a person; 0 means that nobody is asked.
     ask_above: int = 0
+    #: What counts as used: what jobs ask for, what they are measured to use of it, how busy they
+    #: keep the cores that they have, or the worse of the first and the last.
+    utilisation: Basis = Basis.CLAIMED
     #: For people.
     about: str = ""
     #: What each of its pilots is.
     pilot: Pilot = Pilot()
     #: How its demand is decided.
     control: Control = Aimd()
+    #: When it gives pilots back because their cores are not kept busy.
+    efficiency: Efficiency = Efficiency()
 
     @property
     def seconds(self) -> float:
         """Seconds between two decisions."""
         return units.seconds(self.interval)
 
-    def controller(self) -> Controller | None:
-        """Return what decides for this pool alone; nothing if our law does, for all together."""
+    def controller(self, told: Told | None = None, now: float = 0.0) -> Controller | None:
+        """Return what decides for this pool alone; nothing if our law does, for all together.
+
+        `told` is what was asked for from outside, which counts only where that is what decides.
+        """
         match self.control:
             case Aimd():
                 return None
@@ -211,6 +239,9 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             case Steps(step=steps):
                 rules = tuple((one.supply, one.rule()) for one in steps[1:])
                 return Stepwise(steps[0].rule(), rules, self.seconds)
+            case Outside() as one:
+                least = float(self.minimum)
+                return Carried(told, one.seconds, one.after, least, now, self.seconds)
 
 
 def check(name: str, pool: Pool) -> None:
@@ -230,11 +261,14 @@ def check(name: str, pool: Pool) -> None:
         raise errors.ConfigError(f"`ask_above` cannot be {pool.ask_above}")
     if not pool.seconds > 0:
         raise errors.ConfigError(f"`interval` cannot be {pool.interval}")
+    pool.efficiency.check()
     match pool.control:
         case Aimd() as one:
             one.law()
         case Steps(step=steps) if not steps or steps[0].supply:
             raise errors.ConfigError("`step` cannot begin above 0: the first has no `supply`")
+        case Outside() as one if not one.seconds > 0:
+            raise errors.ConfigError(f"`control.silence` cannot be {one.silence}")
         case _:
             pool.controller()
 
@@ -291,4 +325,5 @@ def _keys(message: str) -> list[str]:
     unknown = _UNKNOWN.search(message)
     if unknown:
         return [*keys, unknown[1]]
-    return keys or re.findall(r"`(\w+)` cannot", message)
+    told = re.search(r"`([\w.]+)` cannot", message)
+    return keys or (told[1].split(".") if told else [])

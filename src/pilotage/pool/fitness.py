@@ -23,8 +23,8 @@ class Basis(StrEnum):
     MEASURED = "measured"
     #: How busy payloads keep the cores that they asked for. Those that wait for a slow network do
     #: not, so that pools without bandwidth shrink and pools with bandwidth grow.
-    EFFICIENCY = "efficiency"
-    #: The worse of `claimed` and `efficiency`.
+    EFFICIENCY = "cpu"
+    #: The worse of `claimed` and `cpu`.
     BOTH = "both"
 
 

@@ -163,16 +163,26 @@ class Pipeline:
         """See all that it steers."""
         return self.target.view()
 
-    def plan(self, view: View, elapsed: float) -> Plan:
-        """Say what would be done and why; nothing changes."""
+    def plan(self, view: View, elapsed: float, passed: float | None = None) -> Plan:
+        """Say what would be done and why; nothing changes.
+
+        `elapsed` seconds have gone by since the last decision, `passed` since anything was done.
+        """
         made = self.controller.decide(view.reading, elapsed, self.state)
-        under = self.target.plan(view, None if made.hold else made.demand, elapsed)
+        gone = elapsed if passed is None else passed
+        under = self.target.plan(view, None if made.hold else made.demand, gone)
         return Plan(self.name, made.demand, under.taken, made.words, (under,), made.state)
 
     def act(self, plan: Plan) -> None:
         """Do it."""
         self.state = plan.state
         self.target.act(plan.below[0])
+
+    def rest(self, passed: float) -> Plan:
+        """Let time pass for what is below, without a decision; return what was done."""
+        plan = self.target.plan(self.view(), None, passed)
+        self.target.act(plan)
+        return plan
 
     def tick(self, elapsed: float) -> Plan:
         """See, plan and act; return what was done."""

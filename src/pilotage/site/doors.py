@@ -47,30 +47,36 @@ class Doors:
     async def open(self, name: str, port: int) -> int:
         """Have a door lead to a port here; return its number at the login node."""
         async with self._turn:
-            by = await self._remote.ready()
-            found = self._open.get(name)
-            if found is None or found.by is not by or found.port != port:
-                there = await self._remote.shell.forward(port)
-                numbers = self._numbers()
-                wanted = numbers.get(name)
-                said = await self._remote.call("relay", port=there, host=self.host, listen=wanted)
-                number = said.get("port")
-                if not isinstance(number, int):
-                    raise errors.Unavailable(f"{self._remote.name} opens no port: {said}")
-                found = self._open[name] = Opened(by, port, number)
-                if found.number != wanted:
-                    self._keep(numbers | {name: found.number})
-            return found.number
+            return await self._lead(name, port)
 
     async def run(self) -> None:
         """Open all doors again after each new connection, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             await self._remote.ready()
-            for name, one in list(self._open.items()):
+            for name in list(self._open):
                 # The next turn tries again.
                 with contextlib.suppress(errors.PilotageError):
-                    await self.open(name, one.port)
+                    async with self._turn:
+                        # Asked only now: while we waited it may have been led to another port.
+                        await self._lead(name, self._open[name].port)
+
+    async def _lead(self, name: str, port: int) -> int:
+        """Open a door, unless it is open and leads there; one at a time."""
+        by = await self._remote.ready()
+        found = self._open.get(name)
+        if found is None or found.by is not by or found.port != port:
+            there = await self._remote.shell.forward(port)
+            numbers = self._numbers()
+            wanted = numbers.get(name)
+            said = await self._remote.call("relay", port=there, host=self.host, listen=wanted)
+            number = said.get("port")
+            if not isinstance(number, int):
+                raise errors.Unavailable(f"{self._remote.name} opens no port: {said}")
+            found = self._open[name] = Opened(by, port, number)
+            if found.number != wanted:
+                self._keep(numbers | {name: found.number})
+        return found.number
 
     def _numbers(self) -> dict[str, int]:
         try:

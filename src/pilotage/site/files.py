@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pilotage import errors
+from pilotage.job.model import JobSpec
 from pilotage.rule import locate
 from pilotage.site import model
 from pilotage.site.model import Site
@@ -23,7 +24,7 @@ FOLDER = "sites"
 _IDENTITY = "id"
 _SUFFIX = ".toml"
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
-_TABLE = ("env", "defaults")
+_TABLE = ("env", "defaults", "plugin")
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -50,6 +51,16 @@ def read(root: Path, name: str) -> Site:
     return parse(source, name, file)
 
 
+def check_job(root: Path, spec: JobSpec) -> None:
+    """Refuse a job for the batch queue of a site to which only pilots get."""
+    if not (spec.via or spec.allocation.nodes * spec.allocation.tasks > 1):
+        return
+    if spec.site in names(root) and read(root, spec.site).batch == model.FACTORY:
+        message = f"{spec.site} is fed by a factory: it takes pilots, and no jobs of their own"
+        hint = "leave `via`, `nodes` and `tasks` out: the job runs in a pilot there"
+        raise errors.BadRule(message, hint=hint, at="via" if spec.via else "site")
+
+
 def read_all(root: Path) -> dict[str, Site]:
     """Read all sites of a project."""
     return {name: read(root, name) for name in names(root)}
@@ -57,11 +68,12 @@ def read_all(root: Path) -> dict[str, Site]:
 
 def place(site: Site, state: Path) -> str:
     """Return the folder of a project at a site; `state` is the state folder of the project."""
-    return f"{site.folder}/{_identity(state / _IDENTITY)}"
+    return f"{site.folder}/{identity(state)}"
 
 
-def _identity(file: Path) -> str:
-    """Read the name that a project has among all of the user's, and give it one if need be."""
+def identity(state: Path) -> str:
+    """Read the name that a project has among all, and give it one if need be."""
+    file = state / _IDENTITY
     if not file.exists():
         part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         part.write_text(secrets.token_hex(6))
@@ -145,6 +157,7 @@ _ABOUT = {
     "jobs": "Jobs that may be there at once.",
     "launcher": "How parallel jobs are started.",
     "defaults": "What jobs ask for unless they say otherwise.",
+    "plugin": "What the plug-in for its batch system is told.",
 }
 
 

@@ -13,7 +13,7 @@ from asyncio import wrap_future
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -171,15 +171,25 @@ class LocalSite:
             # What is claimed must get to the shelf, also when we stop: it is put back from there.
             self._queue.nudge(LOCAL)
             with anyio.CancelScope(shield=True):
-                await self._take(await answer, leaving)
+                await self._hear_out(answer, leaving)
                 if self._said:
-                    answer, leaving = self._said
-                    await self._take(await answer, leaving)
+                    await self._hear_out(*self._said)
             raise
         finally:
             self._waiting = False
         with anyio.CancelScope(shield=True):
             await self._take(granted, leaving)
+
+    async def _hear_out(self, answer: asyncio.Future[Granted], leaving: list[Tenant]) -> None:
+        """Take the last answer; what cannot be written is none, and the next start finds out."""
+        if await self._comes(answer):
+            await self._take(answer.result(), leaving)
+
+    async def _comes(self, written: asyncio.Future[Any]) -> bool:
+        """Wait for something of the queue, but not for a store that cannot be written."""
+        while not (written.done() or self._queue.broken):
+            await asyncio.wait([written], timeout=_GLANCE_S)
+        return written.done()
 
     def _say(self) -> tuple[asyncio.Future[Granted], list[Tenant]]:
         """Tell the queue what ended, and ask for more; wait for it only if nothing ended."""
@@ -375,9 +385,11 @@ class LocalSite:
             if self._taking:
                 self._show(db, "down", now)
 
-        with anyio.move_on_after(_MOMENT_S) as scope:
-            await self._queue.do(leave)
-        if scope.cancelled_caught:
+        written = asyncio.create_task(self._queue.do(leave))
+        if await self._comes(written):
+            written.result()
+        else:
+            written.cancel()
             _log.error(
                 "the store cannot be written; the next start finds out what became of %d jobs",
                 len(ended),

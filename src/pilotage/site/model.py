@@ -8,8 +8,11 @@ from typing import Literal
 import msgspec
 
 from pilotage import errors, units
+from pilotage.site.batch import known, plugin
 
-BATCH = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
+#: Pilots there are started by a process of the site's own, which asks the hub what it wants.
+FACTORY = "factory"
+BATCH = (*known.OURS, FACTORY)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Options that would let a job be run twice, hide it from us, or reach outside what it is.
 _NEVER = (
@@ -38,8 +41,8 @@ class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `sites/NAME.toml`."""
 
-    #: What runs jobs there.
-    batch: Literal["slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local"]
+    #: What runs jobs there: a name of ours, of a plug-in, or `package.module:Class` of one.
+    batch: str
     #: The host to log in to, as `ssh` knows it; empty means this machine.
     host: str = ""
     #: An `ssh` configuration file; empty means the user's own.
@@ -56,6 +59,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     about: str = ""
     #: Jobs that may be at the site at once, queued or running, beside pilots.
     jobs: int = 1000
+    #: Cores that pilots may have there at once, over all pools; 0 means any number.
+    quota: int = 0
     #: Cores that one job may have, over all nodes; 0 means any number.
     cpus: int = 0
     #: Memory of a node, such as `"128G"`; empty means any amount.
@@ -87,6 +92,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     #: The name by which worker nodes reach the login node; empty means the name it has itself.
     login: str = ""
     defaults: Defaults = Defaults()
+    #: What a plug-in for `batch` is told.
+    plugin: dict[str, str | int | float | bool] = {}
 
 
 _MEASURES = (("poll", units.seconds), ("settle", units.seconds))
@@ -97,6 +104,7 @@ def check(name: str, site: Site) -> None:
     if not _NAME.fullmatch(name) or name == "local":
         message = f"{name!r} cannot be the name of a site"
         raise errors.ConfigError(message, hint="letters, digits, `-` and `_`; not `local`")
+    check_batch(site)
     for one in site.allow:
         bare = one.partition("=")[0]
         if not bare.startswith("-") or bare in _NEVER:
@@ -110,3 +118,19 @@ def check(name: str, site: Site) -> None:
         units.seconds(site.defaults.time)
     if site.host.startswith("-"):
         raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
+    if site.batch == FACTORY and site.host:
+        message = "`host` cannot be there: a factory is at the site, and nobody logs in"
+        raise errors.ConfigError(message, hint="the factory's own file of the site has it")
+
+
+def check_batch(site: Site) -> None:
+    """Raise `ConfigError` for a batch system that is neither ours nor a plug-in."""
+    if site.batch in BATCH:
+        if site.plugin:
+            raise errors.ConfigError(f"`plugin` cannot be there: {site.batch} is none")
+    elif not plugin.is_name(site.batch):
+        hint = f"it may be {', '.join(BATCH)}, a plug-in, or `package.module:Class`"
+        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}", hint=hint)
+    elif ":" not in site.batch and site.batch not in (there := plugin.names()):
+        hint = f"it may be {', '.join((*BATCH, *there))}, or `package.module:Class`"
+        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}: there is none", hint=hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage import errors, text
 from pilotage.match.place import queue_mark
 from pilotage.site.batch.model import Order
 from pilotage.site.submission import Submission, Work
@@ -33,6 +33,14 @@ def asked(db: Db, site: str) -> str:
 def strand(db: Db, sites: Iterable[str]) -> None:
     """Say of jobs that are at other sites than these that nobody looks after them."""
     db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
+
+
+def refuse_guests(db: Db) -> None:
+    """Refuse a project whose sites have pilots of other hubs, which nobody else looks after."""
+    if count := db.value("guest_live"):
+        message = f"{count} pilots that this project started for other hubs are not over"
+        hint = "`pilotage pool serve` runs it; a hub of your own needs a folder of its own"
+        raise errors.Conflict(message, hint=hint)
 
 
 def intend(

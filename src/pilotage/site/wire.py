@@ -52,7 +52,8 @@ class Wire:
 
         `Unavailable` means that nothing was sent, `Unsure` that no answer came.
         """
-        if self._over:
+        # The pipe may be known to be broken before the end of what was said is read.
+        if self._over or self._writer.is_closing():
             raise errors.Unavailable(f"{self._name} is not connected")
         number = next(self._numbers)
         frame = pack({"n": number, "op": op, **values})

@@ -33,13 +33,18 @@ def check(wish: Wish) -> None:
             raise errors.UsageError(f"{word!r} is not one word")
 
 
+def lasts(wish: Wish, site: Site) -> float | None:
+    """Say for how many seconds a pilot may run; nothing if that is the queue's own matter."""
+    usual = units.seconds(site.defaults.time) if site.defaults.time else None
+    return wish.time or usual
+
+
 def order(wish: Wish, site: Site, *, key: str, script: str, folder: str, count: int) -> Order:
     """Write what the batch system is asked for."""
     defaults = site.defaults
-    usual = units.seconds(defaults.time) if defaults.time else None
     return Order(
         key=key, script=script, folder=folder, count=count, cpus=wish.cpus, memory=wish.memory,
-        gpus=wish.gpus, time=wish.time or usual, queue=wish.queue or defaults.queue,
+        gpus=wish.gpus, time=lasts(wish, site), queue=wish.queue or defaults.queue,
         account=wish.account or defaults.account, qos=defaults.qos,
         constraint=defaults.constraint, reservation=defaults.reservation,
     )  # fmt: skip

@@ -22,7 +22,7 @@ SRC = Path(__file__).parents[3] / "src"
 #: Generous: real schedulers on a busy machine take their time.
 PATIENCE = 110.0
 #: Looks often, so that tests need not wait.
-QUICK = 'poll = "1s"\nsettle = "2s"\n'
+QUICK = 'poll = "0.5s"\nsettle = "1s"\n'
 
 
 class Desk:

@@ -28,7 +28,7 @@ def bus(known: Known) -> Bus:
 
 
 async def first(messages: AsyncIterator[Message]) -> Message:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         return await anext(messages)
 
 

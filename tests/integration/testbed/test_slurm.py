@@ -45,10 +45,22 @@ def test_jobs_outlive_the_controller(slurm: Slurm):
 def test_accounting_remembers(slurm_accounting: Slurm):
     job = submit(slurm_accounting, "--wait", "--wrap", "true")
     query = ("sacct", "--jobs", job, "--allocations", "--noheader", "--format=state")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while slurm_accounting.run(*query).strip() != "COMPLETED":
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_two_clusters_at_once_write_down_what_ended(slurm: Slurm, slurm_accounting: Slurm):
+    for cluster in (slurm, slurm_accounting):
+        array = ("--wait", "--array=0-1", "--job-name=pair")
+        job = submit(cluster, *array, "--cpus-per-task=2", "--wrap", "true")
+        mine = [one for one in cluster.ended() if one.name == "pair"]
+        assert {(one.place, one.state, one.cores) for one in mine} == {
+            (0, "COMPLETED", 2), (1, "COMPLETED", 2),
+        }  # fmt: skip
+        assert job in {one.id for one in mine}
+        assert all(one.nodes for one in mine)
 
 
 def submit(slurm: Slurm, *words: str) -> str:
@@ -64,7 +76,7 @@ def state(slurm: Slurm, job: str) -> str:
 
 def wait(slurm: Slurm, job: str, *before: str) -> str:
     """Return the first state of a job that is none of those that come before."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (now := state(slurm, job)) in before:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -20,7 +20,8 @@ from pilotage.store import Db
 def explain(db: Db, call: Call) -> tell.Why:
     """Say why a job is where it is."""
     job = records.get(db, call.path.id)
-    witness = Witness(db, call.hands.project.settings, now=call.now, running=True)
+    project = call.hands.project
+    witness = Witness(db, project.settings, now=call.now, running=True, root=project.root)
     found = explaining.explain(witness.facts(job.id))
     reasons = [tell.Reason(one.text, one.detail) for one in found.reasons]
     return tell.Why(job.id, str(job.state), found.headline, reasons, found.suggestion)

@@ -29,6 +29,7 @@ JobStates = Annotated[str, Meta(pattern=_some(JobState), description="One state,
 PilotStates = Annotated[str, Meta(pattern=_some(PilotState), description="One state, or several.")]
 Owner = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?)?$")]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
+Sites = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@,-]{0,1300}$")]
 
 
 class One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +116,26 @@ class SamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: Seconds | UnsetType = UNSET
 
 
+class PoolSamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Since when, and how closely; nothing means the last hour of all pools."""
+
+    since: Seconds | UnsetType = UNSET
+    #: Only this pool.
+    pool: Word = ""
+    #: Points of a picture.
+    points: Annotated[int, Meta(ge=2, le=2000)] = 1000
+
+
+class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cores that a pool shall have."""
+
+    demand: Annotated[float, Meta(ge=0, le=1e9)]
+    #: Who asks: the same each time, or two seem to.
+    by: Annotated[str, Meta(min_length=1, max_length=_LONG)]
+    #: Why, for people.
+    words: Annotated[str, Meta(max_length=1000)] = ""
+
+
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token to make."""
 
@@ -124,6 +145,7 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0
     label: Text = ""
     pool: Word = ""
-    site: Word = ""
+    #: For a factory it may be several, with commas between them.
+    site: Sites = ""
     #: How often it may be used; nothing means as often as one likes.
     uses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None

@@ -16,6 +16,7 @@ from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.job import machine, moves, records
 from pilotage.job.model import State
+from pilotage.site import files
 from pilotage.store import Db
 
 #: A list that finds little looks on for so long, in seconds; who asks may go on from there.
@@ -92,6 +93,7 @@ def submit(db: Db, call: Call) -> tell.Numbers:
     wanted: ask.Submission = call.body
     for item in wanted.jobs:
         submission.check(item)
+        files.check_job(call.hands.project.root, item.spec)
     return tell.Numbers(submission.add(db, wanted.jobs, call.grant.owner, call.now))
 
 

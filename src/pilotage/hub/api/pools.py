@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 from msgspec import UNSET
 
 from pilotage import errors
 from pilotage.hub import pool_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
+from pilotage.hub.auth import Scope
 from pilotage.hub.metrics import Family
+from pilotage.hub.pool_model import Set
 from pilotage.pool import files
 from pilotage.store import Db
 
 _HOUR_S = 3600.0
 #: Samples older than this say nothing about now.
 _STALE_S = 300.0
-#: Points of a picture.
-_POINTS = 1000
 
 
 def index(db: Db, call: Call) -> tell.Pools:
     """List the pools of the project."""
-    return tell.Pools(pool_view.pools(db, call.hands.project.root, call.hands.clock.now()))
+    found = pool_view.pools(db, call.hands.project.root, call.hands.clock.now())
+    return tell.Pools(found, call.grant.covers(Scope.ADMIN))
 
 
 def samples(db: Db, call: Call) -> tell.PoolSamples:
     """Tell how pools were."""
-    wanted: ask.SamplesAsk = call.query
+    wanted: ask.PoolSamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
-    step = max(0.001, (call.now - since) / _POINTS)
-    return tell.PoolSamples(pool_view.samples(db, since, step=step))
+    step = max(0.001, (call.now - since) / wanted.points)
+    return tell.PoolSamples(pool_view.samples(db, since, wanted.pool, step))
 
 
 def pause(db: Db, call: Call) -> tell.Became:
@@ -42,12 +46,32 @@ def resume(db: Db, call: Call) -> tell.Became:
     return _ask(db, call, pause=False)
 
 
+def allow(db: Db, call: Call) -> tell.Became:
+    """Ask a person about nothing more, up to the maximum of the pool."""
+    root, name = _named(call)
+    given = msgspec.structs.replace(pool_view.changed(db, name), ask_above=0)
+    pool_view.change(db, root, name, given)
+    return tell.Became("allowed")
+
+
+def reset(db: Db, call: Call) -> tell.Became:
+    """Forget what a person has set."""
+    root, name = _named(call)
+    pool_view.change(db, root, name, Set())
+    return tell.Became("as its file says")
+
+
 def _ask(db: Db, call: Call, *, pause: bool) -> tell.Became:
+    root, name = _named(call)
+    pool_view.ask(db, root, name, pause=pause)
+    return tell.Became("paused" if pause else "steered")
+
+
+def _named(call: Call) -> tuple[Path, str]:
     root, name = call.hands.project.root, call.path.name
     if name not in files.names(root):
         raise errors.NotFound(f"there is no pool {name}", hint="GET /api/v1/pools lists them")
-    pool_view.ask(db, root, name, pause=pause)
-    return tell.Became("paused" if pause else "steered")
+    return root, name
 
 
 def families(db: Db, now: float) -> list[Family]:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage.hub.api import about, ask, ends, jobs, pilots, pools, rules, sites, tell, tokens
+from pilotage.hub.api import (
+    about,
+    ask,
+    ends,
+    factory,
+    jobs,
+    outside,
+    pilots,
+    pools,
+    rules,
+    sites,
+    tell,
+    tokens,
+)
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.auth import Scope
+from pilotage.hub.feed import wire
+from pilotage.hub.pool_outside import Taken
+from pilotage.hub.pool_view import Look
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
-_READ, _USER, _ADMIN = Scope.READ, Scope.USER, Scope.ADMIN
+_FACTORY = Scope.FACTORY
+_READ, _USER, _ADMIN, _POOL = Scope.READ, Scope.USER, Scope.ADMIN, Scope.POOL
 
 
 def table(whole: Whole) -> tuple[Route, ...]:
@@ -79,10 +96,20 @@ def table(whole: Whole) -> tuple[Route, ...]:
             "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,
             named=ask.Named,
         ),
-        _get("/pools", pools.index, tell.Pools, "List pools, what each does and why."),
+        _get(
+            "/pools", pools.index, tell.Pools, "List pools, what each does and why.", scope=_POOL
+        ),
         _get(
             "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
-            query=ask.SamplesAsk,
+            query=ask.PoolSamplesAsk,
+        ),
+        _get(
+            "/pools/{name}", outside.show, Look, "See one pool.", named=ask.Named, scope=_POOL
+        ),
+        Route(
+            method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",
+            act=outside.demand, says="Ask a pool that is steered from outside for cores.",
+            named=ask.Named, body=ask.Demand, answer=Taken,
         ),
         _post(
             "/pools/{name}/pause", pools.pause, tell.Became, "Leave a pool as it is.", _ADMIN,
@@ -91,6 +118,24 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post(
             "/pools/{name}/resume", pools.resume, tell.Became, "Let a pool go on.", _ADMIN,
             named=ask.Named,
+        ),
+        _post(
+            "/pools/{name}/allow", pools.allow, tell.Became,
+            "Allow what a pool asks for, up to its maximum.", _ADMIN, named=ask.Named,
+        ),
+        _post(
+            "/pools/{name}/reset", pools.reset, tell.Became, "Go back to what its file says.",
+            _ADMIN, named=ask.Named,
+        ),
+        Route(
+            method="POST", path="/factory/sync", scope=_FACTORY, kind="write", act=factory.sync,
+            says="Report all pilots that a factory has, and hear which are wanted.",
+            body=wire.FactoryReport, most=_LARGE, answer=wire.FactoryOrders,
+        ),
+        Route(
+            method="POST", path="/factory/enrol", scope=_FACTORY, kind="write", act=factory.enrol,
+            says="Get a secret for each pilot that is about to be submitted.",
+            body=wire.FactoryEnrol, answer=wire.FactorySecrets,
         ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",

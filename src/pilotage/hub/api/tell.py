@@ -191,6 +191,8 @@ class Pools(msgspec.Struct, frozen=True):
     """The pools of the project."""
 
     pools: list[Look]
+    #: Whether whoever asks may steer them.
+    steer: bool
 
 
 class PoolSamples(msgspec.Struct, frozen=True):
@@ -218,6 +220,9 @@ class PilotRow(msgspec.Struct, frozen=True):
     running: int
     used: int
     asked: str
+    #: How busy payloads keep the cores that they have, and their bytes of memory, if measured.
+    busy: float | None
+    resident: int | None
 
 
 class Pilots(msgspec.Struct, frozen=True):

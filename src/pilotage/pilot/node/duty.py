@@ -29,6 +29,8 @@ class Held:
     cwd: str
     outputs: dict[str, str]
     tails: tuple[Tail, Tail]
+    #: Cores that it has.
+    cpus: int = 1
 
 
 @dataclass
@@ -91,7 +93,8 @@ class Duty:
         folder = launch["dir"]
         out, err = (Tail(os.path.join(folder, name), self._limit) for name in _STREAMS)
         outputs = launch.get("outputs") or {}
-        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err))
+        cpus = int(launch.get("cpus") or 1)
+        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err), cpus)
         return True
 
     def start(self, key: str, pid: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from . import frame, status
 from .policy import Limits
 
+#: Why a pilot leaves that got a signal.
+TOLD = "it was told to end"
 #: How long the last words may take.
 _GOODBYE_S = 5.0
 #: How long it may take to stop payloads and to report them, when somebody wants us gone.

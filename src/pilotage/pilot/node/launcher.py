@@ -65,6 +65,11 @@ class Launcher:
                 umask=umask,
             )
 
+    @property
+    def pid(self) -> int:
+        """Return the process that payloads come from."""
+        return self._process.pid
+
     def start(self, launch: Mapping[str, Any]) -> None:
         """Order a payload to be started."""
         self._say({**self._complete(launch), "op": "start"})

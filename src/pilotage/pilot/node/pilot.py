@@ -11,7 +11,8 @@ from . import checks, policy, status
 from .boot import Boot
 from .crew import Crew, over
 from .duty import Duty
-from .exits import Exit
+from .exits import TOLD, Exit
+from .gauge import Gauge
 from .policy import Limits
 from .results import Results
 from .session import HubError, RefusedError, Session
@@ -44,6 +45,8 @@ class Pilot:
         self.forget: Callable[[str], None] = lambda _: None
         #: Called when the secret has been used.
         self.forget_secret: Callable[[], None] = lambda: None
+        #: What payloads use.
+        self.gauge = Gauge()
         #: The environment of payloads, once it is known.
         self.env: dict[str, str] = {}
         self._results = results
@@ -155,6 +158,8 @@ class Pilot:
         self.forget_secret()
         if terms.get("idle") is not None and self.exit.limits.idle is None:
             self.exit.limits = replace(self.exit.limits, idle=float(terms["idle"]))
+        if terms.get("measure"):
+            self.gauge.interval = float(terms["measure"])
         self._busy_until = now
         self._check()
 
@@ -214,17 +219,20 @@ class Pilot:
         """Take a report of the starter."""
         if report["op"] == "started":
             self.duty.start(report["key"], report["pid"])
+            if held := self.duty.held.get(report["key"]):
+                self.gauge.begin(held.key, held.cpus, now)
             self._news_since = self._news_since or now
             return
         if usage := report.get("usage"):
             self._mean_wall = policy.mean(self._mean_wall, usage["wall"])
+        self.gauge.end(report["key"], now)
         self.duty.end(report, now)
 
     def terminate(self, now: float) -> None:
         """Leave because somebody wants us to, and at once if they say it again."""
         again = self.exit.stopping
         self.stop("its pilot was told to end", 0.0 if again else _GRACE_S)
-        self.exit.leave("it was told to end", status.LEFT, now, quick=True)
+        self.exit.leave(TOLD, status.LEFT, now, quick=True)
         if again:
             self.exit.hurry(now)
 
@@ -261,6 +269,8 @@ class Pilot:
 
     def _tick(self, now: float) -> None:
         """Do what is done once a second."""
+        launcher = self.crew.launcher
+        self.gauge.measure(launcher.pid if launcher else None, now)
         self._write_down(now)
         if self._next_check is not None and now > self._next_check and self._boot is None:
             self._check()
@@ -325,12 +335,14 @@ class Pilot:
     def _sync(self, now: float) -> None:
         session = self.session
         draining = self.exit.draining
-        wait = policy.wait(session.heartbeat)
+        # Whoever says that it leaves wants to hear that this is known, and nothing else.
+        wait = 0.0 if self.exit.must_say else policy.wait(session.heartbeat)
         ahead = 0 if draining else policy.ahead(session.facts["cpus"], self._mean_wall)
         n = session.next_number
         news = self.duty.report(n)
         drain = "true" if draining else "false"
-        fields = f'{news},"ahead":{ahead},"wait":{wait:g},"drain":{drain}'
+        used = self.gauge.tell()
+        fields = f'{news},"ahead":{ahead},"wait":{wait:g},"drain":{drain}{used}'
         session.ask("sync", now, fields, wait)
         self.exit.said(n)
         self._news_since = None

@@ -66,9 +66,14 @@ class Limits:
         grace = max(lifetime / 10, min(_SHORTEST_GRACE_S, lifetime / 3))
         return cls(now + lifetime, min(_LONGEST_GRACE_S, grace), idle)
 
+    @property
+    def last(self) -> float | None:
+        """Return until when it takes work, on the pilot's clock; nothing if for ever."""
+        return None if self.end is None else self.end - 2 * self.grace
+
     def drain(self, now: float, since: float, *, busy: bool) -> str:
         """Say why to take no more work; empty if there is no reason."""
-        if self.end is not None and now > self.end - 2 * self.grace:
+        if self.last is not None and now > self.last:
             return "its lifetime ends"
         idle = _IDLE_S if self.idle is None else self.idle
         if not busy and now - since > idle:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,12 +37,15 @@ def load(
     allow: tuple[str, ...] = (),
     makers: Mapping[str, Maker] | None = None,
     sections: tuple[str, ...] = (),
+    prepare: Callable[[dict[str, Any]], object] | None = None,
+    born: Callable[[Any], object] | None = None,
 ) -> Loaded:
     """Read a configuration of COBalD.
 
     `allow` has dotted names of others that may be imported, each in full or as `package.*`;
     `makers` what else makes something, by `!Tag` or dotted name; `sections` what else may be in
-    the file.
+    the file, which `prepare` is handed before anything is made; `born` is handed each pool that
+    code of others makes.
     """
     top = document.read(text, file)
     listed, logging = top.pop("pipeline", None), top.pop("logging", None)
@@ -51,8 +54,10 @@ def load(
         raise wrong(file, 0, f"there is a section `{unknown[0]}` that nothing here reads")
     if not isinstance(listed, list) or not listed:
         raise wrong(file, 0, "there is no `pipeline`, which is a list whose last is a pool")
+    if prepare is not None:
+        prepare(top)
     try:
-        made = _Builder(file, allow, dict(makers or {})).pipeline(listed, "pipeline")
+        made = _Builder(file, allow, dict(makers or {}), born).pipeline(listed, "pipeline")
     except _Placed as placed:
         raise placed.error from placed.__cause__
     section = None if logging is None else logs.check(logging, allow, file)
@@ -81,8 +86,12 @@ class _Placed(Exception):
 class _Builder:
     """Makes what elements say, the last of a list first."""
 
-    def __init__(self, file: str, allow: tuple[str, ...], makers: dict[str, Maker]) -> None:
+    def __init__(
+        self, file: str, allow: tuple[str, ...], makers: dict[str, Maker],
+        born: Callable[[Any], object] | None,
+    ) -> None:  # fmt: skip
         """Know what may be made."""
+        self._born = born
         self._file = file
         self._allow = allow
         self._makers = makers
@@ -116,7 +125,12 @@ class _Builder:
         if not name:
             raise errors.ConfigError(f"there is no tag `{item.kind}`", hint=_tags())
         found = foreign.find(name, self._allow)
-        return found(*args, **keys) if last else foreign.stand(found, args, keys)
+        if not last:
+            return foreign.stand(found, args, keys)
+        made = found(*args, **keys)
+        if self._born is not None:
+            self._born(made)
+        return made
 
     def _maker(self, item: Element) -> Maker | None:
         if item.kind in self._makers:

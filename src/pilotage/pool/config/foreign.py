@@ -123,7 +123,7 @@ def stand(found: Any, args: tuple[Any, ...], keys: dict[str, Any]) -> Chain | St
 def find(name: str, allow: Iterable[str]) -> Any:  # noqa: ANN401 - whatever has that name
     """Import what a dotted name stands for, if the user allows it."""
     if not any(_covers(one, name) for one in allow):
-        hint = f"it runs code of that package; if you trust it, allow `{name}`"
+        hint = f"it runs code of that package; if you trust it, `--allow-import {name}`"
         raise errors.ConfigError(f"`{name}` is not one of ours", hint=hint)
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):

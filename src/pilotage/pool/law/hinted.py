@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from . import breaker, moves, trust
-from .model import Hint, Memory, Order, Sight, Verdict
-from .places import gain, learn, likely, places, ranked
+from .model import Hint, Memory, Need, Order, Sight, Verdict
+from .places import gain, learn, likely, places, ranked, stalled
+
+#: Part of a need that must have lasted for it to be served however small it is.
+_SURE = 0.98
 
 
 class Hinted(moves.Manners, frozen=True, kw_only=True):
@@ -57,15 +60,19 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             left = moves.recall(book, fits, need.recent * part, called, why)
             # What is tolerated is no reason to order, and none to cancel what is on order.
             covered = 0.0
-            for one in where:
+            for one in self._counted(where, memory, now):
                 some = min(need.lasting - covered, coming[one.name] * gain(one, hint))
                 coming[one.name] -= some / gain(one, hint)
                 covered += some
             want = part * need.lasting - (part * need.recent - left) - covered
-            if want > 0:
+            least = _least(fits, hint, need, want)
+            if want > 0 or least:
                 lacking = True
-                why = f"{need.lasting:.0f} cores' worth of {hint.name} jobs have waited for a while"
-                moves.order(self, book, where, replace(hint, waiting=want), why, cares, now)
+                why = f"{hint.waiting:.0f} cores' worth of {hint.name} jobs have waited for a while"
+                if least:
+                    why = f"{hint.waiting:.0f} cores' worth of {hint.name} jobs wait and none comes"
+                asked_for = replace(hint, waiting=max(0.0, want))
+                moves.order(self, book, where, asked_for, why, cares, now, least)
         if not lacking:
             extra = self.hedge * sum(coming.values())
             moves.cancel(self, book, best, extra, "less waits than is on order")
@@ -75,3 +82,21 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
         spare = sum(one.spare for one in calm) - self.headroom * busy
         moves.shrink(self, book, calm, spare, cares)
         return book.orders
+
+    def _counted(self, where: Sequence[Sight], memory: Memory, now: float) -> Sequence[Sight]:
+        """Return where orders are counted on; where nothing starts, if nobody else has room."""
+        cares = memory.pools
+        moving = [one for one in where if not stalled(one, cares[one.name])]
+        room = any(moves.most(self, one, cares[one.name], now) > 0 for one in moving)
+        return moving if room or any(one.pending for one in moving) else where
+
+
+def _least(fits: Sequence[Sight], hint: Hint, need: Need, want: float) -> int:
+    """Return 1 if a drone shall be ordered however little it would have to do.
+
+    Where there is none and none is to come, somebody would wait for ever; and a small need that has
+    lasted for long is not going to find company.
+    """
+    if need.recent > 0 and not any(one.ready or one.pending or one.callable for one in fits):
+        return 1
+    return 1 if want > 0 and need.lasting >= _SURE * (hint.waiting - need.phantom) else 0

@@ -101,6 +101,8 @@ class Care(msgspec.Struct, frozen=True):
 
     #: Seconds from order to start, as learnt.
     latency: float = 1800.0
+    #: The same as only those have shown that came: waiting teaches nothing here.
+    usual: float = 600.0
     #: Deaths in a row, and until when nothing is ordered because of them.
     deaths: int = 0
     until: float = 0.0

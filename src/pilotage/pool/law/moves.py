@@ -59,25 +59,30 @@ def order(
     why: str,
     cares: Mapping[str, Care],
     now: float,
+    least: int = 0,
 ) -> float:
-    """Order for what a hint says waits, in the first places with room; return what is left."""
+    """Order for what a hint says waits, in the first places with room; return what is left.
+
+    What would fill less than half a drone waits for company, unless `least` are ordered anyway.
+    """
     want = hint.waiting
     for one in where:
         care, useful = cares[one.name], one.cores * gain(one, hint)
         count = min(
-            math.ceil(want * manners.hedge / useful - 0.5),
-            _most(manners, one, care, now) - book.ordered(one.name),
+            max(least, math.ceil(want * manners.hedge / useful - 0.5)),
+            most(manners, one, care, now) - book.ordered(one.name),
         )
         if count > 0:
             words = f"{why}; drones of {one.name} fit and start in {care.latency / 60:.0f} min"
             book.write(one.name, Act.ORDER, count, words)
             want -= count * useful / manners.hedge
+            least = 0
         if want <= 0:
             return 0.0
     return want
 
 
-def _most(manners: Manners, one: Sight, care: Care, now: float) -> int:
+def most(manners: Manners, one: Sight, care: Care, now: float) -> int:
     """Return how many more may be ordered: never more than what could be had or is proven."""
     # Those that end before another could start need not be counted as had.
     stay = one.ready - sum(left < care.latency for left in one.leaving)

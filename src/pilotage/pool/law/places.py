@@ -16,6 +16,8 @@ _FRESH = 0.15
 _OVERDUE = 0.01
 #: How many latencies after which an order is not counted on.
 _STUCK = 2.0
+#: The same of what orders usually take, after which nothing seems to start there at all.
+_STALLED = 4.0
 
 
 def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> dict[str, Care]:
@@ -24,13 +26,16 @@ def learn(before: Mapping[str, Care], sights: Sequence[Sight], now: float) -> di
 
 
 def _learn(care: Care, sight: Sight, now: float) -> Care:
-    latency = care.latency
+    latency, usual = care.latency, care.usual
     for seconds in sight.arrived:
         latency += _FRESH * (seconds - latency)
+        usual += _FRESH * (seconds - usual)
     if sight.oldest > 2 * latency:
         latency += _OVERDUE * (sight.oldest - latency)
     care = breaker.judge(care, sight, now)
-    return care if latency == care.latency else replace(care, latency=latency)
+    if (latency, usual) == (care.latency, care.usual):
+        return care
+    return replace(care, latency=latency, usual=usual)
 
 
 def likely(one: Sight, care: Care) -> bool:
@@ -38,11 +43,17 @@ def likely(one: Sight, care: Care) -> bool:
     return breaker.trusted(care) and one.oldest <= _STUCK * care.latency + _ALIKE
 
 
+def stalled(one: Sight, care: Care) -> bool:
+    """Say whether nothing starts there any more, for far longer than it ever took."""
+    return one.oldest > _STALLED * care.usual + _ALIKE
+
+
 def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
     """Return pools, the best first; of equals the shape that fits most."""
     return sorted(
         sights,
         key=lambda one: (
+            stalled(one, cares[one.name]),
             one.price,
             not one.lasting,
             cares[one.name].latency // _ALIKE,
@@ -53,10 +64,12 @@ def ranked(sights: Sequence[Sight], cares: Mapping[str, Care]) -> list[Sight]:
 
 def places(best: Sequence[Sight], hint: Hint, useful: float) -> list[Sight]:
     """Return the best shape of each provider: the cheapest by use, of equals with most memory."""
+    # A job that fills no drone well runs in the one that it fills best.
+    enough = min(useful, max((gain(one, hint) for one in best), default=0.0))
     found: dict[str, Sight] = {}
     for one in best:
         part = gain(one, hint)
-        if part >= useful:
+        if part >= enough > 0:
             other = found.get(one.provider)
             if other is None or _worth(one, part) < _worth(other, gain(other, hint)):
                 found[one.provider] = one

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from . import breaker, moves
 from .model import Act, Hint, Memory, Order, Sight, Verdict
-from .places import learn, places, ranked
+from .places import learn, places, ranked, stalled
 
 _HOUR = 3600.0
 
@@ -97,10 +97,16 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
 
 def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[Order]:
     """Order one drone if there is none, since nothing else would show that there is work."""
-    if any(one.pending for one in best if breaker.trusted(memory.pools[one.name])):
+    if any(one.pending for one in best if _comes(one, memory)):
         return []
     words = "there must be one drone to see whether there is work"
     for one in best:
-        if breaker.allowed(memory.pools[one.name], one, now) > 0:
+        if not one.pending and breaker.allowed(memory.pools[one.name], one, now) > 0:
             return [Order(one.name, Act.ORDER, 1, words)]
     return []
+
+
+def _comes(one: Sight, memory: Memory) -> bool:
+    """Say whether what is on order is likely to come."""
+    care = memory.pools[one.name]
+    return breaker.trusted(care) and not stalled(one, care)

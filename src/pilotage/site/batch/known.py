@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from pilotage import errors
+from collections.abc import Mapping
+from typing import Any
 
+from . import plugin
 from .model import Batch
 
-#: Batch systems that know no arrays.
-WITHOUT_ARRAYS = frozenset({"flux"})
+#: Those of our own, and those of them that know no arrays.
+OURS = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
+_WITHOUT_ARRAYS = frozenset({"flux"})
 
 
-def adapter(name: str, *, program: tuple[str, ...], folder: str) -> Batch:
+def arrays(name: str) -> bool:
+    """Say whether a batch system can run arrays."""
+    return name not in _WITHOUT_ARRAYS if name in OURS else plugin.arrays(name)
+
+
+def adapter(
+    name: str, *, program: tuple[str, ...], folder: str, settings: Mapping[str, Any] | None = None
+) -> Batch:
     """Return what speaks with a batch system; each is loaded only where it is used.
 
-    `program` runs our program at the site, `folder` is where it keeps the queue of one machine.
+    `program` runs our program at the site, `folder` is where it keeps the queue of one machine;
+    `settings` is what a plug-in is told.
     """
     match name:
         case "slurm":
@@ -45,4 +56,4 @@ def adapter(name: str, *, program: tuple[str, ...], folder: str) -> Batch:
 
             return Local(program, folder)
         case _:
-            raise errors.ConfigError(f"there is no batch system {name!r}")
+            return plugin.make(name, settings or {})

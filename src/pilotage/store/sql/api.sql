@@ -83,17 +83,20 @@ SELECT rule, max(created) FROM job WHERE id > :after GROUP BY rule;
 
 -- name: api_pilots
 -- Pilots before a number that fit, the newest first; :states is [state, ...].
-SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked,
+    busy, resident
 FROM pilot
 WHERE id < :before AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY id DESC LIMIT :most;
 
 -- name: api_pilots_live
 -- Pilots that have not ended, and those that ended since a time.
-SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked,
+    busy, resident
 FROM pilot INDEXED BY pilot_live WHERE state NOT IN ('down', 'failed', 'lost')
 UNION ALL
-SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked,
+    busy, resident
 FROM pilot WHERE id > :after AND state IN ('down', 'failed', 'lost') AND ended >= :since
 LIMIT :most;
 

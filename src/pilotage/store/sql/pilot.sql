@@ -13,7 +13,8 @@ SELECT id, site, pool, state FROM pilot WHERE digest = :digest AND digest <> '';
 
 -- name: pilot_get
 -- One pilot.
-SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used,
+    asked, busy, resident, drained
 FROM pilot WHERE id = :id;
 
 -- name: pilot_state
@@ -27,16 +28,32 @@ WHERE token.revoked IS NOT NULL AND pilot.state NOT IN ('down', 'failed', 'lost'
 
 -- name: pilot_alive
 -- Pilots that have not ended.
-SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended, running, used,
+    asked, busy, resident, drained
 FROM pilot WHERE state IN ('booting', 'available', 'draining') AND id > 0 ORDER BY id;
 
 -- name: pilot_move
--- Change the state of a pilot.
-UPDATE pilot SET state = :state, reason = :reason, seen = :now, ended = :ended WHERE id = :id;
+-- Change the state of a pilot; whoever had it drain before, this is another matter.
+UPDATE pilot SET state = :state, reason = :reason, seen = :now, ended = :ended, drained = ''
+WHERE id = :id;
+
+-- name: pilot_done
+-- Note how many jobs a pilot has done.
+UPDATE pilot SET done = :done WHERE id = :id;
+
+-- name: pilot_shed
+-- Note that the pool of a pilot has it drain.
+UPDATE pilot SET drained = 'pool' WHERE id = :id AND state = 'draining';
+
+-- name: pilot_recall
+-- Call a pilot back that its pool had drain, unless a person wants something of it.
+UPDATE pilot SET state = 'available', reason = :reason, drained = ''
+WHERE id = :id AND state = 'draining' AND drained = 'pool' AND asked = '' RETURNING id;
 
 -- name: pilot_seen
--- Write down how pilots are; :rows is [[id, seen, running, used], ...].
-UPDATE pilot SET seen = now.value->>1, running = now.value->>2, used = now.value->>3
+-- Write down how pilots are; :rows is [[id, seen, running, used, busy, resident], ...].
+UPDATE pilot SET seen = now.value->>1, running = now.value->>2, used = now.value->>3,
+    busy = now.value->>4, resident = now.value->>5
 FROM json_each(:rows) AS now WHERE pilot.id = now.value->>0;
 
 -- name: pilot_asked
@@ -101,7 +118,8 @@ WHERE id = :id AND state IN ('requested', 'submitted') RETURNING id;
 
 -- name: pilot_list
 -- Pilots by state and site, the newest first; :states is [state, ...].
-SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked
+SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked,
+    busy, resident
 FROM pilot
 WHERE (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
   AND (:site = '' OR site = :site)

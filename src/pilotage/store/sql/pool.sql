@@ -28,12 +28,13 @@ ON CONFLICT (name) DO UPDATE SET changed = excluded.changed;
 
 -- name: pool_pilots
 -- Pilots of pools that have not ended.
-SELECT id, pool, site, state, asked, wish, facts, enrolled, wanted FROM pilot INDEXED BY pilot_live
+SELECT id, pool, site, state, asked, wish, drained, enrolled, wanted FROM pilot INDEXED BY pilot_live
 WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 AND pool <> '' ORDER BY id;
 
 -- name: pool_ended
 -- Pilots of pools that ended after a time.
-SELECT id, pool, site, state, reason, facts <> '{}', enrolled, wanted, ended
+SELECT pool, state, reason, facts <> '{}', facts->>'lifetime', enrolled, wanted, ended,
+    done > 0, asked <> ''
 FROM pilot INDEXED BY pilot_ended WHERE ended > :since AND pool <> '' ORDER BY ended;
 
 -- name: pool_want

@@ -124,6 +124,12 @@ WHERE attempt.job = job.id AND attempt.number = job.attempt
   AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
   AND attempt.starter GLOB 'site:*' AND attempt.starter NOT IN (SELECT value FROM json_each(:marks));
 
+-- name: site_taken
+-- How many pilots of each site have not ended, and how many cores they have or shall have.
+SELECT site, count(*), sum(coalesce(facts->>'cpus', wish->>'cpus', 1))
+FROM pilot INDEXED BY pilot_live
+WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 GROUP BY site;
+
 -- name: site_pilots
 -- How many pilots of each site have not ended.
 SELECT site, count(*) FROM pilot INDEXED BY pilot_live

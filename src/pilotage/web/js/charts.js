@@ -10,9 +10,9 @@ export const PALETTE = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"];
 
 /**
  * A chart of series `{ label, colour, fill?, dash?, band? }`; `draw(data)` gives it
- * `[times, values…]`, `choose(series)` makes it anew.
+ * `[times, values…]`, `choose(series)` makes it anew; its scale goes up to `least` at least.
  */
-export function chart(root, label, series, signal) {
+export function chart(root, label, series, signal, least = 1) {
   let wanted = series;
   let data = null;
   let plot = null;
@@ -24,7 +24,7 @@ export function chart(root, label, series, signal) {
     plot = null;
     if (!data) return;
     fill(root);
-    plot = new uPlot(options(wanted, root.clientWidth), data, root);
+    plot = new uPlot(options(wanted, root.clientWidth, least), data, root);
   };
   const watch = new ResizeObserver(() => {
     const width = root.clientWidth;
@@ -56,7 +56,7 @@ export function chart(root, label, series, signal) {
   };
 }
 
-function options(series, width) {
+function options(series, width, least) {
   const [soft, line] = [colour("soft"), colour("line")];
   const axis = {
     stroke: soft,
@@ -69,7 +69,7 @@ function options(series, width) {
     height: HEIGHT,
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
-    scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.08)] } },
+    scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(least, most * 1.08)] } },
     axes: [
       { ...axis, space: 70, values: times },
       {
@@ -97,8 +97,10 @@ function options(series, width) {
           points: { show: false },
           paths: one.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
           // Where the pointer is; without one, the last.
-          value: (plot, _, index, at) =>
-            number((one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1] ?? 0),
+          value: (plot, _, index, at) => {
+            const found = (one.values?.() ?? plot.data[index])[at ?? plot.data[0].length - 1];
+            return found === null ? "–" : number(found ?? 0);
+          },
         };
       }),
     ],

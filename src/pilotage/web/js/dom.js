@@ -51,6 +51,11 @@ export function words(node, text) {
   if (node.textContent !== shown) node.textContent = shown;
 }
 
+/** Words with `commands` in them. */
+export function ticks(text) {
+  return text.split("`").map((part, n) => (n % 2 ? h("code", part) : part));
+}
+
 /** Make the children of a node those of a list; what stays keeps its focus. */
 export function keyed(parent, items, key, make, update) {
   const wanted = new Set(items.map((item) => String(key(item))));

@@ -23,6 +23,7 @@ const VIEWS = {
 const DETAILS = {
   jobs: () => import("./view/job.js"),
   pilots: () => import("./view/pilot.js"),
+  pools: () => import("./view/pool.js"),
 };
 
 const [top, nav, link, banner, main] = ["top", "nav", "link", "banner", "main"].map((id) =>

@@ -43,9 +43,10 @@ const LOOKS = {
   connected: ["good", "check"],
   trouble: ["bad", "bell"],
   steered: ["good", "check"],
-  asks: ["warn", "question"],
+  "asks first": ["warn", "question"],
   paused: ["warn", "pause"],
   "backs off": ["warn", "bell"],
+  unheard: ["warn", "bell"],
   "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
 };

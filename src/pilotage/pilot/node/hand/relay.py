@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from typing import Any
 
 _BULK = 1 << 18
 _OPEN_S = 30.0
+#: How long a program whose connection was cut may take to end, and to let go of its doors.
+_LEAVING_S = 10.0
+_PAUSE_S = 0.1
 
 _turn = threading.Lock()
 _doors: dict[tuple[str, int], int] = {}
@@ -18,18 +22,21 @@ def opened(host: str, port: int, wanted: int | None = None) -> dict[str, Any]:
     """Open a door that leads to a port of this node; the same one if there is one already."""
     with _turn:
         if (host, port) not in _doors:
-            _doors[host, port] = _Door(host, port, wanted or 0).listen()
+            # A door of our own does not go away, so that there is nothing to wait for.
+            patience = 0.0 if wanted in _doors.values() else _LEAVING_S
+            _doors[host, port] = _Door(host, port, wanted or 0, patience).listen()
         return {"port": _doors[host, port]}
 
 
 class _Door(threading.Thread):
     """A loop of its own for all that come through."""
 
-    def __init__(self, host: str, port: int, wanted: int) -> None:
+    def __init__(self, host: str, port: int, wanted: int, patience: float) -> None:
         super().__init__(name="relay", daemon=True)
         self._host = host
         self._port = port
         self._wanted = wanted
+        self._patience = patience
         self._number = 0
         self._error: OSError | None = None
         self._ready = threading.Event()
@@ -54,15 +61,22 @@ class _Door(threading.Thread):
     async def _serve(self) -> None:
         # With port 0 each address would get a number of its own.
         host = self._host or "0.0.0.0"  # noqa: S104 - worker nodes come from anywhere
-        try:
-            server = await asyncio.start_server(self._pass, host, self._wanted)
-        except OSError:
-            if not self._wanted:
-                raise
-            server = await asyncio.start_server(self._pass, host, 0)
+        server = await self._open(host)
         self._number = server.sockets[0].getsockname()[1]
         self._ready.set()
         await server.serve_forever()
+
+    async def _open(self, host: str) -> asyncio.Server:
+        """Listen under the number that is wanted, or under any if somebody keeps that."""
+        until = time.monotonic() + self._patience
+        while self._wanted:
+            try:
+                return await asyncio.start_server(self._pass, host, self._wanted)
+            except OSError:
+                if time.monotonic() >= until:
+                    break
+                await asyncio.sleep(_PAUSE_S)
+        return await asyncio.start_server(self._pass, host, 0)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import { VERBS, WORDS, one } from "../acts.js";
 import * as api from "../api.js";
-import { calm, fill, h } from "../dom.js";
+import { calm, fill, h, ticks } from "../dom.js";
 import { facts, json } from "../facts.js";
 import * as live from "../live.js";
 import { Log } from "../log.js";
@@ -170,9 +170,4 @@ function params(job) {
 /** A word as a shell would want it. */
 function quoted(word) {
   return /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/** Words with `commands` in them. */
-function ticks(words) {
-  return words.split("`").map((part, n) => (n % 2 ? h("code", part) : part));
 }

@@ -62,12 +62,12 @@ class Life:
     def bed(self) -> Bed:
         raise NotImplementedError
 
-    def test_the_tools_are_there(self, bed: Bed):
+    def test_the_tools_are_there(self, bed: Bed) -> None:
         said = bed.run(bed.batch.version())
         assert said.exit == 0
         assert said.out.strip()
 
-    def test_one_job(self, bed: Bed):
+    def test_one_job(self, bed: Bed) -> None:
         order = make(bed, 'echo "$i" >> ran; echo out; echo err >&2; exit 0')
         name = submit(bed, order)
         # Found by its key at once: what has no id after a crash is found so.
@@ -79,7 +79,7 @@ class Life:
         assert (Path(order.folder) / "ran").read_text() == "0\n"
         assert not (bed.folder / "ran").exists()
 
-    def test_what_it_writes_is_in_its_folder(self, bed: Bed):
+    def test_what_it_writes_is_in_its_folder(self, bed: Bed) -> None:
         order = make(bed, "echo this-is-out; echo this-is-err >&2")
         submit(bed, order)
         wait(bed, order, Phase.OVER)
@@ -87,7 +87,7 @@ class Life:
         assert "this-is-out" in text
         assert "this-is-err" in text
 
-    def test_an_array(self, bed: Bed):
+    def test_an_array(self, bed: Bed) -> None:
         if not bed.batch.arrays:
             pytest.skip("no arrays")
         order = make(bed, 'touch "ran.$i"; exit "$i"', count=5)
@@ -100,12 +100,12 @@ class Life:
             f"ran.{i}" for i in range(5)
         }
 
-    def test_a_code(self, bed: Bed):
+    def test_a_code(self, bed: Bed) -> None:
         order = make(bed, "exit 7")
         submit(bed, order)
         assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.EXITED, 7, None)]
 
-    def test_a_signal(self, bed: Bed):
+    def test_a_signal(self, bed: Bed) -> None:
         if "signal" not in bed.can:
             pytest.skip("it tells of no signals")
         order = make(bed, "kill -9 $$")
@@ -113,15 +113,16 @@ class Life:
         assert told(bed, wait(bed, order, Phase.OVER)) == [(0, Cause.SIGNALLED, None, 9)]
 
     @pytest.mark.slow
-    def test_a_time_out(self, bed: Bed):
+    def test_a_time_out(self, bed: Bed) -> None:
         if "time" not in bed.can:
             pytest.skip("it keeps no wall time")
         order = make(bed, "sleep 300", time=2.0)
-        submit(bed, order)
+        number = submit(bed, order)
+        self.hasten(bed, order, number)
         (item,) = wait(bed, order, Phase.OVER, extra=120)
         assert item.cause is Cause.TIMEOUT
 
-    def test_too_much_memory(self, bed: Bed):
+    def test_too_much_memory(self, bed: Bed) -> None:
         if "memory" not in bed.can:
             pytest.skip("it keeps no bound of memory")
         # `tail` holds the last line, which never ends.
@@ -130,7 +131,7 @@ class Life:
         (item,) = wait(bed, order, Phase.OVER, extra=60)
         assert item.cause is Cause.MEMORY
 
-    def test_states_over_a_life(self, bed: Bed):
+    def test_states_over_a_life(self, bed: Bed) -> None:
         order = make(bed, "touch runs; while [ ! -e go ]; do sleep 0.1; done; exit 3")
         submit(bed, order)
         (running,) = wait(bed, order, Phase.RUNNING)
@@ -144,7 +145,7 @@ class Life:
         (over,) = wait(bed, order, Phase.OVER)
         assert told(bed, [over]) == [(0, Cause.EXITED, 3, None)]
 
-    def test_waiting_and_called_off(self, bed: Bed):
+    def test_waiting_and_called_off(self, bed: Bed) -> None:
         if "wait" not in bed.can:
             pytest.skip("nothing waits")
         order = bed.waiting(make(bed, "touch ran"))
@@ -153,7 +154,7 @@ class Life:
         self.call_off(bed, order, [item.id])
         assert not Path(order.folder, "ran").exists()
 
-    def test_held_and_called_off(self, bed: Bed):
+    def test_held_and_called_off(self, bed: Bed) -> None:
         if "hold" not in bed.can:
             pytest.skip("nothing is held")
         order = bed.held(make(bed, "touch ran"))
@@ -163,13 +164,13 @@ class Life:
         self.call_off(bed, order, [item.id])
         assert not Path(order.folder, "ran").exists()
 
-    def test_running_and_called_off(self, bed: Bed):
+    def test_running_and_called_off(self, bed: Bed) -> None:
         order = make(bed, "sleep 300; touch ran")
         submit(bed, order)
         (item,) = wait(bed, order, Phase.RUNNING)
         self.call_off(bed, order, [item.id])
 
-    def test_one_of_an_array_called_off(self, bed: Bed):
+    def test_one_of_an_array_called_off(self, bed: Bed) -> None:
         if not bed.batch.arrays:
             pytest.skip("no arrays")
         order = make(bed, '[ "$i" != 1 ] || sleep 300', count=3)
@@ -180,7 +181,7 @@ class Life:
         others = until(bed, lambda: merged(bed, order), lambda seen: ended(seen, {0, 2}))
         assert told(bed, [others[0], others[2]]) == [(i, Cause.EXITED, 0, None) for i in (0, 2)]
 
-    def test_a_whole_array_called_off_in_the_queue(self, bed: Bed):
+    def test_a_whole_array_called_off_in_the_queue(self, bed: Bed) -> None:
         if "wait" not in bed.can or not bed.batch.arrays:
             pytest.skip("no arrays that wait")
         order = bed.waiting(make(bed, "touch ran", count=4))
@@ -190,7 +191,7 @@ class Life:
         self.call_off(bed, order, [item.id for item in items])
         assert not Path(order.folder, "ran").exists()
 
-    def test_what_is_over_is_called_off_in_peace(self, bed: Bed):
+    def test_what_is_over_is_called_off_in_peace(self, bed: Bed) -> None:
         order = make(bed, "exit 0")
         submit(bed, order)
         items = find(bed, order.key)
@@ -199,7 +200,7 @@ class Life:
         assert said.exit == 0, said
         assert told(bed, wait(bed, order, Phase.OVER)) == told(bed, over)
 
-    def test_one_that_is_over_keeps_no_other_alive(self, bed: Bed):
+    def test_one_that_is_over_keeps_no_other_alive(self, bed: Bed) -> None:
         first = make(bed, "exit 0")
         submit(bed, first)
         gone = find(bed, first.key)
@@ -209,7 +210,7 @@ class Life:
         (item,) = wait(bed, second, Phase.RUNNING)
         self.call_off(bed, second, [gone[0].id, item.id])
 
-    def test_strangers_are_not_listed(self, bed: Bed):
+    def test_strangers_are_not_listed(self, bed: Bed) -> None:
         bed.stranger()
         order = make(bed, "exit 0")
         submit(bed, order)
@@ -217,7 +218,7 @@ class Life:
         assert order.key in keys
         assert all(len(key) == 15 and key.isalnum() for key in keys)
 
-    def test_a_step(self, bed: Bed):
+    def test_a_step(self, bed: Bed) -> None:
         if "step" not in bed.can:
             pytest.skip("no steps")
         order = make(bed, "touch ran; while [ ! -e go ]; do sleep 0.1; done; exit 5", step=True)
@@ -230,6 +231,9 @@ class Life:
         Path(order.folder, "go").touch()
         over = wait(bed, order, Phase.OVER)
         assert told(bed, over) == [(0, Cause.EXITED, 5, None)]
+
+    def hasten(self, bed: Bed, order: Order, number: str) -> None:
+        """Let the time of an order be over soon, where the least that can be asked for is long."""
 
     def call_off(self, bed: Bed, order: Order, ids: list[str]) -> None:
         """Cancel, and see that it took effect."""
@@ -289,6 +293,13 @@ def wait(bed: Bed, order: Order, phase: Phase, *, extra: float = 0) -> list[Item
 
     seen = until(bed, lambda: merged(bed, order), done, str(phase), extra)
     return [seen[index] for index in sorted(seen)]
+
+
+def let_others_run(bed: Bed) -> None:
+    """Have something run that comes later: what is to run again has begun by then."""
+    later = make(bed, "true")
+    submit(bed, later)
+    wait(bed, later, Phase.OVER)
 
 
 def ended(seen: dict[int, Item], indices: set[int]) -> bool:

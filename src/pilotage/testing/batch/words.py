@@ -47,7 +47,6 @@ HOSTILE = (
     "#",
     "é",
 )
-RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("queue", "account", "qos", "constraint", "reservation")
 JUNK = ("", "\n", "junk", "{", "[]", "null", "{}", "<html>", "\ufffd\ufffd", "0", "A|B|C\n")
 
@@ -59,10 +58,10 @@ class Sample(NamedTuple):
     items: Sequence[Item]
 
 
-def recorded(name: str) -> Sample:
-    """Return what a tool once wrote, from `recorded/NAME.txt` and `recorded/NAME.json`."""
-    text = (RECORDED / f"{name}.txt").read_bytes().decode(errors="replace")
-    items = msgspec.json.decode((RECORDED / f"{name}.json").read_bytes(), type=list[Item])
+def recorded(folder: Path, name: str) -> Sample:
+    """Return what a tool once wrote, from `NAME.txt` and `NAME.json` in a folder."""
+    text = (folder / f"{name}.txt").read_bytes().decode(errors="replace")
+    items = msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=list[Item])
     return Sample(Said(0, text), items)
 
 
@@ -83,83 +82,83 @@ class Words:
     def batch(self) -> Batch:
         raise NotImplementedError
 
-    def test_listings_are_read_as_they_are(self, batch: Batch):
+    def test_listings_are_read_as_they_are(self, batch: Batch) -> None:
         for said, items in self.listings:
             assert sorted(batch.listed(said), key=_place) == sorted(items, key=_place)
 
-    def test_histories_are_read_as_they_are(self, batch: Batch):
+    def test_histories_are_read_as_they_are(self, batch: Batch) -> None:
         for said, items in self.histories:
             assert sorted(batch.remembered(said), key=_place) == sorted(items, key=_place)
 
-    def test_a_listing_that_ends_early_is_never_a_short_one(self, batch: Batch):
+    def test_a_listing_that_ends_early_is_never_a_short_one(self, batch: Batch) -> None:
         for said, _ in self.listings:
             _cut(said, batch.listed)
         for said, _ in self.histories:
             _cut(said, batch.remembered)
 
     @pytest.mark.parametrize("junk", JUNK)
-    def test_junk_is_no_listing(self, batch: Batch, junk: str):
+    def test_junk_is_no_listing(self, batch: Batch, junk: str) -> None:
         with pytest.raises(BatchError):
             batch.listed(Said(0, junk))
 
-    def test_a_listing_that_failed_is_no_listing(self, batch: Batch):
+    def test_a_listing_that_failed_is_no_listing(self, batch: Batch) -> None:
         for said, _ in (*self.listings, Sample(Said(0, ""), ())):
             for code in (1, -1, 255):
                 with pytest.raises(BatchError) as caught:
                     batch.listed(Said(code, said.out, "the tool said no"))
                 assert "the tool said no" in str(caught.value)
 
-    def test_garbled_listings_break_nothing(self, batch: Batch):
+    def test_garbled_listings_break_nothing(self, batch: Batch) -> None:
         for said, _ in self.listings:
             _garble(said, batch.listed)
 
-    def test_ids_are_read(self, batch: Batch):
+    def test_ids_are_read(self, batch: Batch) -> None:
         for said, name in self.answers:
             assert batch.submitted(said) == name
 
     @pytest.mark.parametrize("junk", ["", "junk\nmore junk", "\ufffd", "-1", "Submitted", "1 2\n3"])
-    def test_junk_is_no_id(self, batch: Batch, junk: str):
+    def test_junk_is_no_id(self, batch: Batch, junk: str) -> None:
         with pytest.raises(BatchError) as caught:
             batch.submitted(Said(0, junk))
         assert not caught.value.final
 
-    def test_refusals_are_told_apart(self, batch: Batch):
+    def test_refusals_are_told_apart(self, batch: Batch) -> None:
         for said, final in self.refusals:
             with pytest.raises(BatchError) as caught:
                 batch.submitted(said)
             assert caught.value.final is final, said
 
-    def test_an_unknown_refusal_may_pass(self, batch: Batch):
+    def test_an_unknown_refusal_may_pass(self, batch: Batch) -> None:
         with pytest.raises(BatchError) as caught:
             batch.submitted(Said(1, "", "something that nobody ever heard of"))
         assert not caught.value.final
         assert "nobody ever heard of" in str(caught.value)
 
-    def test_resources_become_words(self, batch: Batch):
+    def test_resources_become_words(self, batch: Batch) -> None:
         for changes, words in self.mapping:
             call = batch.submit(msgspec.structs.replace(ORDER, **changes))
             assert set(words) <= set(call.argv) | set(call.input.splitlines()), (changes, call)
 
-    def test_the_key_is_the_name(self, batch: Batch):
+    def test_the_key_is_the_name(self, batch: Batch) -> None:
         call = batch.submit(ORDER)
         assert any(KEY in word for word in (*call.argv, *call.input.splitlines()))
 
     @pytest.mark.parametrize("hostile", HOSTILE)
     @pytest.mark.parametrize("name", NAMES)
-    def test_text_stays_text(self, batch: Batch, name: str, hostile: str):
+    def test_text_stays_text(self, batch: Batch, name: str, hostile: str) -> None:
         _same_shape(batch, {name: hostile}, {name: "plain"})
 
     @pytest.mark.parametrize("hostile", HOSTILE)
-    def test_folders_stay_text(self, batch: Batch, hostile: str):
+    def test_folders_stay_text(self, batch: Batch, hostile: str) -> None:
         _same_shape(batch, {"folder": f"/site/{hostile}"}, {})
 
     @pytest.mark.parametrize("hostile", ["a\nb", "--a\nb", "plain", "", "--a=\0", "--a=\x1b"])
-    def test_what_is_no_option_is_refused(self, batch: Batch, hostile: str):
+    def test_what_is_no_option_is_refused(self, batch: Batch, hostile: str) -> None:
         with pytest.raises(BatchError):
             batch.submit(msgspec.structs.replace(ORDER, extra=(hostile,)))
 
     @pytest.mark.parametrize("key", ["", "short", "-0123456789abcd", "p0123456789abc\n", "p" * 16])
-    def test_what_is_no_key_is_refused(self, batch: Batch, key: str):
+    def test_what_is_no_key_is_refused(self, batch: Batch, key: str) -> None:
         with pytest.raises(BatchError):
             batch.submit(msgspec.structs.replace(ORDER, key=key))
 
@@ -170,17 +169,17 @@ class Words:
             {"time": 0.0}, {"time": float("nan")}, {"time": float("inf")}, {"folder": "here"},
         ],
     )  # fmt: skip
-    def test_what_cannot_be_is_refused(self, batch: Batch, changes: dict[str, Any]):
+    def test_what_cannot_be_is_refused(self, batch: Batch, changes: dict[str, Any]) -> None:
         with pytest.raises(BatchError) as caught:
             batch.submit(msgspec.structs.replace(ORDER, **changes))
         assert caught.value.final
 
     @pytest.mark.parametrize("name", ["", "-a", "1;id", "1 2", "$(id)", "1\n2", "*", "all"])
-    def test_only_ids_are_cancelled(self, batch: Batch, name: str):
+    def test_only_ids_are_cancelled(self, batch: Batch, name: str) -> None:
         with pytest.raises(BatchError):
             batch.cancel([name])
 
-    def test_cancelling_nothing_is_refused(self, batch: Batch):
+    def test_cancelling_nothing_is_refused(self, batch: Batch) -> None:
         # Many a tool takes no id for every id.
         with pytest.raises(BatchError):
             batch.cancel([])

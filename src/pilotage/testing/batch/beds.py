@@ -22,7 +22,7 @@ class Commands:
         env: Mapping[str, str],
         *,
         can: frozenset[str],
-        patience: float = 20,
+        patience: float = 60,
         waits: tuple[str, ...] = (),
         holds: tuple[str, ...] = (),
         stranger: Call | None = None,

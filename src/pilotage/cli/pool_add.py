@@ -1,0 +1,149 @@
+"""`pilotage pool add`: write the file of a new pool, with a word on each key."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors
+from pilotage.cli.answer import Answer
+from pilotage.cli.common import HERE, Common
+from pilotage.pool import files
+from pilotage.pool.files import Pilot, Pool
+from pilotage.site import files as sites
+
+_PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")
+#: What may be said of a pool, and an example where nothing is.
+_KEYS = {
+    "maximum": ("Cores that it has at most.", ""),
+    "minimum": ("Cores that it has at least, used or not.", "0"),
+    "pending": ("Pilots that may wait in the batch queue at once.", "10"),
+    "ask_above": ("Ask a person before there are more cores than this.", "256"),
+    "interval": ("Time between two decisions.", '"30s"'),
+}
+_PILOT_KEYS = {
+    "cpus": ("Cores.", "1"),
+    "memory": ("Memory; else what the batch system gives.", '"8G"'),
+    "gpus": ("GPUs.", "0"),
+    "time": ("Wall time; else the site's default.", '"12h"'),
+    "queue": ("Queue or partition; else the site's default.", '"long"'),
+    "account": ("What is charged; else the site's default.", '"beam42"'),
+    "idle": ("It leaves by itself after so long without work.", '"10m"'),
+}
+_CONTROL = """
+# Our own law decides: it orders what has waited for a while, and lets idle pilots go.
+# `pilotage pool simulate` tries others.
+#[control]
+#kind = "aimd"
+# A need must last so long before pilots are ordered for it.
+#patience = "15m"
+# A pilot without a job is kept so long.
+#rest = "10m"
+"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """What a person says of a new pool."""
+
+    site: Annotated[str, Parameter(help="The site that its pilots run at.")]
+    maximum: Annotated[int, Parameter(help="Cores that it has at most.")]
+    minimum: Annotated[int, Parameter(help="Cores that it has at least.")] = 0
+    pending: Annotated[int, Parameter(help="Pilots that may wait in the queue at once.")] = 10
+    ask_above: Annotated[int, Parameter(help="Ask about more cores than this.")] = 0
+    cpus: Annotated[int, Parameter(help="Cores of each pilot.")] = 1
+    memory: Annotated[str, Parameter(help="Memory of each pilot, such as 8G.")] = ""
+    gpus: Annotated[int, Parameter(help="GPUs of each pilot.")] = 0
+    time: Annotated[str, Parameter(help="Wall time of each pilot, such as 12h.")] = ""
+    queue: Annotated[str, Parameter(help="Queue or partition of pilots.")] = ""
+    account: Annotated[str, Parameter(help="Account that pilots are charged to.")] = ""
+    about: Annotated[str, Parameter(help="What it is, in your words.")] = ""
+
+    def pool(self) -> Pool:
+        """Make a pool of it."""
+        given = asdict(self)
+        pilot = Pilot(**{key: given.pop(key) for key in _PILOT})
+        return Pool(**given, pilot=pilot)
+
+
+def add(
+    name: Annotated[str, Parameter(help="Name of the new pool.")],
+    /,
+    *,
+    described: Described,
+    at: Common = HERE,
+) -> Answer:
+    """Write the file of a new pool; it counts at once."""
+    made = described.pool()
+    with at.open() as project:
+        try:
+            files.check(name, made)
+        except errors.ConfigError as error:
+            raise errors.UsageError(str(error), hint=error.hint) from error
+        _there(project.root, made.site)
+        file = _write(project.root, name, made)
+        shown = file.relative_to(project.root)
+        idle = not project.running()
+    notes = (
+        "`pilotage up` looks after it" if idle else "it is looked after from now on",
+        f"`pilotage pool show {name}` says what it does and why",
+    )
+    data = {"pool": msgspec.to_builtins(made) | {"name": name}, "file": str(file)}
+    return Answer(data, (f"wrote {shown}",), (name,), notes)
+
+
+def _there(root: Path, site: str) -> None:
+    """Raise unless the site has a file."""
+    known = sites.names(root)
+    if site not in known:
+        message = f"there is no site `{site}`"
+        hint = f"sites are {', '.join(known) or 'none yet'}; `pilotage site add {site}` makes it"
+        raise errors.NotFound(message, hint=hint)
+
+
+def _write(root: Path, name: str, made: Pool) -> Path:
+    file = files.file_of(root, name)
+    file.parent.mkdir(exist_ok=True)
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text(name, made))
+            out.flush()
+            os.fsync(out.fileno())
+    except FileExistsError:
+        message = f"there is a pool `{name}` already"
+        hint = f"change {file} as you like, or `pilotage pool set {name}`"
+        raise errors.Conflict(message, hint=hint) from None
+    return file
+
+
+def text(name: str, made: Pool) -> str:
+    """Write a pool as TOML: what was said, and the rest as comments to be made use of."""
+    lines = [
+        f"# Pool {name}: pilots at {made.site}, as many as jobs need.",
+        "# A change of this file counts at once; if it goes, so do the pilots.",
+        *([f"about = {_toml(made.about)}"] if made.about else []),
+        "", "# The site that its pilots run at.", f"site = {_toml(made.site)}",
+    ]  # fmt: skip
+    plain = Pool(site="", maximum=0)
+    for key, (about, example) in _KEYS.items():
+        lines += _key(key, getattr(made, key), getattr(plain, key), about, example)
+    lines += ["", "# What each of its pilots is.", "[pilot]"]
+    for key, (about, example) in _PILOT_KEYS.items():
+        lines += _key(key, getattr(made.pilot, key), getattr(Pilot(), key), about, example)
+    return "\n".join(lines) + "\n" + _CONTROL
+
+
+def _key(key: str, value: Any, usual: Any, about: str, example: str) -> list[str]:  # noqa: ANN401
+    said = f"{key} = {_toml(value)}" if value != usual else f"#{key} = {example}"
+    return [f"# {about}", said]
+
+
+def _toml(value: object) -> str:
+    """Write a value; TOML's texts and numbers are JSON's."""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,104 @@
+"""`pilotage pool import`: sites and pools from a configuration of TARDIS."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors
+from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.common import HERE, Common
+
+if TYPE_CHECKING:
+    from pilotage.pool.config.carry import Moved
+
+_MODE = 0o600
+
+
+def import_(
+    file: Annotated[
+        Path, Parameter(help="A configuration of TARDIS, or of COBalD with one in it.")
+    ],
+    /,
+    *,
+    dry_run: Annotated[
+        bool, Parameter(name=("--dry-run", "-n"), help="Say what would be written; write nothing.")
+    ] = False,
+    at: Common = HERE,
+) -> Answer:
+    """Write files of sites and pools as TARDIS has them; none that is there is changed."""
+    from pilotage.pool.config import carry, tardis
+
+    with at.open() as project:
+        root = project.root
+    found = tardis.load(file)
+    moved: list[Moved] = []
+    refused: list[errors.PilotageError] = []
+    for place in found.places:
+        try:
+            moved.append(carry.carry(place))
+        except errors.PilotageError as error:
+            refused.append(error)
+    if not moved:
+        raise refused[0]
+    texts = {path: text for one in moved for path, text in _texts(root, one).items()}
+    kept = [path for path in texts if path.exists()]
+    fresh = [path for path in texts if path not in kept]
+    for path in fresh if not dry_run else ():
+        _write(path, texts[path])
+    lost = [f"{one.name}: {words}" for one in moved for words in one.lost]
+    lost += carry.general(found)
+    data: dict[str, Any] = {
+        "written": [str(path) for path in fresh], "kept": [str(path) for path in kept],
+        "lost": lost, "refused": [str(one) for one in refused], "dry_run": dry_run,
+    }  # fmt: skip
+    shown = _shown(root, fresh, kept, dry_run=dry_run)
+    shown += [line(Styled("not carried over: ", "yellow"), words) for words in lost]
+    shown += [line(Styled("refused: ", "red"), f"{one} ({one.hint})") for one in refused]
+    names = tuple(name for one in moved for name in one.pools)
+    return Answer(data, tuple(shown), names, _notes(moved), status=int(bool(refused)))
+
+
+def _texts(root: Path, one: Moved) -> dict[Path, str]:
+    """Say what would be in which file."""
+    from pilotage.pool import files as pools
+    from pilotage.pool.config import carry
+    from pilotage.site import files as sites
+
+    made, site = dict[Path, str](), one.site
+    if one.reach.far:
+        way = root / sites.FOLDER / f"{one.name}.ssh"
+        made[way] = one.reach.settings
+        site = msgspec.structs.replace(site, ssh_config=str(way))
+    made[sites.file_of(root, one.name)] = sites.text(one.name, site)
+    for name, pool in one.pools.items():
+        made[pools.file_of(root, name)] = carry.text(name, pool)
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a new file; one that came meanwhile stays as it is."""
+    path.parent.mkdir(exist_ok=True)
+    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    with os.fdopen(made, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _shown(root: Path, fresh: list[Path], kept: list[Path], *, dry_run: bool) -> list[Shown]:
+    word = Styled("would write ", "dim") if dry_run else Styled("wrote ", "green")
+    there = Styled("kept ", "dim")
+    return [
+        *(line(word, str(path.relative_to(root))) for path in fresh),
+        *(line(there, f"{path.relative_to(root)}, which was there") for path in kept),
+    ]
+
+
+def _notes(moved: list[Moved]) -> tuple[str, ...]:
+    checks = ", ".join(f"`pilotage site check {one.name}`" for one in moved)
+    return (f"look at each site: {checks}", "then `pilotage up` and `pilotage pool run FILE`")

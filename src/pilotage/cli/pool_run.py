@@ -1,0 +1,219 @@
+"""`pilotage pool run`: a process of its own that steers pools as a file of COBalD says."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging.config
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors
+from pilotage.cli import render, shape
+from pilotage.cli.answer import Answer, Stream
+from pilotage.cli.common import HERE, Common
+from pilotage.job.owner import me
+from pilotage.pool.words import volume
+
+if TYPE_CHECKING:
+    from pilotage.pool.config.build import Loaded
+    from pilotage.pool.config.ours import Setup
+    from pilotage.pool.drive import Driver
+    from pilotage.pool.model import Plan
+
+_log = logging.getLogger("pilotage.pool")
+_INTERRUPTED = 130
+#: The same decision is told again after so many seconds.
+_AGAIN_S = 60.0
+_LONG = 200
+
+
+def run(
+    file: Annotated[Path, Parameter(help="A configuration of COBalD, in YAML.")],
+    /,
+    *,
+    once: Annotated[bool, Parameter(help="Decide once, and end.")] = False,
+    dry_run: Annotated[
+        bool, Parameter(name=("--dry-run", "-n"), help="Say what would be done; do nothing.")
+    ] = False,
+    allow_import: Annotated[
+        tuple[str, ...], Parameter(help="Import this, `package.Class` or `package.*`; repeatable.")
+    ] = (),
+    at: Common = HERE,
+) -> Stream:
+    """Steer pools as a configuration of COBalD says, until Ctrl-C."""
+    from pilotage.pool.config.ours import Setup
+    from pilotage.pool.remote import Voice
+
+    voice = Voice(f"{me()}@{platform.node()}:{file.absolute()}"[:_LONG])
+    setup = Setup(file, voice, allow=allow_import, start=at.project)
+    stop = Stop()
+    if dry_run:
+        return Stream(_planned(setup, stop))
+    return Stream(_steered(setup, stop, file, once=once))
+
+
+class Stop:
+    """Hears that it is time to end."""
+
+    def __init__(self) -> None:
+        """Have heard nothing."""
+        self.signal = 0
+        self._event = threading.Event()
+
+    def listen(self) -> None:
+        """Hear signals from now on."""
+        signal.signal(signal.SIGINT, self._heard)
+        signal.signal(signal.SIGTERM, self._heard)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; say whether it is time to end."""
+        return self._event.wait(seconds)
+
+    def _heard(self, number: int, _: object) -> None:
+        if self.signal:
+            # Asked twice: whatever hangs, nothing is lost, since a demand is told as a whole.
+            os._exit(_INTERRUPTED)
+        self.signal = number
+        self._event.set()
+
+
+def _planned(setup: Setup, stop: Stop) -> Iterator[Answer]:
+    """Say what would be decided."""
+    from pilotage.pool.drive import Driver
+    from pilotage.pool.pipeline import explain
+    from pilotage.pool.remote import Voice
+
+    with contextlib.closing(setup):
+        loaded = _loaded(setup, stop, once=True)
+        driver = Driver(loaded.pipeline, Voice(""))
+        plan = driver.plan()
+    yield Answer(_data(driver, plan), tuple(explain(plan)), (), loaded.advice)
+
+
+def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[Answer]:
+    """Decide until told to stop."""
+    from pilotage.pool import drive
+
+    with _alone(file), contextlib.closing(setup):
+        stop.listen()
+        loaded = _loaded(setup, stop, once=once)
+        for one in loaded.advice:
+            render.say(f"note: {one}")
+        setup.services.start()
+        driver = drive.Driver(loaded.pipeline, setup.voice)
+        yield from _turns(driver, stop, once=once)
+    if stop.signal:
+        status = _INTERRUPTED if stop.signal == signal.SIGINT else 0
+        note = "stopped; pools stay as they were asked for last"
+        yield Answer({"stopped": signal.Signals(stop.signal).name}, notes=(note,), status=status)
+
+
+def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
+    from pilotage.pool.guarded import pause
+
+    failures, last, when = 0, "", -_AGAIN_S
+    while not stop.signal:
+        wait = 0.0
+        try:
+            plan = driver.step()
+            failures = 0
+        except Exception as error:
+            # Whatever a controller of others raises: log it, wait, go on.
+            if once:
+                raise
+            plan, failures = None, failures + 1
+            wait = pause(failures)
+            _log.error("nothing is decided, next try in %g s: %s", wait, error)
+        if plan is not None:
+            told, now = _told(plan), time.monotonic()
+            repeated = told == last and now - when < _AGAIN_S
+            shown = () if repeated else (f"{shape.clock(time.time(), day=False)} {told}",)
+            last, when = told, when if repeated else now
+            yield Answer(_data(driver, plan), shown)
+        if once or stop.wait(max(wait, driver.wait())):
+            return
+
+
+def _loaded(setup: Setup, stop: Stop, *, once: bool) -> Loaded:
+    """Read the configuration, as soon as the hubs of its pools answer."""
+    from pilotage.pool import drive
+    from pilotage.pool.guarded import pause
+
+    failures = 0
+    while True:
+        loaded = setup.load()
+        _logs(loaded)
+        loaded.pipeline.target = drive.guard(loaded.pipeline.target)
+        loaded.pipeline.view()
+        lost = [one.error for one in setup.leaves if isinstance(one.error, errors.Unavailable)]
+        bad = [one.error for one in setup.leaves if one.error is not None]
+        if bad and len(bad) == len(setup.leaves) and not lost:
+            raise bad[0]
+        if not lost:
+            return loaded
+        # What a pool was asked for last is not known: to begin with nothing would end its pilots.
+        failures += 1
+        if once or stop.wait(pause(failures)):
+            raise lost[0]
+
+
+def _logs(loaded: Loaded) -> None:
+    if loaded.logging is None:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+        return
+    try:
+        logging.config.dictConfig({"version": 1, **loaded.logging})
+    except (ValueError, TypeError, AttributeError, ImportError) as error:
+        raise errors.ConfigError(f"`logging` cannot be set up: {error}") from error
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Have the file for this process: two that do the same would not know of each other."""
+    try:
+        opened = file.open("rb")
+    except OSError as error:
+        raise errors.ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    with opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.AlreadyRunning(f"another process runs {file} already") from None
+        except OSError as error:
+            # A file system without locks.
+            _log.info("cannot lock %s: %s", file, error)
+        yield
+
+
+def _told(plan: Plan) -> str:
+    from pilotage.pool import drive
+
+    wanted = plan.taken if plan.demand is None else plan.demand
+    return f"demand {volume(wanted)}: {drive.said(plan)}"
+
+
+def _data(driver: Driver, plan: Plan) -> dict[str, Any]:
+    from pilotage.pool import drive
+
+    return {
+        "time": time.time(), "controller": plan.name, "demand": plan.demand, "taken": plan.taken,
+        "why": plan.words, "words": drive.said(plan), "pools": list(_pools(plan)),
+        "sees": msgspec.to_builtins(driver.seen),
+    }  # fmt: skip
+
+
+def _pools(plan: Plan) -> Iterator[dict[str, Any]]:
+    if not plan.below:
+        yield {"name": plan.name, "demand": plan.demand, "taken": plan.taken, "words": plan.words}
+    for one in plan.below:
+        yield from _pools(one)

@@ -1,0 +1,226 @@
+"""The files that describe the hubs that a factory feeds: `hubs/NAME.toml`, closed and checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.hub.feed.wire import MOST_HELD
+from pilotage.pilot import reach
+from pilotage.pilot.node.dial import Route
+from pilotage.rule import locate
+from pilotage.site import files as sites
+from pilotage.site.model import FACTORY
+from pilotage.site.wish import Wish
+
+FOLDER = "hubs"
+_SUFFIX = ".toml"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_UNKNOWN = re.compile("unknown field `([^`]+)`")
+#: Bytes of a file with certificates.
+_LARGEST = 1 << 20
+_FAR = 2**53
+#: Cores for one hub: all its pilots must go into one report, also those that ended meanwhile.
+_MOST = MOST_HELD // 2
+
+
+class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `hubs/NAME.toml` of a factory."""
+
+    #: Where the hub is, such as `"https://hub.example.org:8420"`.
+    url: str
+    #: File with a token for `factory` of that hub, which nobody else may read.
+    token_file: str
+    #: Which of its sites are which of ours: `theirs = "ours"`.
+    sites: dict[str, str]
+    #: Cores that its pilots have at most, those that wait in the batch queue too.
+    maximum: int
+    #: Pilots that may wait in the batch queue at once.
+    pending: int = 10
+    #: File with the hub's certificate, if it made its own.
+    ca: str = ""
+    #: Cores of one pilot, at most.
+    cpus: int = 64
+    #: Memory of one pilot, at most, such as `"64G"`; empty means any amount.
+    memory: str = ""
+    #: GPUs of one pilot, at most.
+    gpus: int = 0
+    #: Wall time of one pilot, at most, such as `"24h"`; empty means what the queue allows.
+    time: str = ""
+    #: Queues that it may name; else pilots go to the default of the site.
+    queues: tuple[str, ...] = ()
+    #: Accounts that it may name; else the default of the site is charged.
+    accounts: tuple[str, ...] = ()
+    #: Time between two reports.
+    interval: str = "3s"
+    #: For people.
+    about: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds between two reports."""
+        return units.seconds(self.interval)
+
+    def objection(self, wish: Wish) -> str:
+        """Say why such a pilot is not started for this hub; empty if it may be."""
+        for name, asked, most in (
+            ("cores", wish.cpus, self.cpus),
+            ("bytes of memory", wish.memory or 0, units.size(self.memory) if self.memory else _FAR),
+            ("GPUs", wish.gpus, self.gpus),
+            ("seconds", wish.time or 0.0, units.seconds(self.time) if self.time else _FAR),
+        ):
+            if not 0 <= asked <= most:
+                return f"this factory starts no pilot with {asked:g} {name}: at most {most:g}"
+        if not 1 <= wish.cpus <= self.maximum:
+            return f"this factory gives this hub {self.maximum} cores, and none to {wish.cpus}"
+        for name, word, allowed in (
+            ("queue", wish.queue, self.queues), ("account", wish.account, self.accounts)
+        ):  # fmt: skip
+            if word and word not in allowed:
+                return f"this factory does not use the {name} {word!r} for this hub"
+        if wish.idle is not None and not 0 < wish.idle < _FAR:
+            return f"a pilot cannot be idle for {wish.idle:g} s"
+        return ""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A hub as it is spoken with."""
+
+    hub: Hub
+    token: str
+    way: Route
+    #: What vouches for it, as text; empty if the system's own authorities do.
+    vouch: str
+
+
+def file_of(root: Path, name: str) -> Path:
+    """Return the file of a hub of the factory in `root`."""
+    return root / FOLDER / f"{name}{_SUFFIX}"
+
+
+def names(root: Path) -> list[str]:
+    """List the hubs of a factory by name, those with mistakes in their files too."""
+    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+
+
+def mark(root: Path, name: str) -> tuple[int, int]:
+    """Say when the file of a hub was changed and how long it is; zeroes if it is gone."""
+    try:
+        facts = file_of(root, name).stat()
+    except FileNotFoundError:
+        return 0, 0
+    return facts.st_mtime_ns, facts.st_size
+
+
+def read(root: Path, name: str) -> Hub:
+    """Read the file of one hub."""
+    file = file_of(root, name)
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        message = f"there is no hub `{name}`"
+        hint = f"hubs are {', '.join(names(root)) or 'none yet'}: files `{FOLDER}/NAME{_SUFFIX}`"
+        raise errors.NotFound(message, hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"{file}: {error}") from error
+    return parse(source, name, file)
+
+
+def parse(source: str, name: str, file: Path) -> Hub:
+    """Read the text of a hub's file; say where a mistake is."""
+    try:
+        found: dict[str, Any] = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        message = f"{file}: {error}"
+        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
+    try:
+        hub = msgspec.convert(found, Hub)
+        _check(name, hub)
+    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
+        line = locate.line_of(source, _keys(str(error)))
+        place = f"{file}:{line}" if line else str(file)
+        hint = getattr(error, "hint", "") or "the page on factories lists all settings"
+        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
+    return hub
+
+
+def _check(name: str, hub: Hub) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name):
+        message = f"{name!r} cannot be the name of a hub"
+        raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
+    for key, least in (("maximum", 1), ("pending", 1), ("cpus", 1), ("gpus", 0)):
+        if not least <= getattr(hub, key) <= _MOST:
+            raise errors.ConfigError(f"`{key}` cannot be {getattr(hub, key)}")
+    if not hub.sites or not all(_NAME.fullmatch(one) for one in hub.sites):
+        raise errors.ConfigError(
+            "`sites` cannot be like this", hint='`sites = { theirs = "ours" }`'
+        )
+    if not hub.seconds >= 0.1:
+        raise errors.ConfigError(f"`interval` cannot be {hub.interval}")
+    for written, measure in ((hub.memory, units.size), (hub.time, units.seconds)):
+        if written:
+            measure(written)
+
+
+def load(root: Path, name: str) -> Known:
+    """Read all that is needed to speak with a hub."""
+    hub = read(root, name)
+    for ours in hub.sites.values():
+        if sites.read(root, ours).batch == FACTORY:
+            message = f"{file_of(root, name)}: `{ours}` is a site that this factory cannot reach"
+            raise errors.ConfigError(message, hint="`batch` in its file is the batch system there")
+    ca = str(root / FOLDER / hub.ca) if hub.ca else ""
+    vouch = _vouch(ca) if ca else ""
+    way = reach.route(hub.url, None, ca)
+    if way.tls is None and not reach.is_near(way):
+        message = f"{hub.url} is not encrypted, and a token would travel there"
+        raise errors.ConfigError(message, hint="`url` begins with https://")
+    return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch)
+
+
+def _vouch(file: str) -> str:
+    try:
+        with open(file, encoding="ascii") as opened:
+            found = opened.read(_LARGEST)
+        ssl.create_default_context(cadata=found)
+    except (OSError, ValueError) as error:
+        message = f"cannot use the certificate {file}: {error}"
+        raise errors.ConfigError(message, hint="`ca` is a PEM file, from the hub") from None
+    return found
+
+
+def _token(file: Path) -> str:
+    """Read a secret that nobody else can have read."""
+    try:
+        with file.open(encoding="ascii") as opened:
+            facts = os.fstat(opened.fileno())
+            found = opened.read(_LARGEST).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read the token in {file}: {error}"
+        hint = "`pilotage token new factory --site NAME` at the hub makes one"
+        raise errors.ConfigError(message, hint=hint) from None
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        message = f"others may read the token in {file}"
+        raise errors.ConfigError(message, hint=f"`chmod 600 {file}`, and have a new token made")
+    if not found or not found.isprintable() or " " in found:
+        raise errors.ConfigError(f"there is no token in {file}", hint="it holds one line of text")
+    return found
+
+
+def _keys(message: str) -> list[str]:
+    """Read from a message which key it is about."""
+    _, _, at = message.partition("`$.")
+    keys = at.rstrip("`").partition("[")[0].split(".") if at else []
+    unknown = _UNKNOWN.search(message)
+    if unknown:
+        return [*keys, unknown[1]]
+    return keys or re.findall(r"`(\w+)` cannot", message)

@@ -1,0 +1,151 @@
+"""A factory process: sites that it reaches, hubs that it feeds, and no jobs of its own."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from pilotage import errors
+from pilotage.hub.factory import Factory
+from pilotage.hub.feed import book, files
+from pilotage.hub.feed.feeder import Feeder
+from pilotage.hub.feed.floor import Floor
+from pilotage.hub.feed.guests import Guests
+from pilotage.hub.project import Project
+from pilotage.hub.ways import Ways
+from pilotage.pilot import pack
+from pilotage.pilot.relay import Relay
+from pilotage.site import files as sites
+from pilotage.site import records
+from pilotage.site.doors import Doors
+from pilotage.site.driver import Driver
+from pilotage.site.model import FACTORY, Site
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.feed")
+_T = TypeVar("_T")
+#: How often the files of hubs are looked at, in seconds.
+_LOOK_S = 2.0
+_LOOPBACK = "127.0.0.1"
+
+
+class Serve:
+    """Starts pilots at the sites of a project for the hubs that it has files of."""
+
+    def __init__(self, project: Project, writer: Writer) -> None:
+        """Get ready; nothing happens before `run`."""
+        self._project = project
+        self._writer = writer
+        self._feeders: dict[str, Feeder] = {}
+        #: The port here that leads to each hub, for pilots that come through a login node.
+        self._ports: dict[str, int] = {}
+        self._scopes: dict[str, tuple[tuple[int, int], anyio.CancelScope]] = {}
+        self._floor: Floor
+        self._ways: Ways
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until cancelled."""
+        found = self._sites()
+        await self._do(self._check)
+        clock = self._project.clock
+        program = await anyio.to_thread.run_sync(pack.archive)
+        self._ways = Ways(self._project, self._writer, program)
+        self._floor = Floor(self._writer, clock, {name: one.jobs for name, one in found.items()})
+        async with anyio.create_task_group() as tasks:
+            for name, site in found.items():
+                await self._do(functools.partial(records.number, site=name))
+                tasks.start_soon(self._ways.keep, name, site, self._work)
+            tasks.start_soon(self._ways.show)
+            await self._follow(tasks)
+            ready()
+            while True:
+                await anyio.sleep(_LOOK_S)
+                await self._follow(tasks)
+
+    def _sites(self) -> dict[str, Site]:
+        """Read the sites; a factory without any is a mistake."""
+        root = self._project.root
+        found = {name: site for name, site in sites.read_all(root).items() if site.batch != FACTORY}
+        if not found:
+            message = f"{root} has no site to start pilots at"
+            raise errors.ConfigError(message, hint="`pilotage site add NAME --batch slurm`")
+        return found
+
+    def _check(self, db: Db) -> None:
+        """Refuse a project that has nothing to do here, or pilots or jobs of its own at sites."""
+        root = self._project.root
+        if not files.names(root) and not db.value("guest_live"):
+            message = f"{root} has no hub to start pilots for"
+            raise errors.ConfigError(message, hint=f"a hub is a file `{files.FOLDER}/NAME.toml`")
+        if db.rows("site_counts") or db.value("factory_own"):
+            message = f"{root} has jobs or pilots of its own at sites"
+            raise errors.Conflict(message, hint="let `pilotage up` end them, or use another folder")
+
+    async def _work(self, name: str, driver: Driver, doors: Doors) -> None:
+        """Keep one site at work."""
+        factory = Factory(
+            name, driver, doors, Guests(name, self._writer, self._feeders, self._ports)
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(driver.remote.keep)
+            await driver.load()
+            tasks.start_soon(driver.run)
+            tasks.start_soon(doors.run)
+            tasks.start_soon(factory.run)
+
+    # -- hubs ------------------------------------------------------------------------------------
+
+    async def _follow(self, tasks: TaskGroup) -> None:
+        """Feed the hubs that there are files of, as these are now."""
+        root = self._project.root
+        names = await anyio.to_thread.run_sync(files.names, root)
+        await self._do(functools.partial(book.tidy, hubs=names))
+        for name in self._scopes.keys() | set(names):
+            mark = await anyio.to_thread.run_sync(files.mark, root, name)
+            before, scope = self._scopes.get(name, ((0, 0), None))
+            if mark == before and name in names:
+                continue
+            if scope is not None:
+                scope.cancel()
+                del self._scopes[name]
+            if name in names:
+                fresh = anyio.CancelScope()
+                self._scopes[name] = (mark, fresh)
+                tasks.start_soon(self._feed, name, fresh)
+
+    async def _feed(self, name: str, scope: anyio.CancelScope) -> None:
+        """Feed one hub as long as its file is as it is; a mistake there hurts no other hub."""
+        with scope:
+            try:
+                known = await anyio.to_thread.run_sync(files.load, self._project.root, name)
+            except errors.PilotageError as error:
+                _log.error("hub %s is not fed: %s", name, error)
+                words = f"{error}; {error.hint}" if error.hint else str(error)
+                await self._do(lambda db: db.run("fed_trouble", hub=name, trouble=words))
+                return
+            feeder = Feeder(
+                name, sites.identity(self._project.state), known, self._floor, self._writer,
+                self._project.clock, self._ways,
+            )  # fmt: skip
+            relay = Relay(known.way)
+            server = await relay.listen(_LOOPBACK, 0)
+            self._ports[name] = server.sockets[0].getsockname()[1]
+            self._feeders[name] = feeder
+            try:
+                await feeder.run()
+            finally:
+                if self._feeders.get(name) is feeder:
+                    del self._feeders[name], self._ports[name]
+                server.close()
+                with anyio.CancelScope(shield=True):
+                    await relay.end()
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))

@@ -1,0 +1,122 @@
+"""What pools could do for jobs: which of them their pilots suit, and when one would come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.hub import pool_model
+from pilotage.hub.pool_model import Row, Seen
+from pilotage.match.cluster import Cluster
+from pilotage.match.facts import Reason
+from pilotage.pool import files
+from pilotage.pool.files import Aimd, Pool
+from pilotage.pool.law import breaker
+from pilotage.site import files as sites
+from pilotage.site.model import Site
+from pilotage.site.wish import Wish
+from pilotage.store import Db
+
+
+class Hope(msgspec.Struct, frozen=True):
+    """What a pool does for a job."""
+
+    pool: str
+    #: Whether a pilot comes without anybody doing anything.
+    comes: bool
+    #: In words, and what a person can do; nothing if that is not needed.
+    words: str
+    suggestion: str = ""
+
+    @property
+    def reason(self) -> Reason:
+        """The same as a part of an explanation."""
+        return Reason(f"pool {self.pool}", self.words)
+
+
+def attributes(name: str, pool: Pool, site: Site) -> dict[str, Any]:
+    """Say what requirements may ask of a pilot of a pool, as far as it is known before it comes."""
+    wish = pool.pilot.wish()
+    return {
+        "site": pool.site, "pool": name, "cpus": wish.cpus, "gpus": wish.gpus, "os": "linux",
+        "batch": site.batch, **({"memory": wish.memory} if wish.memory else {}),
+    }  # fmt: skip
+
+
+def suits(kind: Cluster, pilot: Wish, like: Mapping[str, Any]) -> bool:
+    """Say whether jobs of a kind may run on pilots that are so, however large they are."""
+    lasts = kind.time is None or pilot.time is None or kind.time <= pilot.time
+    return kind.gpus <= pilot.gpus and lasts and kind.accepts(like)
+
+
+def holds(pilot: Wish, kind: Cluster) -> bool:
+    """Say whether a pilot is large enough for a job of a kind."""
+    return kind.cpus <= pilot.cpus and (pilot.memory is None or kind.memory <= pilot.memory)
+
+
+def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
+    """Say what each pool that suits jobs of a kind would do for them, the best first."""
+    rows = pool_model.rows(db)
+    found = []
+    for name in files.names(root):
+        row = rows.get(name, Row(name))
+        try:
+            pool = row.changed.apply(files.read(root, name))
+            site = sites.read(root, pool.site)
+        except errors.PilotageError:
+            # What is wrong with it is told where pools are.
+            continue
+        wish = pool.pilot.wish()
+        if suits(kind, wish, attributes(name, pool, site)) and holds(wish, kind):
+            found.append(hope(name, pool, row, now))
+    return sorted(found, key=lambda one: not one.comes)
+
+
+def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
+    """Say whether and when a pool would have another pilot."""
+    seen, show = row.seen, f"`pilotage pool show {name}` says more"
+    if row.asked:
+        return Hope(
+            name, False, row.reason or row.asked, f"`pilotage pool resume {name}` lets it go on"
+        )
+    if seen is None or not row.looked:
+        return Hope(name, True, "nobody has looked at it yet: that happens as the project runs")
+    if on_its_way := seen.sight.pending:
+        latency = units.for_people(row.care.latency)
+        count = "1 pilot is" if on_its_way == 1 else f"{on_its_way} pilots are"
+        return Hope(name, True, f"{count} on order; they have taken about {latency} to come", show)
+    if not breaker.allowed(row.care, seen.sight, now):
+        wait = units.for_people(max(0.0, row.care.until - now))
+        why = f"{row.reason}; it tries again in {wait}"
+        return Hope(name, False, why, f"`pilotage pool resume {name}` tries again at once")
+    if row.reason:
+        return Hope(name, bool(seen.sight.ready), row.reason, show)
+    if full := _full(pool, seen):
+        return Hope(name, bool(seen.sight.ready), full, show)
+    if seen.meter.starved:
+        return Hope(name, bool(seen.sight.ready), row.words, show)
+    return Hope(name, True, _soon(pool), show)
+
+
+def _full(pool: Pool, seen: Seen) -> str:
+    """Say why a pool may have no more pilots; empty if it may."""
+    sight = seen.sight
+    if seen.closed:
+        return seen.closed
+    if (sight.ready + sight.pending + sight.draining + 1) * sight.cores > pool.maximum:
+        return f"it has as many cores as it may: {pool.maximum}"
+    if seen.room <= 0 or (seen.quota is not None and seen.quota < sight.cores):
+        return f"site {pool.site} has as many pilots as it may"
+    return ""
+
+
+def _soon(pool: Pool) -> str:
+    control = pool.control
+    if not isinstance(control, Aimd):
+        return "it decides by how its pilots are used, every " + units.for_people(pool.seconds)
+    law = control.law()
+    return f"it orders a pilot once this has waited for about {units.for_people(law.patience)}"
