@@ -28,6 +28,8 @@ _UNKNOWN = re.compile("unknown field `([^`]+)`")
 #: Bytes of a file with certificates.
 _LARGEST = 1 << 20
 _FAR = 2**53
+#: Characters of a queue or an account that are told when it is refused.
+_WORD = 40
 #: Cores for one hub: all its pilots must go into one report, also those that ended meanwhile.
 _MOST = MOST_HELD // 2
 
@@ -49,11 +51,13 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ca: str = ""
     #: Cores of one pilot, at most.
     cpus: int = 64
-    #: Memory of one pilot, at most, such as `"64G"`; empty means any amount.
+    #: Memory of one pilot, at most, such as `"64G"`; empty means any amount. One that names none
+    #: has what the batch system gives it.
     memory: str = ""
     #: GPUs of one pilot, at most.
     gpus: int = 0
-    #: Wall time of one pilot, at most, such as `"24h"`; empty means what the queue allows.
+    #: Wall time of one pilot, at most, such as `"24h"`, also if it names none; empty means what
+    #: the queue allows.
     time: str = ""
     #: Queues that it may name; else pilots go to the default of the site.
     queues: tuple[str, ...] = ()
@@ -78,14 +82,16 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             ("seconds", wish.time or 0.0, units.seconds(self.time) if self.time else _FAR),
         ):
             if not 0 <= asked <= most:
-                return f"this factory starts no pilot with {asked:g} {name}: at most {most:g}"
+                told = max(-_FAR, min(asked, _FAR))
+                return f"this factory starts no pilot with {told:g} {name}: at most {most:g}"
         if not 1 <= wish.cpus <= self.maximum:
             return f"this factory gives this hub {self.maximum} cores, and none to {wish.cpus}"
         for name, word, allowed in (
             ("queue", wish.queue, self.queues), ("account", wish.account, self.accounts)
         ):  # fmt: skip
             if word and word not in allowed:
-                return f"this factory does not use the {name} {word!r} for this hub"
+                told = word if len(word) <= _WORD else word[:_WORD] + "…"
+                return f"this factory does not use the {name} {told!r} for this hub"
         if wish.idle is not None and not 0 < wish.idle < _FAR:
             return f"a pilot cannot be idle for {wish.idle:g} s"
         return ""
@@ -99,6 +105,8 @@ class Known(msgspec.Struct, frozen=True):
     way: Route
     #: What vouches for it, as text; empty if the system's own authorities do.
     vouch: str
+    #: By sites of ours: the wall time of pilots that name none, in seconds, if that is bounded.
+    times: dict[str, float]
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -174,8 +182,13 @@ def _check(name: str, hub: Hub) -> None:
 def load(root: Path, name: str) -> Known:
     """Read all that is needed to speak with a hub."""
     hub = read(root, name)
+    times = {}
     for ours in hub.sites.values():
-        if sites.read(root, ours).batch == FACTORY:
+        site = sites.read(root, ours)
+        if hub.time:
+            usual = site.defaults.time or hub.time
+            times[ours] = min(units.seconds(usual), units.seconds(hub.time))
+        if site.batch == FACTORY:
             message = f"{file_of(root, name)}: `{ours}` is a site that this factory cannot reach"
             raise errors.ConfigError(message, hint="`batch` in its file is the batch system there")
     ca = str(root / FOLDER / hub.ca) if hub.ca else ""
@@ -184,7 +197,7 @@ def load(root: Path, name: str) -> Known:
     if way.tls is None and not reach.is_near(way):
         message = f"{hub.url} is not encrypted, and a token would travel there"
         raise errors.ConfigError(message, hint="`url` begins with https://")
-    return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch)
+    return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch, times)
 
 
 def _vouch(file: str) -> str:
