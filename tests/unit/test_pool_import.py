@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,29 @@ def test_nothing_else_is_smuggled_into_the_settings_of_ssh(host):
     found = reach("one", Element("!SSHExecutor", (), {"host": host}, 1))
     assert found.settings == "Host one\n"
     assert len(found.lost) == 1
+
+
+@pytest.mark.parametrize("key", ["host", "username", "tunnel"])
+@pytest.mark.parametrize(
+    "text", ["`touch$IFS/x`@y", "a'`touch$IFS/x`'", "$(touch)", "-oX=y", "a b"]
+)
+def test_no_name_becomes_the_text_of_a_shell(key, text):
+    # `ssh` reaches a jump host by a command line that it hands to a shell.
+    found = reach("one", Element("!SSHExecutor", (), {key: text}, 1))
+    assert found.settings == "Host one\n"
+    assert found.lost == (f"executor option `{key}`: `ssh` has its own way",)
+
+
+@pytest.mark.parametrize(
+    "jump", ["bastion", "me@bastion.example.org:2222", "a,me@[2001:db8::1]:22"]
+)
+def test_ssh_understands_a_jump_host(tmp_path, jump):
+    file = tmp_path / "one.ssh"
+    file.write_text(reach("one", Element("!SSHExecutor", (), {"tunnel": jump}, 1)).settings)
+    told = subprocess.run(
+        ["ssh", "-F", file, "-G", "one"], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"proxyjump {jump}" in told.splitlines()
 
 
 def test_programs_of_this_machine_need_no_way():

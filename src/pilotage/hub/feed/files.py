@@ -90,8 +90,8 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             ("queue", wish.queue, self.queues), ("account", wish.account, self.accounts)
         ):  # fmt: skip
             if word and word not in allowed:
-                told = word if len(word) <= _WORD else word[:_WORD] + "…"
-                return f"this factory does not use the {name} {told!r} for this hub"
+                short = word if len(word) <= _WORD else word[:_WORD] + "…"
+                return f"this factory does not use the {name} {short!r} for this hub"
         if wish.idle is not None and not 0 < wish.idle < _FAR:
             return f"a pilot cannot be idle for {wish.idle:g} s"
         return ""
