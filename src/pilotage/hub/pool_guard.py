@@ -91,7 +91,7 @@ def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]
     recall = 0 if seen.closed else min(wanted.recall, len(sight.callable), max(0, top - have))
     order = wanted.order
     # Those that end before another could come are replaced in time.
-    stay = have + recall - leaving(sight, care, pool)
+    stay = have + recall - (leaving(sight, care, pool) if low else 0)
     if stay + order < low:
         words.append(f"{volume(pool.minimum)} cores are kept at least")
         order = low - stay
@@ -103,8 +103,8 @@ def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]
     if order > room:
         words.append(f"the maximum is {pool.maximum} cores")
         order = room
-    # What goes is what is above the minimum, those that wait first.
-    spare = max(0, have + recall + order - low)
+    # What goes is what is above the minimum, those that wait first; those that end soon keep none.
+    spare = max(0, stay + order - low)
     cancel = min(cancel, spare)
     release = min(release, spare - cancel)
     drain = min(drain, spare - cancel - release, sight.ready - release)
