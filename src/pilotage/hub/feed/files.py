@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import ssl
@@ -119,13 +120,21 @@ def names(root: Path) -> list[str]:
     return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
 
 
-def mark(root: Path, name: str) -> tuple[int, int]:
-    """Say when the file of a hub was changed and how long it is; zeroes if it is gone."""
+def mark(root: Path, name: str) -> tuple[tuple[int, int, int], ...]:
+    """Say how the file of a hub is now, and those that it names: another mark is another file."""
+    found = [file_of(root, name)]
+    with contextlib.suppress(errors.PilotageError):
+        hub = read(root, name)
+        found += [root / FOLDER / one for one in (hub.token_file, hub.ca) if one]
+    return tuple(_facts(one) for one in found)
+
+
+def _facts(file: Path) -> tuple[int, int, int]:
     try:
-        facts = file_of(root, name).stat()
-    except FileNotFoundError:
-        return 0, 0
-    return facts.st_mtime_ns, facts.st_size
+        facts = file.stat()
+    except (OSError, ValueError):
+        return 0, 0, 0
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
 
 
 def read(root: Path, name: str) -> Hub:
@@ -137,7 +146,7 @@ def read(root: Path, name: str) -> Hub:
         message = f"there is no hub `{name}`"
         hint = f"hubs are {', '.join(names(root)) or 'none yet'}: files `{FOLDER}/NAME{_SUFFIX}`"
         raise errors.NotFound(message, hint=hint) from None
-    except UnicodeDecodeError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     return parse(source, name, file)
 
