@@ -10,7 +10,7 @@ from pilotage.hub.pool_model import PAUSED, Row, Seen, Step
 from pilotage.pool.files import Pool
 from pilotage.pool.law import breaker
 from pilotage.pool.law.model import Care, Sight
-from pilotage.pool.words import volume
+from pilotage.pool.words import volume, worth
 
 #: Pilots that die one after the other before a pool pauses by itself.
 MOST_DEATHS = 10
@@ -168,7 +168,7 @@ def _calm(pool: Pool, seen: Seen) -> str:
     full = have + seen.sight.cores > pool.maximum and seen.waiting > 0
     why = f"the maximum of {pool.maximum} cores is reached" if full else "nothing to do"
     return (
-        f"{why}: {volume(seen.waiting)} cores' worth of jobs wait, "
+        f"{why}: {worth(seen.waiting)} of jobs wait, "
         f"{volume(round(used))} of {volume(reading.supply)} cores are taken, "
         f"{volume(reading.queued + reading.booting)} are on their way"
     )
