@@ -339,7 +339,14 @@ def test_too_deep_is_too_deep():
         loaded("a: " + "[" * 600)
 
 
-@given(st.text())
+@given(
+    st.text()
+    | st.builds(
+        "a: !!{} '{}'".format,
+        st.sampled_from(["bool", "int", "float", "null", "timestamp", "binary", "str", "map"]),
+        st.text("0123456789:.-+_abefinostxTZ ", max_size=12),
+    )
+)
 def test_any_text_is_read_or_refused(text):
     try:
         found = read(text, "x")

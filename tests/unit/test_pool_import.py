@@ -99,6 +99,9 @@ def test_sites_and_machine_types_are_read():
     [
         ("quota: 462", "quota: 0", "its quota is 0"),
         ("quota: 462", "quota: many", "`quota` is no number"),
+        ("quota: 462", "quota: .nan", "`quota` is no number"),
+        ("Cores: 42", "Cores: .inf", "has inf cores"),
+        ("Memory: 256", "Memory: .inf", "`Memory` is no number"),
         ("Sites:", "Places:", "there are no `Sites`"),
         ("name: hpc.one", "name: other", "there is no section `other`"),
         ("Cores: 42, ", "", "has no `Cores`"),
@@ -256,6 +259,14 @@ def test_no_file_that_is_there_is_changed(root):
     assert said["kept"] == [str(mine)]
     assert mine.read_text() == 'site = "other"\nmaximum = 3\n'
     assert run(root, TEXT)[1]["written"] == []
+
+
+def test_a_name_that_leads_nowhere_is_not_written_through(root):
+    (root / "pools").mkdir()
+    (root / "pools" / "farm_wn.toml").symlink_to(root / "elsewhere")
+    with pytest.raises(errors.Conflict, match=r"farm_wn\.toml"):
+        run(root, TEXT)
+    assert not (root / "elsewhere").exists()
 
 
 def test_a_dry_run_writes_nothing(root):
