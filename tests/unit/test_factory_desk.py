@@ -146,6 +146,14 @@ def test_one_that_nobody_wants_is_called_off_and_ends(hub: Desk):
     assert hub.pilot(one)[0] == "down"
 
 
+def test_one_that_never_came_is_called_off_at_once_whoever_ended_it(hub: Desk):
+    (one,) = hub.want()
+    hub.sync((one, "waits"))
+    with hub.db.transaction():
+        hub.db.run("pilot_never", id=one, state="down", reason="", now=hub.now)
+    assert hub.sync((one, "submitted")).off == (one,)
+
+
 def test_one_that_came_before_it_heard_of_this_is_left_to_drain(hub: Desk):
     (one,) = hub.want()
     hub.sync((one, "running"))

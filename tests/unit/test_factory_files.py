@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def test_a_change_of_the_token_or_of_the_certificate_counts_as_well(root: Path):
     marks.append(files.mark(root, "lab"))
     assert len(set(marks)) == len(marks)
     assert files.mark(root, "lab") == marks[-1]
+
+
+def test_two_files_for_one_hub_are_two_factories_to_it(root: Path):
+    # So it refuses the second, as it would that of anybody else, and no pilot is started twice.
+    one, two = (files.identity(root, name) for name in ("lab", "lab2"))
+    assert one != two
+    assert one == files.identity(root, "lab")
+    assert re.fullmatch("[0-9a-f]{12}", one)
 
 
 def test_a_file_that_cannot_be_read_is_a_mistake_in_it(root: Path, monkeypatch: pytest.MonkeyPatch):

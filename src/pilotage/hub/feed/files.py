@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import ssl
@@ -118,6 +119,16 @@ def file_of(root: Path, name: str) -> Path:
 def names(root: Path) -> list[str]:
     """List the hubs of a factory by name, those with mistakes in their files too."""
     return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+
+
+def identity(state: Path, name: str) -> str:
+    """Return the name that this factory has among all for one of its hubs.
+
+    Two files for one hub are two factories to it: it refuses the second, and no pilot is started
+    for each.
+    """
+    own = f"{sites.identity(state)}/{name}"
+    return hashlib.sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def mark(root: Path, name: str) -> tuple[tuple[int, int, int], ...]:

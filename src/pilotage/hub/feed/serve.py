@@ -142,7 +142,7 @@ class Serve:
         """Speak with one hub, and have a way open for its pilots meanwhile."""
         known = await anyio.to_thread.run_sync(files.load, self._project.root, name)
         feeder = Feeder(
-            name, sites.identity(self._project.state), known, self._floor, self._writer,
+            name, files.identity(self._project.state, name), known, self._floor, self._writer,
             self._project.clock, self._ways,
         )  # fmt: skip
         relay = Relay(known.way)
