@@ -51,7 +51,7 @@ class Hub:
         self.stops: list[dict[str, Any]] = []
         self.drain = ""
         self.bye = False
-        #: Answers to questions of these kinds are lost, with the connection.
+        #: Answers to these are lost, with the connection; `end` is a sync that tells of one.
         self.lose: set[str] = set()
         self.errors: dict[str, dict[str, str]] = {}
         self.silent = False
@@ -160,8 +160,9 @@ class Hub:
             body = {"n": message["n"], "p": 0, **self._answer(op, message)}
             if op in self.errors:
                 body = {"n": message["n"], "p": 0, "error": self.errors[op]}
-            if op in self.lose:
-                self.lose.discard(op)
+            kind = "end" if message.get("ended") and "end" in self.lose else op
+            if kind in self.lose:
+                self.lose.discard(kind)
                 self.cut()
             elif not self.silent:
                 with suppress(OSError):

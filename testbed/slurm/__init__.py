@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import socket
@@ -118,9 +119,19 @@ class Slurm(Bed):
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=failed")
 
     def restore_node(self, name: str) -> None:
-        """Bring back a node that failed."""
+        """Bring back a node that failed; return once it takes jobs."""
         self._start_node(name)
-        self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        self.wait(lambda: self._back(name), f"{name} did not come back", "log/slurmctld", 60)
+
+    def _back(self, name: str) -> bool:
+        """Say whether a node takes jobs, and tell the controller that it may."""
+        state = self.run("sinfo", "--noheader", f"--nodes={name}", "--format=%t").split()[0]
+        if state in {"idle", "mix", "alloc"}:
+            return True
+        # It may have come back by itself in this very moment, and then this is refused.
+        with contextlib.suppress(NotUp):
+            self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        return False
 
     def _start_munge(self) -> None:
         key = self.folder / "munge.key"

@@ -131,6 +131,7 @@ def test_a_hub_that_is_away_or_hostile_is_nothing_to_the_others(
     for nth, url in enumerate(hostile):
         plant.write(f"bad{nth}", good.replace(address, f'"{url}"'))
     plant.write("wrong", "maximum = 0")
+    plant.write("strange", good.replace(address, '"https://é..x"'))
     plant.start()
     plant.wait(lambda: over(hub, plant, jobs))
     once(hub, plant, jobs)
@@ -139,7 +140,20 @@ def test_a_hub_that_is_away_or_hostile_is_nothing_to_the_others(
     for nth in range(len(hostile)):
         plant.wait(lambda nth=nth: plant.hub(f"bad{nth}").state == "away")  # type: ignore[misc]
     assert plant.hub("wrong").state == "bad file"
+    assert "é..x" in plant.hub("strange").trouble
     assert {hub for hub, _, _ in plant.guests()} <= {"lab"}
+
+
+@pytest.mark.slow
+def test_a_token_that_is_repaired_counts_within_seconds(hub: Frontend, plant: Plant):
+    hub.start()
+    plant.feed(hub, maximum=2)
+    token = plant.root / "hubs" / "lab.token"
+    token.chmod(0o644)
+    plant.start()
+    plant.wait(lambda: "others may read the token" in plant.hub("lab").trouble)
+    token.chmod(0o600)
+    plant.wait(lambda: plant.hub("lab").state == "fed")
 
 
 @pytest.mark.slow

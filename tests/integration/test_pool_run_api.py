@@ -80,6 +80,15 @@ async def test_pools_that_steer_themselves_refuse_with_a_hint(hub):
         assert (await admin.get("/api/v1/pools/none")).status_code == 404
 
 
+@pytest.mark.parametrize("name", ["a%00b", "%F0%9F%98%80" * 100, "%0A"])
+async def test_no_name_breaks_anything(hub, name):
+    async with hub.client() as admin:
+        path = f"/api/v1/pools/{name}"
+        assert (await admin.get(path)).status_code == 404
+        asked = await admin.put(f"{path}/demand", json={"demand": 1, "by": "x"})
+        assert asked.status_code == 404
+
+
 @pytest.mark.parametrize(
     "body",
     [

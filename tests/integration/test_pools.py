@@ -72,6 +72,10 @@ class Watched:
         with Project(self.farm.root) as project:
             return pool_view.pool(project.db, project.root, POOL, project.clock.now())
 
+    def samples(self) -> list[pool_view.Sample]:
+        with Project(self.farm.root) as project:
+            return list(pool_view.samples(project.db, 0.0, POOL))
+
     def over(self, jobs: list[int]) -> bool:
         """Say whether all is done and everybody has left."""
         live = self.live()
@@ -109,6 +113,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
         farm.kill()
         farm.start()
         farm.wait(lambda: pool.over(jobs))
+        farm.wait(lambda: pool.samples()[-1].supply == 0)
     finally:
         farm.kill()
     assert pool.most == 3
@@ -118,10 +123,8 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
     while slurm.run("squeue", "--noheader").strip():
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    with Project(farm.root) as project:
-        taken = pool_view.samples(project.db, 0.0, POOL)
-    assert max(one.supply for one in taken) >= 1
-    assert taken[-1].supply == taken[-1].demand == 0
+    assert max(one.supply for one in pool.samples()) >= 1
+    assert pool.samples()[-1].demand == 0
 
 
 @pytest.mark.slow

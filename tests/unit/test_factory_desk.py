@@ -146,6 +146,14 @@ def test_one_that_nobody_wants_is_called_off_and_ends(hub: Desk):
     assert hub.pilot(one)[0] == "down"
 
 
+def test_one_that_never_came_is_called_off_at_once_whoever_ended_it(hub: Desk):
+    (one,) = hub.want()
+    hub.sync((one, "waits"))
+    with hub.db.transaction():
+        hub.db.run("pilot_never", id=one, state="down", reason="", now=hub.now)
+    assert hub.sync((one, "submitted")).off == (one,)
+
+
 def test_one_that_came_before_it_heard_of_this_is_left_to_drain(hub: Desk):
     (one,) = hub.want()
     hub.sync((one, "running"))
@@ -225,6 +233,36 @@ def test_two_factories_do_not_feed_one_site_unless_the_first_is_gone_for_long(hu
     hub.sync(factory=OTHER)
     with pytest.raises(errors.Conflict):
         hub.sync(factory=ME)
+
+
+def test_clocks_that_jump_and_stores_that_are_put_back_stop_nobody_for_long(hub: Desk):
+    hub.turn = 5000
+    hub.sync()
+    hub.now -= 10 * desk.ALONE_S
+    hub.sync(factory=OTHER)
+    hub.turn = 0
+    with pytest.raises(errors.Conflict, match="report 5002 came before"):
+        hub.sync(factory=OTHER)
+    hub.now += desk.ALONE_S
+    hub.sync(factory=OTHER)
+
+
+@pytest.mark.parametrize("now", [None, 'batch = "local"\n'])
+def test_what_is_left_at_a_site_that_is_no_more_is_ended_and_forgotten(hub: Desk, now: str | None):
+    lasting, waits, ended = hub.want(3)
+    hub.sync((lasting, "running"), (waits, "submitted"), (ended, "submitted"))
+    hub.come(lasting)
+    file = hub.root / "sites" / "grid.toml"
+    file.write_text(now) if now else file.unlink()
+    order = hub.sync((lasting, "running"), (waits, "submitted"), (ended, "ended"), (999, "waits"))
+    assert (order.wanted, order.off, order.heard) == ((), (waits, 999), (ended,))
+    assert hub.pilot(lasting)[0] == "available"
+    with pytest.raises(errors.Denied):
+        hub.sync((waits, "submitted"), grant=Grant(1, Scope.FACTORY, "", site="cloud"))
+    with pytest.raises(errors.NotFound):
+        hub.sync()
+    with pytest.raises(errors.NotFound):
+        hub.enrol(waits)
 
 
 def test_one_report_has_each_site_once(hub: Desk):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,40 @@ def test_a_good_file_is_read(root: Path):
     assert (known.token, known.way.port, known.vouch) == ("pil_f_secret", 8420, "")
     assert (known.hub.pending, known.hub.sites) == (10, {"grid": "batch"})
     assert files.names(root) == ["lab"]
-    assert files.mark(root, "lab") != files.mark(root, "none") == (0, 0)
+
+
+def test_a_change_of_the_token_or_of_the_certificate_counts_as_well(root: Path):
+    token, ca, file = (root / "hubs" / one for one in ("lab.token", "lab.pem", "lab.toml"))
+    marks = [files.mark(root, "none"), files.mark(root, "lab")]
+    token.chmod(0o644)
+    marks.append(files.mark(root, "lab"))
+    token.write_text("pil_f_another\n")
+    marks.append(files.mark(root, "lab"))
+    file.write_text('ca = "lab.pem"\n' + GOOD)
+    marks.append(files.mark(root, "lab"))
+    ca.write_text("x")
+    marks.append(files.mark(root, "lab"))
+    file.write_text("= no TOML")
+    marks.append(files.mark(root, "lab"))
+    assert len(set(marks)) == len(marks)
+    assert files.mark(root, "lab") == marks[-1]
+
+
+def test_two_files_for_one_hub_are_two_factories_to_it(root: Path):
+    # So it refuses the second, as it would that of anybody else, and no pilot is started twice.
+    one, two = (files.identity(root, name) for name in ("lab", "lab2"))
+    assert one != two
+    assert one == files.identity(root, "lab")
+    assert re.fullmatch("[0-9a-f]{12}", one)
+
+
+def test_a_file_that_cannot_be_read_is_a_mistake_in_it(root: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(errors.ConfigError, match="Permission denied"):
+        files.read(root, "lab")
 
 
 @pytest.mark.parametrize(

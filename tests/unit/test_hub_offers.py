@@ -123,7 +123,7 @@ def test_jobs_that_can_never_start_are_counted_by_kind(project):
     for cpus in (1, 64, 64, 99):
         submit(project, cpus=cpus)
     scene = offers.read(project.db, project.settings, now=time.time(), running=True, room=False)
-    assert hopeless(project.db, scene) == [
+    assert hopeless(project.db, scene, project.root, time.time()) == [
         (2, 2, "`cpus >= 64`: the only offer fails; it has 8"),
         (4, 1, "`cpus >= 99`: the only offer fails; it has 8"),
     ]

@@ -6,6 +6,8 @@ import importlib.metadata
 import logging
 import logging.config
 import math
+import os
+import subprocess
 import sys
 import types
 from typing import Any
@@ -73,12 +75,13 @@ class Unbound:
 
 
 @pytest.fixture
-def others():
+def others(monkeypatch):
     """Return what may be allowed: a package of others."""
     module = types.ModuleType("others")
-    vars(module).update(
-        Plain=Plain, Halver=Halver, Greedy=Greedy, steps=Unbound(), bad=lambda **_: 3
-    )
+    names = {"Plain": Plain, "Halver": Halver, "Greedy": Greedy, "bad": lambda **_: 3}
+    for one in (*names.values(), Unbound.base):
+        monkeypatch.setattr(one, "__module__", "others")
+    vars(module).update(names, steps=Unbound(), os=os, run=subprocess.run)
     sys.modules["others"] = module
     yield ("others.*",)
     del sys.modules["others"]
@@ -336,7 +339,14 @@ def test_too_deep_is_too_deep():
         loaded("a: " + "[" * 600)
 
 
-@given(st.text())
+@given(
+    st.text()
+    | st.builds(
+        "a: !!{} '{}'".format,
+        st.sampled_from(["bool", "int", "float", "null", "timestamp", "binary", "str", "map"]),
+        st.text("0123456789:.-+_abefinostxTZ ", max_size=12),
+    )
+)
 def test_any_text_is_read_or_refused(text):
     try:
         found = read(text, "x")
@@ -354,6 +364,20 @@ def test_what_cannot_be_imported_is_said(others):
         foreign.stand(lambda target: 3, (), {})
     with pytest.raises(errors.ConfigError, match="is not one of ours"):
         foreign.find("othersx.Plain", others)
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "run", "os", "Plain.__init__.__globals__", "Plain.__subclasses__"]
+)
+def test_leave_for_a_package_is_none_for_what_it_imports(others, name):
+    text = f"pipeline: [!LinearController , {{__type__: others.{name}, __args__: ['true']}}]"
+    with pytest.raises(errors.ConfigError, match=rf"`others\.{name}` is not of that package"):
+        loaded(text, allow=others)
+    with pytest.raises(errors.ConfigError, match="is not of that package"):
+        loaded(
+            f"pipeline: [!Pool ]\nlogging: {{filters: {{x: {{(): others.{name}}}}}}}", allow=others
+        )
+    assert foreign.find(f"others.{name}", (f"others.{name}",)) is not None
 
 
 def test_other_sections_are_handed_back_if_asked_for():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_sites_and_machine_types_are_read():
     [
         ("quota: 462", "quota: 0", "its quota is 0"),
         ("quota: 462", "quota: many", "`quota` is no number"),
+        ("quota: 462", "quota: .nan", "`quota` is no number"),
+        ("Cores: 42", "Cores: .inf", "has inf cores"),
+        ("Memory: 256", "Memory: .inf", "`Memory` is no number"),
         ("Sites:", "Places:", "there are no `Sites`"),
         ("name: hpc.one", "name: other", "there is no section `other`"),
         ("Cores: 42, ", "", "has no `Cores`"),
@@ -185,6 +189,29 @@ def test_nothing_else_is_smuggled_into_the_settings_of_ssh(host):
     assert len(found.lost) == 1
 
 
+@pytest.mark.parametrize("key", ["host", "username", "tunnel"])
+@pytest.mark.parametrize(
+    "text", ["`touch$IFS/x`@y", "a'`touch$IFS/x`'", "$(touch)", "-oX=y", "a b"]
+)
+def test_no_name_becomes_the_text_of_a_shell(key, text):
+    # `ssh` reaches a jump host by a command line that it hands to a shell.
+    found = reach("one", Element("!SSHExecutor", (), {key: text}, 1))
+    assert found.settings == "Host one\n"
+    assert found.lost == (f"executor option `{key}`: `ssh` has its own way",)
+
+
+@pytest.mark.parametrize(
+    "jump", ["bastion", "me@bastion.example.org:2222", "a,me@[2001:db8::1]:22"]
+)
+def test_ssh_understands_a_jump_host(tmp_path, jump):
+    file = tmp_path / "one.ssh"
+    file.write_text(reach("one", Element("!SSHExecutor", (), {"tunnel": jump}, 1)).settings)
+    told = subprocess.run(
+        ["ssh", "-F", file, "-G", "one"], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"proxyjump {jump}" in told.splitlines()
+
+
 def test_programs_of_this_machine_need_no_way():
     assert not reach("one", None).far
     assert not reach("one", Element("!TardisShellExecutor", (), {}, 1)).far
@@ -232,6 +259,14 @@ def test_no_file_that_is_there_is_changed(root):
     assert said["kept"] == [str(mine)]
     assert mine.read_text() == 'site = "other"\nmaximum = 3\n'
     assert run(root, TEXT)[1]["written"] == []
+
+
+def test_a_name_that_leads_nowhere_is_not_written_through(root):
+    (root / "pools").mkdir()
+    (root / "pools" / "farm_wn.toml").symlink_to(root / "elsewhere")
+    with pytest.raises(errors.Conflict, match=r"farm_wn\.toml"):
+        run(root, TEXT)
+    assert not (root / "elsewhere").exists()
 
 
 def test_a_dry_run_writes_nothing(root):

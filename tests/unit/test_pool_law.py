@@ -167,7 +167,7 @@ def test_a_window_is_bounded():
 
 def test_each_decision_says_why():
     verdict = Hinted()(60.0, [CLOUD, FAT], [SMALL], sure(100.0))
-    assert all("1c/2GB" in one.words and "start in" in one.words for one in verdict.orders)
+    assert all("1c/2GB" in one.words and "to take" in one.words for one in verdict.orders)
 
 
 def test_the_same_sights_give_the_same_verdict():

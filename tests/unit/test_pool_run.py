@@ -73,6 +73,13 @@ def test_what_one_asks_for_replaces_what_it_asked_for_before():
     assert told.rival(10 * MINUTE, NOW + 2) == ""
 
 
+def test_a_clock_that_was_far_ahead_does_not_hide_a_silence():
+    told = Told(8, "", "anna", NOW).then(9, "", "bert", NOW)
+    assert told.silent(10 * MINUTE, NOW - 60 * MINUTE)
+    assert not told.silent(10 * MINUTE, NOW - 1)
+    assert told.rival(10 * MINUTE, NOW - 60 * MINUTE) == ""
+
+
 def test_two_that_ask_are_told_of_each_other_until_one_is_silent():
     told = Told(4.0, "", "anna", NOW).then(9.0, "", "bert", NOW + 5)
     assert told.demand == 9.0

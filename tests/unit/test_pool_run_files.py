@@ -52,6 +52,36 @@ def test_mistakes_are_found_before_anything_is_done(tmp_path, text, said):
         setup(tmp_path, text).load()
 
 
+def found(made: Setup) -> Any:
+    made.load()
+    (hub,) = made._hubs.values()
+    return hub._find()
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_token_goes_to_no_hub_that_it_is_not_for(tmp_path, monkeypatch, start):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PILOTAGE_HUB", "https://hub.example.org:1")
+    monkeypatch.setenv("PILOTAGE_TOKEN", "pil_a_mine")
+    text = "pipeline: [!LinearController , !PilotagePool {name: a, hub: 'https://HOST:1'}]"
+    made = setup(tmp_path, text.replace("HOST", "other.example.org"))
+    made._start = tmp_path if start else None
+    with pytest.raises(errors.Denied, match="there is no token for the hub at other"):
+        found(made)
+    made = setup(tmp_path, text.replace("HOST", "hub.example.org"))
+    made._start = None
+    assert found(made).token == "pil_a_mine"
+
+
+def test_what_is_no_token_is_sent_to_nobody(tmp_path):
+    (tmp_path / "key").write_text("-----BEGIN KEY-----\nabc\n")
+    text = "{name: a, hub: 'https://other.example.org', token_file: key}"
+    made = setup(tmp_path, f"pipeline: [!LinearController , !PilotagePool {text}]")
+    with pytest.raises(errors.ConfigError, match="there is no token in") as caught:
+        found(made)
+    assert "BEGIN" not in str(caught.value)
+
+
 def test_a_pool_whose_hub_is_not_there_is_known_and_says_so(tmp_path):
     (tmp_path / ".pilotage").mkdir()
     made = setup(tmp_path, "pipeline: [!LinearController , !PilotagePool {name: a}]")

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from pilotage import errors
-from pilotage.cli import pool, pool_simulate
+from pilotage.cli import pool, pool_simulate, status, submit
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World
-from pilotage.hub import pool_model
+from pilotage.cli.spec import Wishes
+from pilotage.hub import pool_hope, pool_model
 from pilotage.hub.pool_model import Seen, Set
+from pilotage.pool import files
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Hint, Sight
 from pilotage.pool.law.windowed import Windowed
@@ -122,6 +124,31 @@ def test_a_file_with_a_mistake_is_listed(at):
     (Path(str(at.project)) / "pools/burst.toml").write_text("maximum = 1\n")
     (one,) = data(pool.ls(at=at))["pools"]
     assert one["state"] == "bad file"
+
+
+def test_a_pool_whose_site_is_not_there_says_so(at):
+    (one,) = data(pool.ls(at=at))["pools"]
+    assert "no site `cluster`" in one["trouble"]
+
+
+def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
+    root = Path(str(at.project))
+    (root / "sites").mkdir()
+    (root / "sites/cluster.toml").write_text('batch = "local"\n')
+    offered = submit.submit(("true",), wishes=Wishes(requirements="pool == 'burst'"), at=at)
+    assert any("waits for a pilot of pool burst" in one for one in offered.notes)
+    assert data(status.status(at=at))["hopeless"] == []
+    other = submit.submit(("true",), wishes=Wishes(requirements="pool == 'other'"), at=at)
+    assert not any("waits for a pilot" in one for one in other.notes)
+
+
+def test_a_job_hears_that_an_empty_pool_orders_at_its_next_look(at):
+    look_at(at, 1.0)
+    with at.open() as project:
+        row = pool_model.rows(project.db)["burst"]
+        found = pool_hope.hope("burst", files.read(project.root, "burst"), row, row.looked)
+    assert found.comes
+    assert "as it looks next" in found.words
 
 
 def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):

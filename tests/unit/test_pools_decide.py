@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pilotage.hub import pool_decide
 from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Seen, Set, Step
-from pilotage.pool.files import Aimd, Even, Pilot, Pool, Relative
+from pilotage.pool.files import Aimd, Even, Outside, Pilot, Pool, Relative, Steps
 from pilotage.pool.law.model import Care, Hint, Sight
 from pilotage.pool.model import Reading
+from pilotage.pool.outside import Told
 
 NOW = 1_000_000.0
 QUICK = Aimd(patience="1s", haste="1s", rest="10s", ski=0.0)
@@ -205,6 +207,53 @@ def test_those_that_end_soon_are_replaced_in_time(control):
     assert decided(pool(control=control, minimum=8, maximum=8), look, row).order == 0
     late = seen(ready=2, used=1.0, demand=8.0, leaving=(6000.0, 7000.0))
     assert decided(pool(control=control, minimum=8), late, row).order == 0
+
+
+@pytest.mark.parametrize("control", [QUICK, Even(high_allocation=1.0)])
+@pytest.mark.parametrize("there", [{"queued": 1}, {"booting": 1}, {"ready": 3, "idle": (90.0,)}])
+def test_who_comes_in_time_for_one_that_ends_soon_is_not_sent_away(control, there):
+    look = seen(**{"ready": 2, "used": 1.0, "demand": 8.0, "leaving": (60.0,)} | there)
+    row = Row("p", 8.0, looked=NOW - 10)
+    step = decided(pool(control=control, minimum=8), look, row)
+    assert (step.order, step.cancel, step.drain, step.release) == (0, 0, 0, 0)
+
+
+def test_a_demand_from_outside_is_kept_while_pilots_are_replaced():
+    told = Told(8.0, "why", "me", NOW - 5)
+    row = Row("p", 8.0, looked=NOW - 10, told=told)
+    one = pool(control=Outside())
+    assert decided(one, seen(ready=2, used=1.0, leaving=(60.0,)), row).order == 1
+    calm = decided(one, seen(ready=2, queued=1, used=1.0, leaving=(60.0,)), row)
+    assert (calm.order, calm.cancel, calm.drain) == (0, 0, 0)
+    none = replace(row, told=replace(told, demand=0.0))
+    assert decided(one, seen(ready=1, used=1.0, leaving=(60.0,)), none).drain == 1
+
+
+def test_without_a_word_of_the_queue_a_full_pool_grows():
+    blind = pool(control=Aimd(hint=False), maximum=1000)
+    row, ordered = Row("p", 64.0, looked=NOW - 10), 0
+    for _ in range(360):
+        look = seen(ready=16, used=1.0, demand=64.0)
+        step = decided(blind, look, row)
+        ordered += step.order
+        row = replace(row, state=msgspec.json.decode(msgspec.json.encode(step.state)))
+    assert ordered
+
+
+def test_a_pool_that_cannot_be_decided_for_is_left_and_told_and_the_others_go_on():
+    pools, looks = two()
+    bad = pool(control=Aimd(hedge=0.0))
+    wrong = pool(control=Steps(step=()))
+    pools |= {"bad": bad, "wrong": wrong}
+    for name in ("bad", "wrong"):
+        look = seen(ready=1, queued=1, used=0.9, waiting=8.0)
+        looks[name] = replace(look, sight=replace(look.sight, name=name), group=name)
+    rows = {name: Row(name, 4.0, looked=NOW - 10) for name in ("bad", "wrong")}
+    steps, _ = pool_decide.decide(pools, rows, looks, {}, NOW)
+    assert steps["small"].order + steps["large"].order > 0
+    for name in ("bad", "wrong"):
+        assert (steps[name].order, steps[name].cancel, steps[name].demand) == (0, 0, 4.0)
+        assert "nobody can decide" in steps[name].reason
 
 
 def test_the_end_of_a_short_life_is_not_near_when_it_begins():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from pilotage import errors
-from pilotage.hub.pools import Files
+from pilotage.hub.pools import Files, Pools
 from pilotage.pool import files
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.control.relative import RelativeSupply
@@ -99,6 +101,10 @@ rate = 2
         ('site = "a"\nmaximum = 2\n[pilot]\ncpus = 4\n', 2, "one pilot has 4"),
         ('site = "a"\nmaximum = 4\n[control]\nkind = "pid"\n', 4, "pid"),
         ('site = "a"\nmaximum = 4\n[control]\nkind = "linear"\nspeed = 1\n', 5, "speed"),
+        ('site = "a"\nmaximum = 4\n[control]\nhedge = 0\n', 4, "hedge"),
+        ('site = "a"\nmaximum = 4\n[control]\npatience = "0s"\n', 4, "patience"),
+        ('site = "a"\nmaximum = 4\n[control]\nlight = 0\n', 4, "light"),
+        ('site = "a"\nmaximum = 4\n[control]\nski = nan\n', 4, "ski"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(source, line, words):
@@ -134,3 +140,14 @@ def test_files_are_followed_and_one_with_a_mistake_stays_as_it_was(tmp_path, cap
     known.read()
     assert not known.pools
     assert not known.marks
+
+
+@pytest.mark.anyio
+async def test_whatever_goes_wrong_with_pools_does_not_end_the_hub(tmp_path, caplog):
+    (tmp_path / "pools").mkdir()
+    (tmp_path / "pools/a.toml").write_text(FULL)
+    nothing: Any = None
+    with anyio.move_on_after(0.5) as scope:
+        await Pools(tmp_path, nothing, nothing).run()
+    assert scope.cancelled_caught
+    assert "left as they are" in caplog.text

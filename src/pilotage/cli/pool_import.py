@@ -83,7 +83,11 @@ def _texts(root: Path, one: Moved) -> dict[Path, str]:
 def _write(path: Path, text: str) -> None:
     """Write a new file; one that came meanwhile stays as it is."""
     path.parent.mkdir(exist_ok=True)
-    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    try:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    except FileExistsError:
+        hint = "it came meanwhile, or leads nowhere; try again"
+        raise errors.Conflict(f"{path} is there and was not written", hint=hint) from None
     with os.fdopen(made, "w", encoding="utf-8") as out:
         out.write(text)
         out.flush()

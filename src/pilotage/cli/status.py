@@ -40,7 +40,7 @@ def status(
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
-        stuck = facts.hopeless(project.db, scene)
+        stuck = facts.hopeless(project.db, scene, project.root, now)
         where = shape.sites(project.db, trouble[-_FEW:])
     totals = Counter[str]()
     for states in counts.values():

@@ -99,11 +99,20 @@ def _warnings(project: Project, new: NewJob) -> list[str]:
     from pilotage.match import queued
 
     found = _prospect(project, new, room=False)
+    if not found.ever and (pool := _hoped(project, new)):
+        return [f"it waits for a pilot of pool {pool}"]
     if found.never:
         advice = queued.advice(found.why.changes)
         words = f"it can never start on what is offered now: {queued.brief(found)}"
         return [words, *([f"hint: {advice}"] if advice else [])]
     return [] if found.ever else [f"it cannot start now: {queued.brief(found)}"]
+
+
+def _hoped(project: Project, new: NewJob) -> str:
+    from pilotage.hub import facts
+
+    now = project.clock.now()
+    return facts.hoped(project.db, project.root, new.spec, new.owner or me(), now)
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:

@@ -11,7 +11,7 @@ from pilotage.hub import config, offers
 from pilotage.hub.config import Settings
 from pilotage.hub.offers import Scene
 from pilotage.job import records
-from pilotage.job.model import Attempt, Job, State
+from pilotage.job.model import Attempt, Job, JobSpec, State
 from pilotage.job.owner import me
 from pilotage.match import queued
 from pilotage.match.cluster import Clusters
@@ -161,14 +161,24 @@ def _in_short(job: Job, scene: Scene) -> str:
     return queued.brief(scene.offers.prospect(job.spec, job.owner or me()))
 
 
-def hopeless(db: Db, scene: Scene) -> list[tuple[int, int, str]]:
+def hoped(db: Db, root: Path, spec: JobSpec, owner: str, now: float) -> str:
+    """Say which pool of a project will have a pilot for a job, and when; empty if none will."""
+    if not (root / "pools").is_dir():
+        return ""
+    from pilotage.hub import pool_hope  # as above
+
+    found = pool_hope.hopes(db, root, Clusters().of(spec, owner), now)
+    return next((f"{one.pool}: {one.words}" for one in found if one.comes), "")
+
+
+def hopeless(db: Db, scene: Scene, root: Path, now: float) -> list[tuple[int, int, str]]:
     """List queued jobs that can never start: the first of each kind, how many, and why."""
     why: dict[int, str] = {}
     kinds = []
     for number, owner in db.rows("job_queued_kinds"):
         spec = records.read_spec(db.value("spec_body", id=number))
         prospect = scene.offers.prospect(spec, owner or me())
-        if prospect.never:
+        if prospect.never and not hoped(db, root, spec, owner or me(), now):
             kinds.append((number, owner))
             why.setdefault(number, queued.brief(prospect))
     rows = db.rows("job_queued_count", kinds=text.dump(kinds)) if kinds else []

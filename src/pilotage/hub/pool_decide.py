@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,8 +18,8 @@ from pilotage.pool.fitness import Basis
 from pilotage.pool.law import breaker
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Act, Care, Memory, Need, Order, Sight
-from pilotage.pool.model import Controller
 
+_log = logging.getLogger("pilotage.pool")
 #: What is decided is for so many intervals at most, however long nobody looked.
 _LATE = 2.0
 #: What utilisation is taken from in pools that give back what is not kept busy.
@@ -86,21 +88,28 @@ def decide(
     lawful: dict[str, list[str]] = {}
     for name, pool in pools.items():
         row = books.row(name)
-        controller = pool.controller(row.told, now)
-        if controller is None:
+        if isinstance(pool.control, Aimd):
             lawful.setdefault(seen[name].group, []).append(name)
-        else:
-            steps[name] = _heard(pool, row, _alone(books, name, controller), now)
+            continue
+        try:
+            steps[name] = _heard(pool, row, _alone(books, name), now)
+        except Exception as error:  # noqa: BLE001 - the other pools are steered on
+            steps[name] = _left(row, error)
     for names in lawful.values():
-        kept |= _together(books, names, kept, steps)
+        try:
+            kept |= _together(books, names, kept, steps)
+        except Exception as error:  # noqa: BLE001 - as above
+            steps |= {name: _left(books.row(name), error) for name in names}
     told = {hint.name for one in seen.values() for hint in one.hints}
     return steps, {name: need for name, need in kept.items() if name in told}
 
 
-def _alone(books: Books, name: str, controller: Controller) -> Step:
+def _alone(books: Books, name: str) -> Step:
     """Ask the controller of one pool, and find out how many pilots that means."""
     pool, row, seen, now = books.pools[name], books.row(name), books.seen[name], books.now
-    sight = seen.sight
+    sight, controller = seen.sight, pool.controller(row.told, now)
+    if controller is None:
+        raise LookupError("our law decides for it, with others")
     made = controller.decide(seen.reading, books.elapsed(name), row.state)
     have = sight.ready + sight.pending
     # What cannot be had is not asked for: the way back would begin up there.
@@ -109,10 +118,12 @@ def _alone(books: Books, name: str, controller: Controller) -> Step:
     # Our law remembers who died, also where it does not decide.
     care = Hinted()(now, [sight], (), Memory(now, {name: row.care})).memory.pools[name]
     wanted = Wanted(words=[made.words])
-    change = math.ceil(demand / sight.cores - 1e-9) - have
+    pilots = math.ceil(demand / sight.cores - 1e-9)
+    # Those that are there for the ones that end soon are not too many.
+    change = pilots - have + (leaving(sight, care, pool) if pilots else 0)
     if change >= 0:
         wanted.recall = min(change, len(sight.callable))
-        wanted.order = change - wanted.recall + leaving(sight, care, pool)
+        wanted.order = change - wanted.recall
     else:
         wanted.cancel = min(sight.queued, -change)
         wanted.drain = -change - wanted.cancel
@@ -124,6 +135,14 @@ def _alone(books: Books, name: str, controller: Controller) -> Step:
         return replace(step, state=row.state)
     # The controller goes on from what it wanted, in parts of pilots, too.
     return replace(step, demand=demand, state=made.state)
+
+
+def _left(row: Row, error: Exception) -> Step:
+    """Leave a pool as it is that cannot be decided for, and ask for a person."""
+    words = f"left as it is, since nobody can decide: {type(error).__name__}: {error}"
+    if row.reason != words:
+        _log.error("pool %s is %s", row.name, words, exc_info=error)
+    return Step(row.demand, words, row.state, row.care, asked=row.asked, reason=words)
 
 
 def _heard(pool: Pool, row: Row, step: Step, now: float) -> Step:
@@ -143,9 +162,7 @@ def _together(
     elapsed = max(books.elapsed(name) for name in names)
     sights = [_lawful(books, name) for name in names]
     cares = {name: books.row(name).care for name in names}
-    state = books.row(names[0]).state
-    pressed = float(state) if isinstance(state, int | float) else 0.0
-    memory = Memory(books.now - elapsed, cares, needs, pressed)
+    memory = Memory(books.now - elapsed, cares, needs, *_pressed(books.row(names[0]).state))
     verdict = law(books.now, sights, books.seen[names[0]].hints, memory)
     wanted = {name: Wanted(words=[]) for name in names}
     for order in verdict.orders:
@@ -153,8 +170,18 @@ def _together(
     for name in names:
         meter = _relieve(books, name, names, wanted[name])
         step = books.guard(name, wanted[name], verdict.memory.pools[name])
-        steps[name] = replace(step, state=verdict.memory.pressed, meter=meter)
+        state = [verdict.memory.pressed, verdict.memory.window]
+        steps[name] = replace(step, state=state, meter=meter)
     return dict(verdict.memory.needs)
+
+
+def _pressed(state: Any) -> tuple[float, float]:  # noqa: ANN401 - whatever decided before
+    """Read for how long there was no room, and how many cores may be on order because of it."""
+    match state:
+        case [int() | float() as pressed, int() | float() as window]:
+            return float(pressed), float(window)
+        case _:
+            return 0.0, 0.0
 
 
 def _lawful(books: Books, name: str) -> Sight:

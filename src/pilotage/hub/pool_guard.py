@@ -10,7 +10,7 @@ from pilotage.hub.pool_model import PAUSED, Row, Seen, Step
 from pilotage.pool.files import Pool
 from pilotage.pool.law import breaker
 from pilotage.pool.law.model import Care, Sight
-from pilotage.pool.words import volume
+from pilotage.pool.words import volume, worth
 
 #: Pilots that die one after the other before a pool pauses by itself.
 MOST_DEATHS = 10
@@ -91,7 +91,7 @@ def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]
     recall = 0 if seen.closed else min(wanted.recall, len(sight.callable), max(0, top - have))
     order = wanted.order
     # Those that end before another could come are replaced in time.
-    stay = have + recall - leaving(sight, care, pool)
+    stay = have + recall - (leaving(sight, care, pool) if low else 0)
     if stay + order < low:
         words.append(f"{volume(pool.minimum)} cores are kept at least")
         order = low - stay
@@ -103,8 +103,8 @@ def _bounds(pool: Pool, seen: Seen, wanted: Wanted, care: Care, words: list[str]
     if order > room:
         words.append(f"the maximum is {pool.maximum} cores")
         order = room
-    # What goes is what is above the minimum, those that wait first.
-    spare = max(0, have + recall + order - low)
+    # What goes is what is above the minimum, those that wait first; those that end soon keep none.
+    spare = max(0, stay + order - low)
     cancel = min(cancel, spare)
     release = min(release, spare - cancel)
     drain = min(drain, spare - cancel - release, sight.ready - release)
@@ -168,7 +168,7 @@ def _calm(pool: Pool, seen: Seen) -> str:
     full = have + seen.sight.cores > pool.maximum and seen.waiting > 0
     why = f"the maximum of {pool.maximum} cores is reached" if full else "nothing to do"
     return (
-        f"{why}: {volume(seen.waiting)} cores' worth of jobs wait, "
+        f"{why}: {worth(seen.waiting)} of jobs wait, "
         f"{volume(round(used))} of {volume(reading.supply)} cores are taken, "
         f"{volume(reading.queued + reading.booting)} are on their way"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
 from pilotage.pool import files
-from pilotage.pool.files import Aimd, Pool
+from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker
 from pilotage.site import files as sites
 from pilotage.site.model import Site
@@ -85,10 +86,16 @@ def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
         )
     if seen is None or not row.looked:
         return Hope(name, True, "nobody has looked at it yet: that happens as the project runs")
-    if on_its_way := seen.sight.pending:
-        latency = units.for_people(row.care.latency)
+    on_its_way = seen.sight.pending
+    if isinstance(pool.control, Aimd):
+        # What was ordered in the last look had not been seen by then.
+        on_its_way = max(on_its_way, int(row.demand // seen.sight.cores) - seen.sight.ready)
+    if on_its_way > 0:
+        latency = units.for_people(60 * math.ceil(row.care.latency / 60))
         count = "1 pilot is" if on_its_way == 1 else f"{on_its_way} pilots are"
-        return Hope(name, True, f"{count} on order; they have taken about {latency} to come", show)
+        return Hope(
+            name, True, f"{count} on order; one is reckoned to take {latency} to come", show
+        )
     if not breaker.allowed(row.care, seen.sight, now):
         wait = units.for_people(max(0.0, row.care.until - now))
         why = f"{row.reason}; it tries again in {wait}"
@@ -99,7 +106,7 @@ def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
         return Hope(name, bool(seen.sight.ready), full, show)
     if seen.meter.starved:
         return Hope(name, bool(seen.sight.ready), row.words, show)
-    return Hope(name, True, _soon(pool), show)
+    return Hope(name, True, _soon(pool, seen), show)
 
 
 def _full(pool: Pool, seen: Seen) -> str:
@@ -114,9 +121,13 @@ def _full(pool: Pool, seen: Seen) -> str:
     return ""
 
 
-def _soon(pool: Pool) -> str:
-    control = pool.control
-    if not isinstance(control, Aimd):
-        return "it decides by how its pilots are used, every " + units.for_people(pool.seconds)
+def _soon(pool: Pool, seen: Seen) -> str:
+    control, often = pool.control, units.for_people(pool.seconds)
+    if isinstance(control, Outside):
+        return "somebody outside decides how many pilots it has"
+    if not isinstance(control, Aimd) or not control.hint:
+        return f"it decides by how its pilots are used, every {often}"
     law = control.law()
+    if not seen.sight.ready and not seen.sight.callable:
+        return f"it has no pilot, so it orders one as it looks next: that is every {often}"
     return f"it orders a pilot once this has waited for about {units.for_people(law.patience)}"

@@ -12,6 +12,7 @@ from pilotage.hub import pool_decide, pool_model
 from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step
 from pilotage.pool import files, outside
 from pilotage.pool.files import Outside, Pool
+from pilotage.site import files as sites
 from pilotage.store import Db
 
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
@@ -144,8 +145,9 @@ def _look(root: Path, name: str, row: Row, now: float) -> Look:
     told = {key: reading[key] for key in reading if key != "demand"}
     return Look(
         name=name, site=found.site, about=found.about, control=_kind(found),
-        state=_state(found, row, now), trouble=row.reason, words=row.words,
-        looked=row.looked or None, demand=row.demand, waiting=seen.waiting if seen else 0.0,
+        state=_state(found, row, now), trouble=row.reason or _siteless(root, found.site),
+        words=row.words, looked=row.looked or None, demand=row.demand,
+        waiting=seen.waiting if seen else 0.0,
         minimum=found.minimum, maximum=found.maximum, pending=found.pending,
         ask_above=found.ask_above, cpus=found.pilot.cpus, changed=row.changed,
         busy=seen.meter.busy if seen else None, starved=bool(seen and seen.meter.starved),
@@ -160,6 +162,15 @@ def _outside(found: Pool, row: Row, now: float) -> dict[str, Any]:
     silence, told = found.control.seconds, row.told
     facts = {"asked": told.demand, "by": told.by, "heard": told.at} if told else {}
     return {"steered": outside.words(told, silence, now), "silence": silence, **facts}
+
+
+def _siteless(root: Path, site: str) -> str:
+    """Say what is wrong with the site of a pool; empty if nothing is."""
+    try:
+        sites.read(root, site)
+    except errors.PilotageError as error:
+        return f"it stays as it was: {error}"
+    return ""
 
 
 def _kind(found: Pool) -> str:

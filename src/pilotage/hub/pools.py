@@ -125,8 +125,15 @@ class Pools:
                 await self._look()
 
     async def run(self) -> None:
-        """Steer until cancelled."""
-        await loop.steer(self.tick)
+        """Steer until cancelled; whatever goes wrong here, jobs and pilots go on."""
+        await loop.steer(self._try)
+
+    async def _try(self) -> float:
+        try:
+            return await self.tick()
+        except Exception:  # noqa: BLE001 - a pool that cannot be steered must not end the hub
+            _log.exception("pools are left as they are, and looked at again in a while")
+            return loop.LONGEST
 
     async def tick(self) -> float:
         """Look at all pools if it is time or if a file has changed; return seconds to wait."""

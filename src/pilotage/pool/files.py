@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -28,6 +29,9 @@ _SUFFIX = ".toml"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Parameters of our law that are durations.
 _TIMES = ("patience", "haste", "rest")
+#: Those that are divided by, so that they cannot be nothing, and the others.
+_ABOVE = ("patience", "haste", "hedge", "stretch", "light")
+_ANY = ("rest", "ski", "tolerate", "headroom")
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 
 
@@ -264,13 +268,22 @@ def check(name: str, pool: Pool) -> None:
     pool.efficiency.check()
     match pool.control:
         case Aimd() as one:
-            one.law()
+            _bounds(one)
         case Steps(step=steps) if not steps or steps[0].supply:
             raise errors.ConfigError("`step` cannot begin above 0: the first has no `supply`")
         case Outside() as one if not one.seconds > 0:
             raise errors.ConfigError(f"`control.silence` cannot be {one.silence}")
         case _:
             pool.controller()
+
+
+def _bounds(control: Aimd) -> None:
+    """Raise `ConfigError` for parameters of our law that cannot be."""
+    law = control.law()
+    for key in (*_ABOVE, *_ANY):
+        value = getattr(law, key, 1.0)
+        if not 0 <= value < math.inf or (key in _ABOVE and not value):
+            raise errors.ConfigError(f"`control.{key}` cannot be {getattr(control, key)}")
 
 
 def file_of(root: Path, name: str) -> Path:

@@ -32,12 +32,12 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
         return Told(demand, words, by, at, self.by, self.at)
 
     def silent(self, silence: float, now: float) -> bool:
-        """Say whether nothing was heard for too long."""
-        return now - self.at > silence
+        """Say whether nothing was heard for too long, or a clock was far ahead when it was."""
+        return abs(now - self.at) > silence
 
     def rival(self, silence: float, now: float) -> str:
         """Say that two ask at once; empty if one does."""
-        if not self.other or now - self.other_at > silence:
+        if not self.other or abs(now - self.other_at) > silence:
             return ""
         heard = units.for_people(max(0.0, now - self.other_at))
         return f"{self.other} asks too, {heard} ago: the last one wins"
@@ -74,7 +74,7 @@ def unheard(told: Told | None, silence: float, now: float) -> str:
         return "nobody outside has asked for anything yet"
     if not told.silent(silence, now):
         return ""
-    return f"nothing was heard of {told.by} for {units.for_people(now - told.at)}"
+    return f"nothing was heard of {told.by} for {units.for_people(abs(now - told.at))}"
 
 
 def words(told: Told | None, silence: float, now: float) -> str:

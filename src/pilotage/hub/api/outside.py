@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pilotage import errors
 from pilotage.hub import pool_outside, pool_view
-from pilotage.hub.api import ask
+from pilotage.hub.api import ask, pools
 from pilotage.hub.api.call import Call
 from pilotage.hub.pool_outside import Taken
 from pilotage.hub.pool_view import Look
@@ -13,7 +13,8 @@ from pilotage.store import Db
 
 def show(db: Db, call: Call) -> Look:
     """See one pool."""
-    return pool_view.pool(db, call.hands.project.root, call.path.name, call.now)
+    root, name = pools.named(call)
+    return pool_view.pool(db, root, name, call.now)
 
 
 def demand(db: Db, call: Call) -> Taken:
@@ -23,5 +24,5 @@ def demand(db: Db, call: Call) -> Taken:
     if not call.grant.steers(name):
         message = f"a token for {call.grant.scope} cannot steer the pool {name}"
         raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
-    root = call.hands.project.root
+    root, _ = pools.named(call)
     return pool_outside.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

@@ -48,7 +48,7 @@ def resume(db: Db, call: Call) -> tell.Became:
 
 def allow(db: Db, call: Call) -> tell.Became:
     """Ask a person about nothing more, up to the maximum of the pool."""
-    root, name = _named(call)
+    root, name = named(call)
     given = msgspec.structs.replace(pool_view.changed(db, name), ask_above=0)
     pool_view.change(db, root, name, given)
     return tell.Became("allowed")
@@ -56,18 +56,19 @@ def allow(db: Db, call: Call) -> tell.Became:
 
 def reset(db: Db, call: Call) -> tell.Became:
     """Forget what a person has set."""
-    root, name = _named(call)
+    root, name = named(call)
     pool_view.change(db, root, name, Set())
     return tell.Became("as its file says")
 
 
 def _ask(db: Db, call: Call, *, pause: bool) -> tell.Became:
-    root, name = _named(call)
+    root, name = named(call)
     pool_view.ask(db, root, name, pause=pause)
     return tell.Became("paused" if pause else "steered")
 
 
-def _named(call: Call) -> tuple[Path, str]:
+def named(call: Call) -> tuple[Path, str]:
+    """Find the pool that is meant; whatever else is named is not there."""
     root, name = call.hands.project.root, call.path.name
     if name not in files.names(root):
         raise errors.NotFound(f"there is no pool {name}", hint="GET /api/v1/pools lists them")

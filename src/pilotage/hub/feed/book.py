@@ -73,6 +73,14 @@ def known(db: Db, hub: str, numbers: Sequence[int]) -> set[int]:
     return {row[0] for row in db.rows("guest_known", hub=hub, remotes=text.dump(numbers))}
 
 
+def held(db: Db) -> dict[str, int]:
+    """Say how many pilots of each hub are kept, those too of whose end it has not heard."""
+    found: dict[str, int] = {}
+    for hub, _, count, _ in db.rows("guest_counts"):
+        found[hub] = found.get(hub, 0) + count
+    return found
+
+
 def uses(db: Db) -> tuple[dict[str, Use], dict[str, int], dict[str, int]]:
     """Say what each hub has, how many pilots each site has, and how many of them are leaving."""
     found: dict[str, Use] = {}

@@ -30,11 +30,15 @@ class Caller:
         context: ssl.SSLContext | bool = True
         if known.way.tls is not None:
             context = ssl.create_default_context(cadata=known.vouch or None)
-        self._client = httpx2.AsyncClient(
-            base_url=f"{known.hub.url.rstrip('/')}/api/v1/factory",
-            headers={"Authorization": f"Bearer {known.token}"}, verify=context,
-            timeout=_PATIENCE_S, follow_redirects=False,
-        )  # fmt: skip
+        try:
+            self._client = httpx2.AsyncClient(
+                base_url=f"{known.hub.url.rstrip('/')}/api/v1/factory",
+                headers={"Authorization": f"Bearer {known.token}"}, verify=context,
+                timeout=_PATIENCE_S, follow_redirects=False,
+            )  # fmt: skip
+        except httpx2.InvalidURL as error:
+            message = f"{known.hub.url} is no address of a hub: {error}"
+            raise errors.ConfigError(message, hint="such as https://hub.example.org:8420") from None
 
     async def close(self) -> None:
         """Let go of the connection."""
@@ -80,7 +84,7 @@ def _refusal(name: str, status: int, body: bytes) -> errors.PilotageError:
     kind = _KINDS.get(status, errors.Unavailable)
     try:
         told = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         told = {}
     words = text.show(str(told.get("message", f"it answers with status {status}")))[:_WORDS]
     return kind(f"{name}: {words}", hint=text.show(str(told.get("hint", "")))[:_WORDS])

@@ -7,6 +7,7 @@ an answer that is lost is simply given again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -62,22 +63,44 @@ def sync(db: Db, root: Path, grant: auth.Grant, report: FactoryReport, now: floa
     names = [one.site for one in report.sites]
     if len(set(names)) != len(names):
         raise errors.Conflict("a site is there twice", hint="one report has each site once")
+    gone = {
+        one.site
+        for one in report.sites
+        if one.pilots and grant.feeds(one.site) and not _is_fed(root, one.site)
+    }
     for name in names:
-        _admit(root, grant, name)
-    orders = tuple(_site(db, report, one, now) for one in report.sites)
+        _admit(root, grant, name, gone)
+    orders = tuple(
+        _left(db, one) if one.site in gone else _site(db, report, one, now) for one in report.sites
+    )
     crash.point("desk.heard")
     return FactoryOrders(orders)
 
 
-def _admit(root: Path, grant: auth.Grant, name: str) -> None:
-    """Refuse whoever may not feed a site."""
+def _is_fed(root: Path, name: str) -> bool:
+    return name in files.names(root) and files.read(root, name).batch == FACTORY
+
+
+def _admit(root: Path, grant: auth.Grant, name: str, gone: Collection[str] = ()) -> None:
+    """Refuse whoever may not feed a site; of one that is gone, the rest may be told."""
     if not grant.feeds(name):
         hint = f"`pilotage token new factory --site {name}` makes one that may"
         raise errors.Denied(f"this token does not feed the site {name}", hint=hint)
-    if name not in files.names(root) or files.read(root, name).batch != FACTORY:
+    if name not in gone and not _is_fed(root, name):
         message = f"there is no site {name} that factories feed"
         hint = f'`batch = "{FACTORY}"` in `sites/{name}.toml` of the hub makes it one'
         raise errors.NotFound(message, hint=hint)
+
+
+def _left(db: Db, told: FactorySite) -> FactoryOrder:
+    """Say what becomes of the rest at a site that factories feed no more: what has come may stay.
+
+    Were it refused, its factory would tell of it again and again, and get no further.
+    """
+    come = {row[0] for row in db.rows("factory_pilots", site=told.site) if row[2] not in _AWAITED}
+    over = {one.pilot for one in told.pilots if one.state in OVER}
+    off = tuple(one.pilot for one in told.pilots if one.pilot not in over | come)
+    return FactoryOrder(told.site, (), off, tuple(sorted(over)))
 
 
 def _site(db: Db, report: FactoryReport, told: FactorySite, now: float) -> FactoryOrder:
@@ -147,10 +170,13 @@ def _settle(
 def _take_turn(db: Db, report: FactoryReport, told: FactorySite, now: float) -> None:
     """Note that a factory was heard of; refuse what is older than what was heard before."""
     row = db.row("factory_get", site=told.site)
+    # A clock that was wrong, or a factory whose store was put back, is nothing for ever.
+    if row is not None and abs(now - row[2]) >= ALONE_S:
+        row = None
     if row is not None and row[0] == report.factory and report.turn <= row[1]:
         message = f"report {row[1]} came before this one, which is {report.turn}"
         raise errors.Conflict(message, hint="report anew")
-    if row is not None and row[0] != report.factory and now - row[2] < ALONE_S:
+    if row is not None and row[0] != report.factory:
         ago = units.for_people(max(0.0, now - row[2]))
         message = f"another factory feeds the site {told.site}, and was heard of {ago} ago"
         hint = f"give each a site of its own, or stop that one for {units.for_people(ALONE_S)}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import anyio
+from msgspec import structs
 
 from pilotage import crash, errors
 from pilotage.clock import Clock, dice
@@ -18,9 +19,10 @@ from pilotage.hub.feed.caller import Caller
 from pilotage.hub.feed.files import Known
 from pilotage.hub.feed.floor import Floor
 from pilotage.hub.feed.share import Claim, Limit
-from pilotage.hub.feed.wire import MOST_SECRETS, FactoryOrders
+from pilotage.hub.feed.wire import LONGEST, MOST_SECRETS, FactoryOrders
 from pilotage.hub.ways import Ways
 from pilotage.site import wish
+from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")
@@ -128,9 +130,16 @@ class Feeder:
                     wish.check(one.wish)
                 except errors.UsageError as error:
                     objection = objection or str(error)
-                claim = Claim(self._name, one.pilot, ours, max(1, min(one.wish.cpus, 1 << 40)))
-                found.append(Wanted(claim, order.site, one.wish, objection))
+                # Of what is refused nothing is kept: it may be of any size.
+                kept = Wish() if objection else self._bounded(one.wish, ours)
+                claim = Claim(self._name, one.pilot, ours, kept.cpus)
+                found.append(Wanted(claim, order.site, kept, objection[:LONGEST]))
         return found
+
+    def _bounded(self, asked: Wish, ours: str) -> Wish:
+        """Give a wall time to a pilot that names none, or it would have what the queue allows."""
+        usual = self._known.times.get(ours)
+        return asked if asked.time or usual is None else structs.replace(asked, time=usual)
 
     async def _enrol(self) -> None:
         """Get secrets for pilots that were taken on and not submitted."""

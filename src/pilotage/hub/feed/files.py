@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import ssl
@@ -28,6 +30,8 @@ _UNKNOWN = re.compile("unknown field `([^`]+)`")
 #: Bytes of a file with certificates.
 _LARGEST = 1 << 20
 _FAR = 2**53
+#: Characters of a queue or an account that are told when it is refused.
+_WORD = 40
 #: Cores for one hub: all its pilots must go into one report, also those that ended meanwhile.
 _MOST = MOST_HELD // 2
 
@@ -49,11 +53,13 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ca: str = ""
     #: Cores of one pilot, at most.
     cpus: int = 64
-    #: Memory of one pilot, at most, such as `"64G"`; empty means any amount.
+    #: Memory of one pilot, at most, such as `"64G"`; empty means any amount. One that names none
+    #: has what the batch system gives it.
     memory: str = ""
     #: GPUs of one pilot, at most.
     gpus: int = 0
-    #: Wall time of one pilot, at most, such as `"24h"`; empty means what the queue allows.
+    #: Wall time of one pilot, at most, such as `"24h"`, also if it names none; empty means what
+    #: the queue allows.
     time: str = ""
     #: Queues that it may name; else pilots go to the default of the site.
     queues: tuple[str, ...] = ()
@@ -78,14 +84,16 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             ("seconds", wish.time or 0.0, units.seconds(self.time) if self.time else _FAR),
         ):
             if not 0 <= asked <= most:
-                return f"this factory starts no pilot with {asked:g} {name}: at most {most:g}"
+                told = max(-_FAR, min(asked, _FAR))
+                return f"this factory starts no pilot with {told:g} {name}: at most {most:g}"
         if not 1 <= wish.cpus <= self.maximum:
             return f"this factory gives this hub {self.maximum} cores, and none to {wish.cpus}"
         for name, word, allowed in (
             ("queue", wish.queue, self.queues), ("account", wish.account, self.accounts)
         ):  # fmt: skip
             if word and word not in allowed:
-                return f"this factory does not use the {name} {word!r} for this hub"
+                short = word if len(word) <= _WORD else word[:_WORD] + "…"
+                return f"this factory does not use the {name} {short!r} for this hub"
         if wish.idle is not None and not 0 < wish.idle < _FAR:
             return f"a pilot cannot be idle for {wish.idle:g} s"
         return ""
@@ -99,6 +107,8 @@ class Known(msgspec.Struct, frozen=True):
     way: Route
     #: What vouches for it, as text; empty if the system's own authorities do.
     vouch: str
+    #: By sites of ours: the wall time of pilots that name none, in seconds, if that is bounded.
+    times: dict[str, float]
 
 
 def file_of(root: Path, name: str) -> Path:
@@ -111,13 +121,31 @@ def names(root: Path) -> list[str]:
     return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
 
 
-def mark(root: Path, name: str) -> tuple[int, int]:
-    """Say when the file of a hub was changed and how long it is; zeroes if it is gone."""
+def identity(state: Path, name: str) -> str:
+    """Return the name that this factory has among all for one of its hubs.
+
+    Two files for one hub are two factories to it: it refuses the second, and no pilot is started
+    for each.
+    """
+    own = f"{sites.identity(state)}/{name}"
+    return hashlib.sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def mark(root: Path, name: str) -> tuple[tuple[int, int, int], ...]:
+    """Say how the file of a hub is now, and those that it names: another mark is another file."""
+    found = [file_of(root, name)]
+    with contextlib.suppress(errors.PilotageError):
+        hub = read(root, name)
+        found += [root / FOLDER / one for one in (hub.token_file, hub.ca) if one]
+    return tuple(_facts(one) for one in found)
+
+
+def _facts(file: Path) -> tuple[int, int, int]:
     try:
-        facts = file_of(root, name).stat()
-    except FileNotFoundError:
-        return 0, 0
-    return facts.st_mtime_ns, facts.st_size
+        facts = file.stat()
+    except (OSError, ValueError):
+        return 0, 0, 0
+    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
 
 
 def read(root: Path, name: str) -> Hub:
@@ -129,7 +157,7 @@ def read(root: Path, name: str) -> Hub:
         message = f"there is no hub `{name}`"
         hint = f"hubs are {', '.join(names(root)) or 'none yet'}: files `{FOLDER}/NAME{_SUFFIX}`"
         raise errors.NotFound(message, hint=hint) from None
-    except UnicodeDecodeError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     return parse(source, name, file)
 
@@ -174,8 +202,13 @@ def _check(name: str, hub: Hub) -> None:
 def load(root: Path, name: str) -> Known:
     """Read all that is needed to speak with a hub."""
     hub = read(root, name)
+    times = {}
     for ours in hub.sites.values():
-        if sites.read(root, ours).batch == FACTORY:
+        site = sites.read(root, ours)
+        if hub.time:
+            usual = site.defaults.time or hub.time
+            times[ours] = min(units.seconds(usual), units.seconds(hub.time))
+        if site.batch == FACTORY:
             message = f"{file_of(root, name)}: `{ours}` is a site that this factory cannot reach"
             raise errors.ConfigError(message, hint="`batch` in its file is the batch system there")
     ca = str(root / FOLDER / hub.ca) if hub.ca else ""
@@ -184,7 +217,7 @@ def load(root: Path, name: str) -> Known:
     if way.tls is None and not reach.is_near(way):
         message = f"{hub.url} is not encrypted, and a token would travel there"
         raise errors.ConfigError(message, hint="`url` begins with https://")
-    return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch)
+    return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch, times)
 
 
 def _vouch(file: str) -> str:

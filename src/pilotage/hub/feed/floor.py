@@ -11,6 +11,7 @@ from pilotage.clock import Clock
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.share import Limit, Verdict, share
+from pilotage.hub.feed.wire import MOST_HELD
 from pilotage.site import records
 from pilotage.store import Db, Writer
 
@@ -45,16 +46,24 @@ class Floor:
         self._wanted[hub] = wanted
         now = self._clock.now()
         crash.point("feed.heeded")
-        await wrap_future(self._writer.submit(functools.partial(self._turn, now=now)))
+        # As it is now: the writer has a thread of its own, and hubs come and go meanwhile.
+        step = functools.partial(
+            self._turn, now=now, wanted=dict(self._wanted), limits=dict(self._limits)
+        )
+        await wrap_future(self._writer.submit(step))
         crash.point("feed.taken")
 
-    def _turn(self, db: Db, now: float) -> None:
+    def _turn(
+        self, db: Db, now: float, wanted: Mapping[str, list[Wanted]], limits: Mapping[str, Limit]
+    ) -> None:
         """Take pilots on in one transaction; it may be run again if that fails."""
         uses, there, leaving = book.uses(db)
-        left: dict[str, list[Wanted]] = {}
-        for hub, some in self._wanted.items():
+        held, left = book.held(db), dict[str, list[Wanted]]()
+        for hub, some in wanted.items():
             taken = book.known(db, hub, [one.claim.number for one in some])
             left[hub] = [one for one in some if one.claim.number not in taken]
+            # All must go into one report, and a hub may never say that it has heard of ends.
+            del left[hub][max(0, MOST_HELD - held.get(hub, 0)) :]
             book.take(db, [one for one in left[hub] if one.objection], now)
         fit = {hub: [one for one in some if not one.objection] for hub, some in left.items()}
         drained = {site for site in self._room if records.asked(db, site) == "drain"}
@@ -63,7 +72,7 @@ class Floor:
                 hub: [one.claim for one in some if one.claim.site not in drained]
                 for hub, some in fit.items()
             },
-            self._limits, uses,
+            limits, uses,
             {site: most - there.get(site, 0) for site, most in self._room.items()}, leaving,
         )  # fmt: skip
         chosen = {(one.hub, one.number) for one in verdict.taken}

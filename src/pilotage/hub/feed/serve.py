@@ -33,6 +33,8 @@ _log = logging.getLogger("pilotage.feed")
 _T = TypeVar("_T")
 #: How often the files of hubs are looked at, in seconds.
 _LOOK_S = 2.0
+#: How long a hub is left alone after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
 _LOOPBACK = "127.0.0.1"
 
 
@@ -46,7 +48,8 @@ class Serve:
         self._feeders: dict[str, Feeder] = {}
         #: The port here that leads to each hub, for pilots that come through a login node.
         self._ports: dict[str, int] = {}
-        self._scopes: dict[str, tuple[tuple[int, int], anyio.CancelScope]] = {}
+        #: How the files of each hub were when it was begun with, and what ends that.
+        self._scopes: dict[str, tuple[object, anyio.CancelScope]] = {}
         self._floor: Floor
         self._ways: Ways
 
@@ -109,7 +112,7 @@ class Serve:
         await self._do(functools.partial(book.tidy, hubs=names))
         for name in self._scopes.keys() | set(names):
             mark = await anyio.to_thread.run_sync(files.mark, root, name)
-            before, scope = self._scopes.get(name, ((0, 0), None))
+            before, scope = self._scopes.get(name, ((), None))
             if mark == before and name in names:
                 continue
             if scope is not None:
@@ -123,29 +126,40 @@ class Serve:
     async def _feed(self, name: str, scope: anyio.CancelScope) -> None:
         """Feed one hub as long as its file is as it is; a mistake there hurts no other hub."""
         with scope:
-            try:
-                known = await anyio.to_thread.run_sync(files.load, self._project.root, name)
-            except errors.PilotageError as error:
-                _log.error("hub %s is not fed: %s", name, error)
-                words = f"{error}; {error.hint}" if error.hint else str(error)
-                await self._do(lambda db: db.run("fed_trouble", hub=name, trouble=words))
-                return
-            feeder = Feeder(
-                name, sites.identity(self._project.state), known, self._floor, self._writer,
-                self._project.clock, self._ways,
-            )  # fmt: skip
-            relay = Relay(known.way)
-            server = await relay.listen(_LOOPBACK, 0)
-            self._ports[name] = server.sockets[0].getsockname()[1]
-            self._feeders[name] = feeder
-            try:
-                await feeder.run()
-            finally:
-                if self._feeders.get(name) is feeder:
-                    del self._feeders[name], self._ports[name]
-                server.close()
-                with anyio.CancelScope(shield=True):
-                    await relay.end()
+            while True:
+                try:
+                    await self._converse(name)
+                except errors.PilotageError as error:
+                    _log.error("hub %s is not fed: %s", name, error)
+                    await self._note(name, f"{error}; {error.hint}" if error.hint else str(error))
+                    return
+                except Exception as error:  # noqa: BLE001 - the other hubs are fed anyway
+                    _log.exception("hub %s: this is a mistake in Pilotage; it is tried anew", name)
+                    await self._note(name, f"a mistake here: {error}")
+                    await anyio.sleep(_ANEW_S)
+
+    async def _converse(self, name: str) -> None:
+        """Speak with one hub, and have a way open for its pilots meanwhile."""
+        known = await anyio.to_thread.run_sync(files.load, self._project.root, name)
+        feeder = Feeder(
+            name, files.identity(self._project.state, name), known, self._floor, self._writer,
+            self._project.clock, self._ways,
+        )  # fmt: skip
+        relay = Relay(known.way)
+        server = await relay.listen(_LOOPBACK, 0)
+        self._ports[name] = server.sockets[0].getsockname()[1]
+        self._feeders[name] = feeder
+        try:
+            await feeder.run()
+        finally:
+            if self._feeders.get(name) is feeder:
+                del self._feeders[name], self._ports[name]
+            server.close()
+            with anyio.CancelScope(shield=True):
+                await relay.end()
+
+    async def _note(self, name: str, words: str) -> None:
+        await self._do(lambda db: db.run("fed_trouble", hub=name, trouble=words))
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))

@@ -17,6 +17,8 @@ from pilotage import errors
 #: A document that refers to its own parts may be small and yet without end.
 _MOST = 100_000
 _LONGEST = 1_000_000
+#: Characters of a value that are shown when it is wrong.
+_SHOWN = 60
 _CORE = "tag:yaml.org,2002:"
 _PLAIN = {_CORE + name for name in ("str", "int", "float", "bool", "null", "timestamp", "binary")}
 
@@ -91,8 +93,10 @@ class _Reader:
         if isinstance(node, self._nodes.ScalarNode) and node.tag in _PLAIN:
             try:
                 return self._loader.construct_object(node)
-            except ValueError as error:
-                raise wrong(self._file, line, str(error)) from None
+            except (ValueError, LookupError, AttributeError, OverflowError):
+                # The library takes it for granted that a value is what its tag says.
+                message = f"{node.value[:_SHOWN]!r} is not of the kind `{node.tag}`"
+                raise wrong(self._file, line, message) from None
         raise wrong(self._file, line, f"values of the kind `{node.tag}` are not read")
 
     def _tagged(self, node: Any, line: int) -> Element:  # noqa: ANN401
@@ -122,7 +126,8 @@ class _Reader:
             if name.tag == _CORE + "merge":
                 # The first that has a key wins.
                 for one in self._sources(value):
-                    merged = {**self._mapping(one), **merged}
+                    for key, found in self._mapping(one).items():
+                        merged.setdefault(key, found)
                 continue
             key = self.value(name)
             if isinstance(key, (list, dict, Element)):

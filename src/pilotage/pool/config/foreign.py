@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -120,7 +120,7 @@ def stand(found: Any, args: tuple[Any, ...], keys: dict[str, Any]) -> Chain | St
     raise errors.ConfigError(f"{type(inner).__qualname__} neither decides nor is a pool")
 
 
-def find(name: str, allow: Iterable[str]) -> Any:  # noqa: ANN401 - whatever has that name
+def find(name: str, allow: Sequence[str]) -> Any:  # noqa: ANN401 - whatever has that name
     """Import what a dotted name stands for, if the user allows it."""
     if not any(_covers(one, name) for one in allow):
         hint = f"it runs code of that package; if you trust it, `--allow-import {name}`"
@@ -137,6 +137,7 @@ def find(name: str, allow: Iterable[str]) -> Any:  # noqa: ANN401 - whatever has
         for part in parts[end:]:
             found = getattr(found, part, None)
         if found is not None:
+            _own(found, name, allow)
             return found
     raise errors.ConfigError(f"there is no `{name}`")
 
@@ -147,6 +148,15 @@ def tagged(tag: str) -> str | None:
         if entry.name == tag:
             return entry.value.replace(":", ".")
     return None
+
+
+def _own(found: Any, name: str, allow: Sequence[str]) -> None:  # noqa: ANN401
+    """Refuse what a package that is allowed as a whole has only imported, such as `os`."""
+    # COBalD's `stepwise` makes things of its own; what they begin with is of the package.
+    place = getattr(getattr(found, "base", found), "__module__", None)
+    if name not in allow and not any(_covers(one, f"{place}.") for one in allow):
+        hint = f"if you trust it, name it in full: `--allow-import {name}`"
+        raise errors.ConfigError(f"`{name}` is not of that package", hint=hint)
 
 
 def _covers(allowed: str, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from pilotage.pool.remote import Hub, Remote, Voice
 #: What needs no secrecy on its way.
 _NEAR = ("localhost", "127.0.0.1", "::1")
 _SECTION = "tardis"
+_TOKEN = re.compile(r"pil_[a-z]_[A-Za-z0-9_-]{1,200}")
 
 
 class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +117,10 @@ class Setup:
         if not seat.hub:
             return where.find(start=self._start)
         token = _secret(self._path(seat.token_file)) if seat.token_file else None
-        found = where.find(seat.hub, token, str(self._path(seat.ca)) if seat.ca else None)
+        ca = str(self._path(seat.ca)) if seat.ca else None
+        # The token of the environment is for the hub that is named there, and for no other.
+        own = os.environ.get(where.HUB, "").rstrip("/") == seat.hub.rstrip("/")
+        found = where.find(seat.hub, token, ca, None if own else self._start or Path.cwd())
         if not found.secure and found.host not in _NEAR:
             message = f"{seat.hub} is not encrypted, and a token would travel there"
             raise errors.ConfigError(message, hint="use https://")
@@ -127,8 +133,13 @@ class Setup:
 
 
 def _secret(file: Path) -> str:
+    hint = "`pilotage token new pool` makes one"
     try:
-        return file.read_text(encoding="utf-8").strip()
+        found = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read the token in {file}: {error}"
-        raise errors.ConfigError(message, hint="`pilotage token new pool` makes one") from None
+        raise errors.ConfigError(message, hint=hint) from None
+    if not _TOKEN.fullmatch(found):
+        # It would be sent to whatever hub the configuration names.
+        raise errors.ConfigError(f"there is no token in {file}", hint=hint)
+    return found

@@ -23,6 +23,9 @@ _WORDS = {
     "config": "Include",
 }
 _PLAIN = re.compile(r'[^"\x00-\x1f\x7f]+')
+#: Names get into a command line that `ssh` hands to a shell to reach a jump host.
+_NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@,+\[\]-]*")
+_NAMES = {"host", "username", "tunnel"}
 _NO_CODES = "codes are not made up for you: `pilotage site login {site}` asks for them"
 _WHY = {
     "password": "secrets are not copied: use a key, an agent or `pilotage site login {site}`",
@@ -74,6 +77,10 @@ def _lines(key: str, value: Any) -> list[str]:  # noqa: ANN401 - from a file
     if word is None or not values:
         return []
     texts = [str(one) for one in values if isinstance(one, str | int | float)]
-    if len(texts) < len(values) or not all(_PLAIN.fullmatch(one) for one in texts):
+    form = _NAME if key in _NAMES else _PLAIN
+    if len(texts) < len(values) or not all(form.fullmatch(one) for one in texts):
         return []
+    if key == "tunnel":
+        # `ssh` takes quotes around this one for a part of the name.
+        return [f"    {word} {one}" for one in texts]
     return [f'    {word} "{one}"' for one in texts]

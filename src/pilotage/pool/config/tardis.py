@@ -151,7 +151,7 @@ def _machine(site: str, name: str, own: Mapping[str, Any], file: str) -> Machine
     if not isinstance(facts, dict) or "Cores" not in facts:
         raise wrong(file, 0, f"machine type {name} of {site} has no `Cores` in `MachineMetaData`")
     cores = _number(facts["Cores"], "Cores", file)
-    if not cores > 0:
+    if not 0 < cores < math.inf:
         raise wrong(file, 0, f"machine type {name} of {site} has {cores:g} cores")
     return Machine(
         name, cores, _some(facts, "Memory", file), _some(facts, "Disk", file),
@@ -160,11 +160,19 @@ def _machine(site: str, name: str, own: Mapping[str, Any], file: str) -> Machine
 
 
 def _some(facts: Mapping[str, Any], key: str, file: str) -> float | None:
-    return None if facts.get(key) is None else _number(facts[key], key, file)
+    if facts.get(key) is None:
+        return None
+    found = _number(facts[key], key, file)
+    if math.isinf(found):
+        raise wrong(file, 0, f"`{key}` is no number: {found:g}")
+    return found
 
 
 def _number(value: Any, key: str, file: str) -> float:  # noqa: ANN401
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise wrong(file, 0, f"`{key}` is no number: {value!r}") from None
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise wrong(file, 0, f"`{key}` is no number: {value!r}")
+    return found

@@ -46,6 +46,6 @@ def cancel(sights: Sequence[Sight], cares: Mapping[str, Care], now: float) -> li
     for one in sights:
         care = cares[one.name]
         if care.deaths >= _DEATHS and now < care.until and one.queued:
-            words = f"the last {care.deaths} drones of {one.name} died as they started"
+            words = f"the last {care.deaths} pilots of {one.name} died as they started"
             found.append(Order(one.name, Act.CANCEL, one.queued, words))
     return found

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from pilotage.pool.words import worth
+
 from . import breaker, moves, trust
 from .model import Hint, Memory, Need, Order, Sight, Verdict
 from .places import gain, learn, likely, places, ranked, stalled
@@ -55,7 +57,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             if need.lasting <= 0 and need.recent <= 0:
                 continue
             where = places(best, hint, self.useful)
-            why = f"{need.recent:.0f} cores' worth of {hint.name} jobs wait"
+            why = f"{worth(need.recent)} of {hint.name} jobs wait"
             fits = [one for one in best if gain(one, hint) > 0]
             left = moves.recall(book, fits, need.recent * part, called, why)
             # What is tolerated is no reason to order, and none to cancel what is on order.
@@ -68,9 +70,9 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
             least = _least(fits, hint, need, want)
             if want > 0 or least:
                 lacking = True
-                why = f"{hint.waiting:.0f} cores' worth of {hint.name} jobs have waited for a while"
+                why = f"{worth(hint.waiting)} of {hint.name} jobs have waited for a while"
                 if least:
-                    why = f"{hint.waiting:.0f} cores' worth of {hint.name} jobs wait and none comes"
+                    why = f"{worth(hint.waiting)} of {hint.name} jobs wait and no pilot comes"
                 asked_for = replace(hint, waiting=max(0.0, want))
                 moves.order(self, book, where, asked_for, why, cares, now, least)
         if not lacking:

@@ -73,7 +73,8 @@ def order(
             most(manners, one, care, now) - book.ordered(one.name),
         )
         if count > 0:
-            words = f"{why}; drones of {one.name} fit and start in {care.latency / 60:.0f} min"
+            minutes = max(1, round(care.latency / 60))
+            words = f"{why}; pilots of {one.name} fit and are reckoned to take {minutes} min"
             book.write(one.name, Act.ORDER, count, words)
             want -= count * useful / manners.hedge
             least = 0

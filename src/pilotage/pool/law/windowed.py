@@ -77,11 +77,11 @@ class Windowed(moves.Manners, frozen=True, kw_only=True):
         minutes = memory.pressed / 60
         pending = sum(one.pending * one.cores for one in sights if breaker.trusted(cares[one.name]))
         if memory.pressed >= self.haste:
-            why = f"drones have been full for {minutes:.0f} min"
+            why = f"pilots have been full for {minutes:.0f} min"
             moves.recall(book, best, max(1.0, memory.window - pending), {}, why)
         want = memory.window - pending
         if memory.pressed >= self.patience and want > 0 and not book.orders:
-            full = f"drones have been full for {minutes:.0f} min"
+            full = f"pilots have been full for {minutes:.0f} min"
             why = f"{full}, so {memory.window:.0f} cores are wanted"
             any_job = Hint("any", 1, 0.0, want)
             moves.order(self, book, places(best, any_job, 1.0), any_job, why, cares, now)
@@ -99,7 +99,7 @@ def _sentinel(best: Sequence[Sight], memory: Memory, now: float) -> list[Order]:
     """Order one drone if there is none, since nothing else would show that there is work."""
     if any(one.pending for one in best if _comes(one, memory)):
         return []
-    words = "there must be one drone to see whether there is work"
+    words = "there must be one pilot to see whether there is work"
     for one in best:
         if not one.pending and breaker.allowed(memory.pools[one.name], one, now) > 0:
             return [Order(one.name, Act.ORDER, 1, words)]

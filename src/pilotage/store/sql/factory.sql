@@ -23,9 +23,9 @@ SELECT id, pool FROM pilot WHERE id IN (SELECT value FROM json_each(:ids)) AND s
   AND state IN ('requested', 'submitted') AND asked = '' AND id > 0 ORDER BY id;
 
 -- name: factory_past
--- Pilots of a site that have ended, and when; :ids is [id, ...].
+-- Pilots of a site that had come and have ended, and when; :ids is [id, ...].
 SELECT id, state, ended FROM pilot WHERE id IN (SELECT value FROM json_each(:ids)) AND site = :site
-  AND state IN ('down', 'failed', 'lost');
+  AND state IN ('down', 'failed', 'lost') AND facts <> '{}';
 
 -- name: factory_idle
 -- How many pilots of a site are wanted and have not been submitted.
