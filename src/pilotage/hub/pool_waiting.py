@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, holds, suits
+from pilotage.hub.pool_hope import attributes, given, holds, suits
+from pilotage.hub.pool_model import Row
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.turn import Ledger
@@ -24,12 +25,15 @@ class Waiting:
 
     def __init__(
         self, ledger: Ledger, pools: Mapping[str, Pool], sites: Mapping[str, Site],
-        found: Mapping[str, list[Drone]],
+        found: Mapping[str, list[Drone]], rows: Mapping[str, Row],
     ) -> None:  # fmt: skip
         """Look at every kind of jobs once."""
         self._matcher = ledger.matcher
         self._pools = pools
-        self._wishes = {name: pool.pilot.wish() for name, pool in pools.items()}
+        self._wishes = {
+            name: given(pool, sites[pool.site], rows[name].seen if name in rows else None)
+            for name, pool in pools.items()
+        }
         self._like = {
             name: _like(name, pool, sites[pool.site], found[name]) for name, pool in pools.items()
         }
