@@ -25,11 +25,12 @@ class Waiting:
 
     def __init__(
         self, ledger: Ledger, pools: Mapping[str, Pool], sites: Mapping[str, Site],
-        found: Mapping[str, list[Drone]], rows: Mapping[str, Row],
+        found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
     ) -> None:  # fmt: skip
         """Look at every kind of jobs once."""
         self._matcher = ledger.matcher
         self._pools = pools
+        self._now = now
         self._wishes = {
             name: given(pool, sites[pool.site], rows[name].seen if name in rows else None)
             for name, pool in pools.items()
@@ -82,9 +83,13 @@ class Waiting:
 
     def _fits(self, kind: Cluster) -> bool:
         """Say whether a place that waits for work has room for such a job."""
-        classes = self._matcher.classes
+        classes, over = self._matcher.classes, self._now + (kind.time or 0.0)
         return any(
-            place.taking and not place.blocked and kind.fits(place) and classes.suits(kind, place)
+            place.taking
+            and not place.blocked
+            and over <= place.until
+            and kind.fits(place)
+            and classes.suits(kind, place)
             for place in itertools.islice(classes.waiting(kind), _LOOKS)
         )
 
