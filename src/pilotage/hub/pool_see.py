@@ -107,7 +107,7 @@ def look(
 ) -> dict[str, Seen]:  # fmt: skip
     """See all pools."""
     past = ended(db, rows, pools)
-    waiting = Waiting(ledger, pools, sites, found, rows, now)
+    waiting = Waiting(ledger.matcher, pools, sites, found, rows, now)
     hints = {
         name: (group, told) for group, names, told in waiting.groups() for name in names
     }  # fmt: skip

@@ -11,7 +11,7 @@ from pilotage.hub.pool_hope import attributes, given, holds, suits
 from pilotage.hub.pool_model import Row
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
-from pilotage.match.turn import Ledger
+from pilotage.match.negotiate import Matcher
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.law.model import Hint
 from pilotage.site.model import Site
@@ -24,13 +24,14 @@ class Waiting:
     """What waits in the queue, and which pools could run it."""
 
     def __init__(
-        self, ledger: Ledger, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
         found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
     ) -> None:  # fmt: skip
         """Look at every kind of jobs once."""
-        self._matcher = ledger.matcher
+        self._matcher = matcher
         self._pools = pools
         self._now = now
+        self._shut = {name for name, row in rows.items() if row.asked or now < row.care.until}
         self._wishes = {
             name: given(pool, sites[pool.site], rows[name].seen if name in rows else None)
             for name, pool in pools.items()
@@ -67,7 +68,9 @@ class Waiting:
         # Pools that suit few kinds come first: what suits them may suit others, too.
         for _, names in sorted(alike.items(), key=lambda one: (len(one[0]), one[1])):
             mine = set[Cluster]().union(*(self._large[name] for name in names)) - told
-            told |= mine
+            # What nobody of these may be asked for is offered to the others, too.
+            if not self._shut.issuperset(names):
+                told |= mine
             yield names[0], names, self._hints(names[0], mine)
 
     def _hints(self, group: str, kinds: set[Cluster]) -> tuple[Hint, ...]:
