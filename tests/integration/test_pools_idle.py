@@ -130,6 +130,21 @@ def test_explain_follows_a_pool_from_nothing_to_its_limit(tmp_path: Path):
         farm.gate.touch()
 
 
+@pytest.mark.slow
+def test_pilots_leave_a_site_that_their_pool_has_left(tmp_path: Path):
+    farm = pooled(tmp_path / "p", "minimum = 1\n")
+    farm.add_site("there", 'batch = "local"\n')
+
+    def at(site: str) -> list[str]:
+        return [one.state for one in farm.drones() if one.site == site and one.live]
+
+    with farm.up():
+        farm.wait(lambda: "available" in at("here"))
+        farm.add_pool("burst", "there", 2, more="minimum = 1\n")
+        farm.wait(lambda: not at("here"))
+        farm.wait(lambda: "available" in at("there"))
+
+
 # -- smaller at once -----------------------------------------------------------------------------
 
 

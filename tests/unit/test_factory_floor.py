@@ -90,6 +90,12 @@ def test_where_no_time_is_bounded_none_is_made_up(root: Path, writer: Writer):
     assert understood(root, writer, Wish())[0].wish == Wish()
 
 
+def test_no_memory_is_no_amount_of_it(root: Path, writer: Writer):
+    # To Slurm, 0 is all that a node has; plug-ins may think so, too.
+    found = understood(root, writer, Wish(memory=0), Wish(memory=1))
+    assert [bool(one.objection) for one in found] == [True, False]
+
+
 def test_what_is_refused_is_kept_in_few_words(root: Path, writer: Writer):
     huge = msgspec.json.decode(b'{"cpus": 1' + b"0" * 400 + b"}", type=Wish)
     found = understood(root, writer, Wish(queue="q" * 10**6), Wish(account="\n" * 10**6), huge)

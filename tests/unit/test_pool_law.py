@@ -205,3 +205,9 @@ def test_a_job_that_fills_no_drone_well_runs_where_it_fills_most():
     )
     verdict = Hinted()(30.0, [small, large], [Hint("1 core 12 GB", 1, 12.0, 1.0)], Memory())
     assert [(one.pool, one.act) for one in verdict.orders] == [("b", Act.ORDER)]
+
+
+def test_a_clock_that_is_set_back_makes_no_pause_longer():
+    care = breaker.judge(Care(deaths=3, until=1e6), CLOUD, 1000.0)
+    assert care.until == 1000.0 + 7200.0
+    assert breaker.judge(care, CLOUD, 2000.0) == care

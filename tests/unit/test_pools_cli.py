@@ -15,6 +15,8 @@ from pilotage.cli.pool_tried import World
 from pilotage.cli.spec import Wishes
 from pilotage.hub import pool_hope, pool_model
 from pilotage.hub.pool_model import Seen, Set
+from pilotage.job.model import Command, JobSpec, Resources
+from pilotage.match.cluster import Clusters
 from pilotage.pool import files
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.model import Hint, Sight
@@ -41,9 +43,9 @@ def at(tmp_path: Path) -> Common:
     return Common(project=tmp_path)
 
 
-def look_at(at: Common, waiting: float) -> None:
+def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
     """Write down what a hub would have seen."""
-    sight = Sight("burst", "cluster", 1, 1e12, quota=8.0)
+    sight = Sight("burst", "cluster", 1, memory, quota=8.0)
     hints = (Hint("1 core @burst", 1, 1.0, waiting),)
     seen = Seen(sight, Reading(0.0, 0.0), waiting, group="burst", hints=hints)
     with at.open() as project, project.db.transaction():
@@ -140,6 +142,38 @@ def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
     assert data(status.status(at=at))["hopeless"] == []
     other = submit.submit(("true",), wishes=Wishes(requirements="pool == 'other'"), at=at)
     assert not any("waits for a pilot" in one for one in other.notes)
+
+
+def hopes(at: Common, **needs: Any) -> list[pool_hope.Hope]:
+    """Say what pools would do for a job that has such needs."""
+    recipe = Command(argv=["true"])
+    kind = Clusters().of(JobSpec(name="j", recipe=recipe, resources=Resources(**needs)), "me")
+    with at.open() as project:
+        return pool_hope.hopes(project.db, project.root, kind, project.clock.now())
+
+
+def test_no_pilot_is_hoped_for_that_would_end_before_the_job(at):
+    root = Path(str(at.project))
+    (root / "sites").mkdir()
+    (root / "sites/cluster.toml").write_text('batch = "local"\n[defaults]\ntime = "1h"\n')
+    assert [one.comes for one in hopes(at, time=3000.0)] == [True]
+    (found,) = hopes(at, time=3600.0)
+    assert not found.comes
+    assert "longer than 1 h" in found.words
+    (root / "pools/burst.toml").write_text(FILE + '[pilot]\ntime = "2h"\n')
+    assert [one.comes for one in hopes(at, time=3600.0)] == [True]
+
+
+def test_no_pilot_is_hoped_for_that_would_come_with_too_little_memory(at):
+    root = Path(str(at.project))
+    (root / "sites").mkdir()
+    (root / "sites/cluster.toml").write_text('batch = "local"\n')
+    assert [one.comes for one in hopes(at, memory=64 * 10**9)] == [True]
+    look_at(at, 1.0, memory=8e9)
+    assert [one.comes for one in hopes(at, memory=4 * 10**9)] == [True]
+    (found,) = hopes(at, memory=64 * 10**9)
+    assert not found.comes
+    assert "came with 8 GB" in found.words
 
 
 def test_a_job_hears_that_an_empty_pool_orders_at_its_next_look(at):

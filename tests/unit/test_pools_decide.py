@@ -229,6 +229,18 @@ def test_a_demand_from_outside_is_kept_while_pilots_are_replaced():
     assert decided(one, seen(ready=1, used=1.0, leaving=(60.0,)), none).drain == 1
 
 
+def test_jobs_that_a_pilot_seemed_to_have_room_for_are_not_forgotten():
+    """The pilot may have been about to take one of many, or may have ended without any."""
+    one, row = pool(control=QUICK), Row("p", looked=NOW - 10)
+    look = seen(ready=1, idle=(1.0,), used=0.0, waiting=40.0)
+    roomy = replace(look, hints=(replace(look.hints[0], fits=True),))
+    _, needs = pool_decide.decide({"p": one}, {"p": row}, {"p": roomy}, {}, NOW)
+    assert needs["1 core @p"].phantom == 40
+    full = seen(waiting=40.0)
+    steps, _ = pool_decide.decide({"p": one}, {"p": row}, {"p": full}, needs, NOW)
+    assert steps["p"].order > 0
+
+
 def test_without_a_word_of_the_queue_a_full_pool_grows():
     blind = pool(control=Aimd(hint=False), maximum=1000)
     row, ordered = Row("p", 64.0, looked=NOW - 10), 0

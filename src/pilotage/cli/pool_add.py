@@ -43,7 +43,7 @@ _CONTROL = """
 # A need must last so long before pilots are ordered for it.
 #patience = "15m"
 # A pilot without a job is kept so long.
-#rest = "10m"
+#rest = "5m"
 """
 
 

@@ -17,7 +17,7 @@ from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.fitness import Basis
 from pilotage.pool.law import breaker
 from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Act, Care, Memory, Need, Order, Sight
+from pilotage.pool.law.model import Act, Care, Hint, Memory, Need, Order, Sight
 
 _log = logging.getLogger("pilotage.pool")
 #: What is decided is for so many intervals at most, however long nobody looked.
@@ -154,7 +154,7 @@ def _heard(pool: Pool, row: Row, step: Step, now: float) -> Step:
 
 
 def _together(
-    books: Books, names: Sequence[str], needs: Mapping[str, Need], steps: dict[str, Step]
+    books: Books, names: Sequence[str], needs: dict[str, Need], steps: dict[str, Step]
 ) -> dict[str, Need]:
     """Ask our law for pools that are alike to jobs; the parameters are those of the first."""
     control = books.pools[names[0]].control
@@ -162,8 +162,10 @@ def _together(
     elapsed = max(books.elapsed(name) for name in names)
     sights = [_lawful(books, name) for name in names]
     cares = {name: books.row(name).care for name in names}
+    hints = books.seen[names[0]].hints
+    needs = needs | _fade(needs, hints, elapsed / law.patience)
     memory = Memory(books.now - elapsed, cares, needs, *_pressed(books.row(names[0]).state))
-    verdict = law(books.now, sights, books.seen[names[0]].hints, memory)
+    verdict = law(books.now, sights, hints, memory)
     wanted = {name: Wanted(words=[]) for name in names}
     for order in verdict.orders:
         _count(wanted[order.pool], order)
@@ -173,6 +175,15 @@ def _together(
         state = [verdict.memory.pressed, verdict.memory.window]
         steps[name] = replace(step, state=state, meter=meter)
     return dict(verdict.memory.needs)
+
+
+def _fade(needs: Mapping[str, Need], hints: Sequence[Hint], part: float) -> dict[str, Need]:
+    """Believe again what waits where no pilot has room: our own queue makes nothing up for long."""
+    return {
+        hint.name: replace(need, phantom=need.phantom * max(0.0, 1.0 - part))
+        for hint in hints
+        if not hint.fits and (need := needs.get(hint.name)) is not None
+    }
 
 
 def _pressed(state: Any) -> tuple[float, float]:  # noqa: ANN401 - whatever decided before

@@ -19,6 +19,8 @@ from pilotage.pool.files import Pool
 from pilotage.site.wish import Wish
 from pilotage.store import Db
 
+#: Where pilots are whose pool is at another site by now; no pool is called so.
+STRAY = ""
 #: A pilot that ends sooner than this after it came, and has done nothing, has died, in seconds.
 SOON_S = 300.0
 
@@ -84,12 +86,14 @@ def drones(
     ledger: Ledger, db: Db, pools: Mapping[str, Pool], pilots: Mapping[int, Pilot],
     idle: dict[int, float], now: float,
 ) -> dict[str, list[Drone]]:  # fmt: skip
-    """Find the pilots of all pools; `idle` keeps since when each has no job."""
+    """Find the pilots of all pools; `idle` keeps since when each has no job.
+
+    Those at a site that their pool has left are under no name: nobody's any more.
+    """
     found: dict[str, list[Drone]] = {name: [] for name in pools}
     still: dict[int, float] = {}
     for number, pool, site, state, asked, body, drained, enrolled, wanted in db.rows("pool_pilots"):
-        if pool in pools and site != pools[pool].site:
-            continue
+        stray = pool in pools and site != pools[pool].site
         wish = _wish(body)
         place = ledger.matcher.places.get(number)
         pilot = pilots.get(number)
@@ -107,9 +111,9 @@ def drones(
             one.lasts = last(lifetime, enrolled) - now
             one.callable = bool(drained and place.leases and not asked and pilot and pilot.callable)
         if place is not None and not place.leases and one.state is State.AVAILABLE:
-            since = still[number] = idle.get(number, now)
+            since = still[number] = min(now, idle.get(number, now))
             one.idle = now - since
-        found.setdefault(pool, []).append(one)
+        found.setdefault(STRAY if stray else pool, []).append(one)
     idle.clear()
     idle.update(still)
     return found

@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from pilotage import errors, units
 from pilotage.hub import pool_model
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
+from pilotage.pilot.node.policy import Limits
 from pilotage.pool import files
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker
 from pilotage.site import files as sites
 from pilotage.site.model import Site
-from pilotage.site.wish import Wish
+from pilotage.site.wish import Wish, lasts
 from pilotage.store import Db
+
+#: Memory of a pilot of which nobody knows how much it has.
+MUCH = float(1 << 60)
 
 
 class Hope(msgspec.Struct, frozen=True):
@@ -48,10 +53,27 @@ def attributes(name: str, pool: Pool, site: Site) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def given(pool: Pool, site: Site, seen: Seen | None) -> Wish:
+    """Say what a pilot of a pool has: the site or those that came say what the pool does not."""
+    asked = pool.pilot.wish()
+    memory = asked.memory
+    if memory is None and seen is not None:
+        before = seen.sight
+        alike = (before.provider, before.cores) == (pool.site, asked.cpus)
+        memory = int(before.memory) if alike and before.memory < MUCH else None
+    return replace(asked, memory=memory, time=lasts(asked, site))
+
+
+def outlives(pilot: Wish, kind: Cluster) -> bool:
+    """Say whether a pilot lives for longer than a job of a kind, that begins soon after it."""
+    if kind.time is None or pilot.time is None:
+        return True
+    return kind.time <= pilot.time - Limits.of(0.0, pilot.time, None).grace
+
+
 def suits(kind: Cluster, pilot: Wish, like: Mapping[str, Any]) -> bool:
     """Say whether jobs of a kind may run on pilots that are so, however large they are."""
-    lasts = kind.time is None or pilot.time is None or kind.time <= pilot.time
-    return kind.gpus <= pilot.gpus and lasts and kind.accepts(like)
+    return kind.gpus <= pilot.gpus and outlives(pilot, kind) and kind.accepts(like)
 
 
 def holds(pilot: Wish, kind: Cluster) -> bool:
@@ -71,8 +93,12 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
         except errors.PilotageError:
             # What is wrong with it is told where pools are.
             continue
-        wish = pool.pilot.wish()
-        if suits(kind, wish, attributes(name, pool, site)) and holds(wish, kind):
+        wish = given(pool, site, row.seen)
+        if not kind.accepts(attributes(name, pool, site)) or kind.gpus > wish.gpus:
+            continue
+        if small := _small(pool, wish, kind):
+            found.append(Hope(name, False, small, f"`[pilot]` of pools/{name}.toml says what"))
+        elif holds(wish, kind):
             found.append(hope(name, pool, row, now))
     return sorted(found, key=lambda one: not one.comes)
 
@@ -107,6 +133,16 @@ def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
     if seen.meter.starved:
         return Hope(name, bool(seen.sight.ready), row.words, show)
     return Hope(name, True, _soon(pool, seen), show)
+
+
+def _small(pool: Pool, wish: Wish, kind: Cluster) -> str:
+    """Say what pilots of a pool have too little of, where that is not plain from their cores."""
+    if not outlives(wish, kind):
+        long, life = units.for_people(kind.time or 0.0), units.for_people(wish.time or 0.0)
+        return f"a job of {long} needs a pilot that lives for longer than {life}"
+    if pool.pilot.wish().memory is None and wish.memory and kind.memory > wish.memory:
+        return f"its pilots came with {wish.memory / 1e9:.3g} GB, since it asks for no `memory`"
+    return ""
 
 
 def _full(pool: Pool, seen: Seen) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from pilotage.hub.pool_drones import Drone, Ended, ended
+from pilotage.hub.pool_hope import MUCH, given
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.hub.pool_waiting import Waiting
 from pilotage.match.turn import Ledger
@@ -17,9 +18,6 @@ from pilotage.pool.law.model import Sight
 from pilotage.pool.model import Reading, mean
 from pilotage.site.model import Site
 from pilotage.store import Db
-
-#: Memory of a pilot of which nobody knows how much it has.
-_MUCH = float(1 << 60)
 
 
 def use(one: Drone, basis: Basis) -> Fitness:
@@ -72,9 +70,11 @@ def see(
     died = past.died or row.died
     back = sorted(one.free for one in draining if one.callable)
     leaving = sorted(max(0.0, one.lasts) for one in ready if math.isfinite(one.lasts))
+    before = given(pool, site, row.seen).memory or MUCH
     sight = Sight(
         name=name, provider=pool.site, cores=wish.cpus,
-        memory=float(wish.memory or _memory(ready)), queued=len(queued), booting=len(booting),
+        memory=float(wish.memory or _memory(ready, before)),
+        queued=len(queued), booting=len(booting),
         ready=len(ready), draining=len(draining), free=tuple(free),
         idle=tuple(sorted((one.idle for one in ready if one.idle is not None), reverse=True)),
         arrived=(*past.arrived, *(max(0.0, one.enrolled - one.wanted) for one in came)),
@@ -95,9 +95,9 @@ def see(
     return sight, reading
 
 
-def _memory(ready: list[Drone]) -> float:
+def _memory(ready: list[Drone], before: float) -> float:
     """Say how much memory a pilot has which was not asked for any in particular."""
-    return min((one.place.memory for one in ready if one.place), default=_MUCH)
+    return min((one.place.memory for one in ready if one.place), default=before)
 
 
 def look(
@@ -107,7 +107,7 @@ def look(
 ) -> dict[str, Seen]:  # fmt: skip
     """See all pools."""
     past = ended(db, rows, pools)
-    waiting = Waiting(ledger, pools, sites, found)
+    waiting = Waiting(ledger.matcher, pools, sites, found, rows, now)
     hints = {
         name: (group, told) for group, names, told in waiting.groups() for name in names
     }  # fmt: skip

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, holds, suits
+from pilotage.hub.pool_hope import attributes, given, holds, suits
+from pilotage.hub.pool_model import Row
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
-from pilotage.match.turn import Ledger
+from pilotage.match.negotiate import Matcher
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.law.model import Hint
 from pilotage.site.model import Site
@@ -23,13 +24,18 @@ class Waiting:
     """What waits in the queue, and which pools could run it."""
 
     def __init__(
-        self, ledger: Ledger, pools: Mapping[str, Pool], sites: Mapping[str, Site],
-        found: Mapping[str, list[Drone]],
+        self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+        found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
     ) -> None:  # fmt: skip
         """Look at every kind of jobs once."""
-        self._matcher = ledger.matcher
+        self._matcher = matcher
         self._pools = pools
-        self._wishes = {name: pool.pilot.wish() for name, pool in pools.items()}
+        self._now = now
+        self._shut = {name for name, row in rows.items() if row.asked or now < row.care.until}
+        self._wishes = {
+            name: given(pool, sites[pool.site], rows[name].seen if name in rows else None)
+            for name, pool in pools.items()
+        }
         self._like = {
             name: _like(name, pool, sites[pool.site], found[name]) for name, pool in pools.items()
         }
@@ -62,7 +68,9 @@ class Waiting:
         # Pools that suit few kinds come first: what suits them may suit others, too.
         for _, names in sorted(alike.items(), key=lambda one: (len(one[0]), one[1])):
             mine = set[Cluster]().union(*(self._large[name] for name in names)) - told
-            told |= mine
+            # What nobody of these may be asked for is offered to the others, too.
+            if not self._shut.issuperset(names):
+                told |= mine
             yield names[0], names, self._hints(names[0], mine)
 
     def _hints(self, group: str, kinds: set[Cluster]) -> tuple[Hint, ...]:
@@ -78,9 +86,13 @@ class Waiting:
 
     def _fits(self, kind: Cluster) -> bool:
         """Say whether a place that waits for work has room for such a job."""
-        classes = self._matcher.classes
+        classes, over = self._matcher.classes, self._now + (kind.time or 0.0)
         return any(
-            place.taking and not place.blocked and kind.fits(place) and classes.suits(kind, place)
+            place.taking
+            and not place.blocked
+            and over <= place.until
+            and kind.fits(place)
+            and classes.suits(kind, place)
             for place in itertools.islice(classes.waiting(kind), _LOOKS)
         )
 

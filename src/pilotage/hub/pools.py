@@ -18,7 +18,7 @@ import msgspec
 from pilotage import crash, errors, text
 from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
 from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, holds, suits
+from pilotage.hub.pool_hope import attributes, given, holds, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
 from pilotage.hub.roster import Roster
 from pilotage.match.cluster import Cluster
@@ -38,6 +38,7 @@ POINTS = ("pool.seen", "pool.decided", "pool.acted", "pool.written")
 _IDLE_S = 5.0
 _DAY_S = 86400.0
 _GONE = "its pool has no file any more"
+_MOVED = "its pool is at another site now"
 _PARTING = "nothing is left to do, and the hub ends"
 #: Seconds that pilots have to leave before the hub ends, and between two looks at them.
 _PART_S = 60.0
@@ -183,13 +184,15 @@ class Pools:
         for name, pool in pools.items():
             told = steps.get(name) or rows.get(name, Row(name))
             if not told.asked and (found[name] or not told.reason):
-                wish = pool.pilot.wish()
+                look = seen.get(name) or rows.get(name, Row(name)).seen
+                wish = given(pool, sites[pool.site], look)
                 self._offers.append((wish, attributes(name, pool, sites[pool.site])))
         if due:
             db.run("pool_need_clear")
             body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]
             db.run("pool_need_put", rows=text.dump(body))
             db.run("pool_sample_purge", before=now - 7 * _DAY_S)
+        self._let_go(ledger, db, found.get(pool_drones.STRAY, []), _MOVED, now)
         for name in rows.keys() - self._files.marks.keys():
             self._dissolve(ledger, db, name, found.get(name, []), now)
         crash.point("pool.acted")
@@ -239,18 +242,23 @@ class Pools:
             if pilot is not None and self._roster.recall(db, pilot):
                 self._told.append(one.number)
 
+    def _let_go(
+        self, ledger: Ledger, db: Db, mine: list[Drone], words: str, now: float
+    ) -> None:  # fmt: skip
+        """Let pilots go: those that wait are called off, the others finish what they run."""
+        self._call_off(db, mine, len(mine))
+        self._drain(ledger, db, mine, len(mine), words, now)
+
     def _part(
         self, ledger: Ledger, db: Db, found: Mapping[str, list[Drone]], now: float
     ) -> None:  # fmt: skip
         for mine in found.values():
-            self._call_off(db, mine, len(mine))
-            self._drain(ledger, db, mine, len(mine), _PARTING, now)
+            self._let_go(ledger, db, mine, _PARTING, now)
         self._left = sum(map(len, found.values()))
 
     def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
         """Let the pilots of a pool go that has no file any more."""
-        self._call_off(db, mine, len(mine))
-        self._drain(ledger, db, mine, len(mine), _GONE, now)
+        self._let_go(ledger, db, mine, _GONE, now)
         if not mine:
             db.run("pool_drop", name=name)
             db.run("alarm_drop", name=_alarm(name))

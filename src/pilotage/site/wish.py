@@ -28,6 +28,8 @@ def check(wish: Wish) -> None:
     """Raise `UsageError` for what no batch system could read."""
     if wish.cpus < 1 or wish.gpus < 0:
         raise errors.UsageError("a pilot has at least one core")
+    if wish.memory is not None and wish.memory < 1:
+        raise errors.UsageError(f"{wish.memory} bytes are no amount of memory")
     for word in (wish.queue, wish.account):
         if word.startswith("-") or any(one.isspace() or not one.isprintable() for one in word):
             raise errors.UsageError(f"{word!r} is not one word")

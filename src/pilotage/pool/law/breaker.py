@@ -25,6 +25,9 @@ def judge(care: Care, sight: Sight, now: float) -> Care:
         return replace(care, deaths=deaths, until=now + min(_LONGEST, doubled))
     if sight.joined and care.deaths:
         return replace(care, deaths=0, until=0.0)
+    if care.until > now + _LONGEST:
+        # The clock was set back.
+        return replace(care, until=now + _LONGEST)
     return care
 
 

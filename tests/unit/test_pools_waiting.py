@@ -1,0 +1,51 @@
+"""What waits in the queue, and which pools it is offered to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pilotage.hub.pool_model import PAUSED, Row
+from pilotage.hub.pool_waiting import Waiting
+from pilotage.job.model import Command, JobSpec, Resources
+from pilotage.match.negotiate import Matcher
+from pilotage.match.order import Queued
+from pilotage.match.share import Shares
+from pilotage.pool.files import Pilot, Pool
+from pilotage.pool.law.model import Care
+from pilotage.site.model import Site
+
+NOW = 1000.0
+POOLS = {
+    "long": Pool(site="a", maximum=8, pilot=Pilot(time="10h")),
+    "short": Pool(site="a", maximum=8, pilot=Pilot(time="1h")),
+}
+
+
+def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
+    """Queue jobs, and say how many cores of them each pool hears of."""
+    matcher = Matcher(Shares(3600.0), patience=10.0)
+    for number, facts in enumerate(jobs, 1):
+        spec = JobSpec(Command(("x",)), "x", resources=Resources(**facts))
+        cluster = matcher.clusters.of(spec, "ann")
+        matcher.add(Queued(number, 0, "ann", cluster, ""), NOW)
+    sites = {"a": Site(batch="local")}
+    waiting = Waiting(matcher, POOLS, sites, {name: [] for name in POOLS}, rows, NOW)
+    return {
+        name: sum(hint.waiting for hint in hints)
+        for _, names, hints in waiting.groups()
+        for name in names
+    }
+
+
+def test_what_several_pools_could_run_is_counted_once():
+    assert offered({}, {"time": 60.0}, {"time": 7200.0}) == {"short": 1, "long": 1}
+
+
+@pytest.mark.parametrize(
+    "row", [Row("short", asked=PAUSED), Row("short", care=Care(deaths=3, until=NOW + 60))]
+)
+def test_a_pool_that_orders_nothing_keeps_no_job_from_the_others(row):
+    found = offered({"short": row}, {"time": 60.0}, {"time": 7200.0})
+    assert found["long"] == 2
