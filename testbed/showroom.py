@@ -10,6 +10,7 @@ from .bed import Bed
 from .condor import Condor
 from .gridengine import GridEngine
 from .network import Sites
+from .rabbit import Rabbit
 from .slurm import Slurm
 from .ssh import Sshd
 
@@ -19,6 +20,7 @@ KINDS: dict[str, Callable[[], Bed]] = {
     "slurm-accounting": lambda: Slurm(accounting=True),
     "condor": Condor,
     "gridengine": GridEngine,
+    "rabbit": Rabbit,
     "sites": lambda: Sites(slurm=True),
     "sshd": Sshd,
 }

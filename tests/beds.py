@@ -10,6 +10,7 @@ from testbed.condor import Condor, root
 from testbed.errors import NotUp
 from testbed.gridengine import GridEngine
 from testbed.network import Sites
+from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from tests import system
@@ -66,3 +67,10 @@ def _no_condor_root() -> str | None:
 
 
 system.SPECIAL["condor root"] = _no_condor_root
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[Rabbit]:
+    system.needs("root", "rabbitmq-server", "epmd")
+    with Rabbit() as broker:
+        yield broker

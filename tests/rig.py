@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from pilotage.bus.model import Bus
+from pilotage.bus.port import Bus
 from pilotage.hub import wiring
 from pilotage.hub.project import Project
 from pilotage.job import machine

@@ -14,8 +14,10 @@ from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
 from pilotage.rule import schema, template
 from pilotage.site import model as site
+from pilotage.site.apps import fill
+from pilotage.site.apps import model as apps
 
-from . import commands, facts
+from . import commands, facts, messages
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -62,6 +64,10 @@ _WORDS = {
     "RetryText": "table",
     "LimitText": "table",
     "GatherText": "table",
+    "tuple[str | tuple[str, ...], ...]": "list of texts and of lists of texts",
+    "dict[str, Parameter]": "tables",
+    "dict[str, OwnLimits]": "tables",
+    "Parameter": "table",
     "OnChange": '`"cancel"` or `"latest"` or `"ignore"`',
 }
 
@@ -105,7 +111,9 @@ def _setting(field: facts.Field) -> tuple[str, str, str, str]:
 
 
 def _toml(default: str) -> str:
-    return {"True": "true", "False": "false", "None": "", "()": "[]"}.get(default, default)
+    if default.startswith("("):
+        return f"[{default[1:-1].rstrip(',')}]"
+    return {"True": "true", "False": "false", "None": ""}.get(default, default)
 
 
 def site_keys() -> str:
@@ -290,6 +298,34 @@ def pool_keys() -> str:
     return "\n\n".join(parts)
 
 
+_TABLES_OF_APP = ("parameter", "config", "limits", "user", "staging")
+
+
+def app_keys() -> str:
+    """Write the keys of an application's file."""
+    parts = []
+    for owner, head in (
+        (apps.App, ""),
+        (apps.Parameter, "### `[parameter.NAME]`\n\n"),
+        (apps.Config, "### `[config]`\n\n"),
+        (apps.Limits, "### `[limits]` and `[user.NAME]`\n\n"),
+        (apps.Staging, "### `[staging]`\n\n"),
+    ):
+        rows = [
+            _setting(field) for field in facts.fields(owner) if field.name not in _TABLES_OF_APP
+        ]
+        about = f"{facts.sentence(owner)}\n\n" if head else ""
+        parts.append(head + about + table(("key", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def app_words() -> str:
+    """Write the words that a template of arguments may hold beside parameters."""
+    return table(
+        ("word", "stands for"), [(code(f"{{{name}}}"), about) for name, about in fill.KNOWN.items()]
+    )
+
+
 def hub_keys() -> str:
     """Write the keys of a hub's file in the folder of a factory."""
     rows = [_setting(field) for field in facts.fields(hubs.Hub)]
@@ -300,6 +336,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "site-keys": site_keys,
     "pool-keys": pool_keys,
+    "app-keys": app_keys,
+    "app-words": app_words,
+    "messages": messages.page,
     "hub-keys": hub_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,

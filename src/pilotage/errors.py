@@ -4,13 +4,15 @@
     ├── JobFailed                 1   a job that was waited for did not end well
     ├── RemoteError               1   a function raised an exception where it ran
     ├── UsageError                2   the call itself is wrong
-    │   └── BadSelector           2
+    │   ├── BadSelector           2
+    │   └── BadMessage            2
     ├── ConfigError               3   a file that a person wrote is wrong
     │   ├── NoProject             3
     │   └── BadRule               3
     ├── NotFound                  4   the thing named does not exist
     ├── Denied                    5   a policy, a token or a limit says no
-    │   └── TooLarge              5
+    │   ├── TooLarge              5
+    │   └── NeedsCredential       5
     ├── Unavailable               6   cannot be reached now; trying again may help
     │   ├── StoreUnavailable      6
     │   ├── NoRunner              6
@@ -99,6 +101,18 @@ class BadSelector(UsageError):
     code = "E201"
 
 
+class BadMessage(UsageError):
+    """A message from the bus cannot be accepted as it is."""
+
+    code = "E202"
+
+    def __init__(self, message: str, *, hint: str = "", field: str = "") -> None:
+        """Name the field that is wrong, where it is one."""
+        super().__init__(message, hint=hint)
+        #: Path of the field, such as `resources.cpus`; empty if it is the whole message.
+        self.field = field
+
+
 class ConfigError(PilotageError):
     """A file that a person wrote is wrong."""
 
@@ -151,6 +165,12 @@ class TooLarge(Denied):
     """A message is larger than the limit set for it."""
 
     code = "E501"
+
+
+class NeedsCredential(Denied):
+    """A credential is missing, has expired or is not accepted; a new one may help."""
+
+    code = "E502"
 
 
 class Unavailable(PilotageError):

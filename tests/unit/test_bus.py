@@ -6,7 +6,7 @@ import pytest
 
 from pilotage import errors
 from pilotage.bus import memory
-from pilotage.bus.model import matches
+from pilotage.bus.port import matches
 
 
 @pytest.mark.parametrize(

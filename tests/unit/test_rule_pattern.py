@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage.bus.model import matches as topic_match
+from pilotage.bus.port import matches as topic_match
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import Command, JobSpec, State
 from pilotage.rule import pattern as patterns

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage import errors
+from pilotage.payload.transfer.version import Version
 from pilotage.site.stage import names, plan
-from pilotage.site.stage.model import Key, Version
+from pilotage.site.stage.model import Key
 
 STEP = 8
 

@@ -1,5 +1,9 @@
-"""The bus: four verbs between processes that do not know each other.
+"""The bus: four verbs between processes that do not know each other, and what they say.
 
-`publish` sends, `subscribe` receives, `ack` says that a message is dealt with, `request` waits for
-the answer. `memory` is the bus within one process.
+`port` has the verbs: `publish` sends, `subscribe` receives, `ack` says that a message is dealt
+with, `request` waits for the answer. `memory` is the bus within one process.
+
+`model` has every message to and from a site. `strict` reads JSON from outside, `wire` makes
+messages of it, `legacy` those of Balsam's and Argo's definitions, `speech` answers in their words;
+`key` says which messages are the same job, `schema` publishes what we take.
 """

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from pilotage import errors
-from pilotage.bus.model import Message, matches
+from pilotage.bus.port import Message, matches
 
 #: So many messages may wait at one pattern.
 MOST_WAITING = 100_000
@@ -42,10 +42,11 @@ class _Queue:
 class _Receiver:
     """One subscriber, and the deliveries that it has not acknowledged."""
 
-    def __init__(self, queue: _Queue, tags: itertools.count[int]) -> None:
-        self.held: dict[int, Message] = {}
+    def __init__(self, queue: _Queue, tags: itertools.count[int], ahead: int) -> None:
+        self._held: dict[int, Message] = {}
         self._queue = queue
         self._tags = tags
+        self._room = anyio.Semaphore(ahead) if ahead else None
         self._open = True
 
     def __aiter__(self) -> _Receiver:
@@ -54,35 +55,66 @@ class _Receiver:
     async def __anext__(self) -> Message:
         if not self._open:
             raise StopAsyncIteration
-        message = replace(await self._queue.take(), tag=next(self._tags))
-        self.held[message.tag] = message
+        if self._room:
+            await self._room.acquire()
+        try:
+            taken = await self._queue.take()
+        except BaseException:
+            self._free()
+            raise
+        message = replace(taken, tag=next(self._tags))
+        self._held[message.tag] = message
         return message
+
+    def settle(self, tag: int, *, done: bool) -> None:
+        """Forget a delivery, or let it be delivered again."""
+        message = self._held.pop(tag, None)
+        if message is None:
+            return
+        self._free()
+        if not done:
+            self._queue.put(replace(message, again=True), back=True)
 
     def close(self) -> None:
         """Let others have what was not acknowledged."""
         self._open = False
-        for message in reversed(self.held.values()):
-            self._queue.put(message, back=True)
+        for message in reversed(self._held.values()):
+            self._queue.put(replace(message, again=True), back=True)
+
+    def _free(self) -> None:
+        if self._room:
+            self._room.release()
 
 
 class MemoryBus:
     """A bus that lives and dies with its process."""
 
-    def __init__(self) -> None:
-        """Begin with no patterns."""
+    def __init__(self, user: str = "") -> None:
+        """Begin with no patterns; `user` is who sends."""
+        self._user = user
         self._queues: dict[str, _Queue] = {}
         self._receivers: set[_Receiver] = set()
         self._tags = itertools.count(1)
 
-    async def publish(self, topic: str, body: bytes, key: str = "") -> None:
+    def known_as(self, user: str) -> MemoryBus:
+        """Return the same bus for somebody else."""
+        other = MemoryBus(user)
+        other._queues, other._receivers = self._queues, self._receivers
+        other._tags = self._tags
+        return other
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
         """Send; raise `Unavailable` if too many messages wait already."""
         await checkpoint()
-        self._post(Message(topic, body, key, 0, _unheard))
+        if not self._post(Message(topic, body, key, 0, _unheard, self._user)) and heard:
+            raise errors.Unavailable(f"nobody listens to {topic!r}")
 
     @asynccontextmanager
-    async def subscribe(self, pattern: str) -> AsyncIterator[AsyncIterator[Message]]:
+    async def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AsyncIterator[AsyncIterator[Message]]:
         """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
-        receiver = _Receiver(self._queues.setdefault(pattern, _Queue()), self._tags)
+        receiver = _Receiver(self._queues.setdefault(pattern, _Queue()), self._tags, ahead)
         self._receivers.add(receiver)
         try:
             yield receiver
@@ -90,11 +122,11 @@ class MemoryBus:
             self._receivers.discard(receiver)
             receiver.close()
 
-    async def ack(self, message: Message) -> None:
+    async def ack(self, message: Message, *, done: bool = True) -> None:
         """Say that a message is dealt with; of an old delivery this means nothing."""
         await checkpoint()
         for receiver in self._receivers:
-            receiver.held.pop(message.tag, None)
+            receiver.settle(message.tag, done=done)
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
         """Send and return the first answer; raise `TimedOut` after so many seconds."""
@@ -106,7 +138,7 @@ class MemoryBus:
             answers.append(answer)
             answered.set()
 
-        if not self._post(Message(topic, body, "", 0, reply)):
+        if not self._post(Message(topic, body, "", 0, reply, self._user)):
             raise errors.Unavailable(f"nobody listens to {topic!r}")
         with anyio.move_on_after(within):
             await answered.wait()

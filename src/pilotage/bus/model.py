@@ -1,69 +1,303 @@
-"""What every bus can do, and what crosses it."""
+"""Every message that crosses the bus between a hub or a user and a site.
+
+A *job* and a *control* go to the site; a *status* and a *heartbeat* come from it. The schemas are
+closed: what is not here is refused, since a word that one side does not understand must not be
+taken for one that it obeyed.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from functools import lru_cache
-from typing import Protocol
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+from pilotage.bus.fields import (
+    MOST,
+    Below,
+    Count,
+    Digest,
+    Email,
+    Line,
+    MaybeWord,
+    Name,
+    Option,
+    Route,
+    Seconds,
+    Speech,
+    State,
+    Step,
+    Text,
+    Token,
+    Url,
+    Value,
+    Variable,
+    Verb,
+    Whole,
+    Word,
+)  # fmt: skip
+
+#: The version of these messages.
+VERSION = 1
+#: A body may have so many bytes, and lists and objects so deep in each other.
+MOST_BYTES = 1_000_000
+MOST_DEPTH = 16
 
 
-class Message(msgspec.Struct, frozen=True):
-    """One delivery of a message."""
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job needs while it runs, beside nodes and tasks."""
 
-    #: Words joined by dots.
-    topic: str
-    #: What was sent.
-    body: bytes
-    #: What tells a receiver that it has had the message before; the sender's choice.
-    key: str
-    #: Names this delivery; another delivery of the same message has another one.
-    tag: int
-    #: Answers a request; without one, or too late, nobody hears it.
-    reply: Callable[[bytes], Awaitable[None]]
+    #: Cores of each task.
+    cpus: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    #: Memory of each node in bytes; 0 means what the batch system gives.
+    memory: Whole = 0
+    #: GPUs of each node.
+    gpus: Annotated[int, Meta(ge=0, le=1000)] = 0
+    #: Disk of each node in bytes; 0 means what there is.
+    disk: Whole = 0
 
 
-class Bus(Protocol):
-    """Carries messages at least once.
+class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file or folder that is brought to the job before it starts."""
 
-    All subscribers to the same pattern share its messages; each pattern gets every message that
-    matches. A pattern is remembered from its first subscriber on, and its messages wait while it
-    has none.
-    """
-
-    async def publish(self, topic: str, body: bytes, key: str = "") -> None:
-        """Send; raise `Unavailable` if too many messages wait already."""
-        ...
-
-    def subscribe(self, pattern: str) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
-        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
-        ...
-
-    async def ack(self, message: Message) -> None:
-        """Say that a message is dealt with; of an old delivery this means nothing."""
-        ...
-
-    async def request(self, topic: str, body: bytes, within: float) -> bytes:
-        """Send and return the first answer; raise `TimedOut`, or `Unavailable` if none can come."""
-        ...
+    #: Where it comes from; a URL that ends with `/` is a folder.
+    url: Url
+    #: What it is called below the folder of the job; empty means the folder itself.
+    path: Below = ""
+    #: Its SHA-256, if the sender knows it.
+    sha256: Digest = ""
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Tell whether a topic matches: `*` stays in one word, the word `**` is any number of words."""
-    return _regex(pattern).fullmatch("." + topic) is not None
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file or folder that is brought away after the job."""
+
+    #: What it is called below the folder of the job; empty means all of it.
+    path: Below = ""
+    #: Where it goes to.
+    url: Url
 
 
-@lru_cache(maxsize=4096)
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join(_word(word) for word in pattern.split(".")), re.DOTALL)
+class Job(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="job",
+):
+    """Run an application of the site."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that shall run it.
+    site: Word
+    #: The name of the application in the site's registry.
+    application: Word
+    #: The same key again is the same job; with another body it is refused. Empty: the body's own.
+    key: Token = ""
+    #: Counts the sender's own attempts: a new number with the same key is a new job.
+    attempt: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    #: For people.
+    name: Line = ""
+    #: For people.
+    description: Text = ""
+    #: Parameters of the application, by name.
+    parameters: Annotated[dict[Name, Value], Meta(max_length=256)] = {}
+    #: Text that the site's parser turns into parameters.
+    config: Annotated[str, Meta(max_length=262_144)] = ""
+    #: The same in a file among the inputs.
+    config_file: Below = ""
+    #: Environment variables, of those that the application lets through.
+    env: Annotated[
+        dict[Variable, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)
+    ] = {}  # fmt: skip
+    #: What it needs.
+    resources: Resources = Resources()
+    #: Nodes.
+    nodes: Count = 1
+    #: Tasks on each node.
+    tasks: Count = 1
+    #: Queue or partition; empty means the site's default.
+    queue: MaybeWord = ""
+    #: What is charged; empty means the site's default.
+    project: MaybeWord = ""
+    #: Wall time in seconds; 0 means the site's default.
+    wall_time: Annotated[int, Meta(ge=0, le=31_622_400)] = 0
+    #: Options of the batch system, of those that the site allows.
+    options: Annotated[tuple[Option, ...], Meta(max_length=32)] = ()
+    #: What is brought before.
+    inputs: Annotated[tuple[Input, ...], Meta(max_length=1000)] = ()
+    #: What is brought away after.
+    outputs: Annotated[tuple[Output, ...], Meta(max_length=1000)] = ()
+    #: The routing key of its status messages; empty means the site's own.
+    reply: Route = ""
+    #: Whose words its status messages are in.
+    speech: Speech = "pilotage"
+    #: The sender's own numbers, which come back with each status.
+    job_id: Whole = 0
+    argo_job_id: Whole = 0
 
 
-def _word(word: str) -> str:
-    if word == "**":
-        return r"(?:\.[^.]*)*"
-    if word == "*":
-        return r"\.[^.]+"
-    return r"\." + re.sub(r"(?:\\\*)+", "[^.]*", re.escape(word))
+class Chain(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="chain",
+):
+    """Jobs at one or more sites, each after the one before it."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: As of a job.
+    key: Token = ""
+    #: For people.
+    name: Line = ""
+    #: For people.
+    description: Text = ""
+    #: Whatever the sender keeps track by.
+    user_id: Line = ""
+    group: Line = ""
+    #: Who is told of its end.
+    username: Line = ""
+    email: Email = ""
+    #: What is brought before the first job.
+    inputs: Annotated[tuple[Input, ...], Meta(max_length=1000)] = ()
+    #: What is brought away after the last.
+    outputs: Annotated[tuple[Output, ...], Meta(max_length=1000)] = ()
+    #: Its jobs, in their order.
+    jobs: Annotated[tuple[Job, ...], Meta(min_length=1, max_length=1000)]
+    #: The routing key of its status messages.
+    reply: Route = ""
+    #: Whose words its status messages are in.
+    speech: Speech = "pilotage"
+
+
+class Control(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="control",
+):
+    """Change the course of jobs or of the site."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that is meant.
+    site: Word
+    #: What to do; `drain` and `resume` are about the site, and `query` may be.
+    verb: Verb
+    #: Numbers of jobs at the site.
+    jobs: Annotated[tuple[Whole, ...], Meta(max_length=10_000)] = ()
+    #: Keys of jobs.
+    keys: Annotated[tuple[Token, ...], Meta(max_length=10_000)] = ()
+    #: Why, for the story of the job.
+    reason: Line = ""
+    #: The routing key of the answer.
+    reply: Route = ""
+
+
+class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Why a job is where it is."""
+
+    #: Whose doing it is; `application` failures are not tried again by themselves.
+    kind: Literal[
+        "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
+    ] = msgspec.field(default="", name="class")  # fmt: skip
+    #: A word for programs, such as `exit`, `timeout`, `memory`, `node_lost` or `conflict`.
+    code: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,63})?$(?!\n)")] = ""
+    #: A sentence for people.
+    text: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class Status(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="status",
+):
+    """What became of a job; of two messages the one with the higher number is newer."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that says it.
+    site: Word
+    #: The number of the job at the site; 0 if it was never accepted.
+    job: Whole
+    #: The key and the numbers that came with the job.
+    key: Token = ""
+    job_id: Whole = 0
+    argo_job_id: Whole = 0
+    #: The number of the attempt at the site; 0 before the first.
+    attempt: Whole = 0
+    #: Counts the messages on this job.
+    seq: Annotated[int, Meta(ge=1, le=MOST)]
+    #: Where it is.
+    state: State
+    #: What is done there, or was when it ended.
+    step: Step = ""
+    #: Why.
+    reason: Reason = Reason()
+    #: The number that the batch system gave it.
+    scheduler_id: Line = ""
+    #: When, in seconds since 1970.
+    time: Seconds
+    #: How much of it is done, from 0 to 1, if anybody knows.
+    progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the batch system is."""
+
+    #: Which it is.
+    batch: MaybeWord = ""
+    #: Whether it answers.
+    well: bool = True
+    #: Since when that is so, in seconds since 1970.
+    since: Seconds = 0.0
+    #: What it said.
+    text: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class Heartbeat(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="heartbeat",
+):
+    """How a site is, told from time to time."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that says it.
+    site: Word
+    #: When, in seconds since 1970.
+    time: Seconds
+    #: The version of Pilotage there.
+    version: Line
+    #: Goes up each time that an agent takes the site over.
+    epoch: Whole = 0
+    #: Since when the agent runs.
+    since: Seconds = 0.0
+    #: Whether it takes no more jobs.
+    draining: bool = False
+    #: Jobs by state.
+    counts: dict[State, Whole] = {}
+    #: Status messages that wait to be sent.
+    outbox: Whole = 0
+    #: Days that the certificate is good for; below 0 it is over.
+    certificate_days: float | None = None
+    #: Free bytes where jobs have their folders.
+    disk_free: Whole = 0
+    #: How the batch system is.
+    scheduler: Scheduler = Scheduler()
+
+
+Message = Job | Chain | Control | Status | Heartbeat

@@ -62,6 +62,7 @@ ADVICE = {
     "E102": "mend the function: the notes of the error hold the traceback from where it ran.",
     "E200": "`pilotage COMMAND --help` shows what the command takes.",
     "E201": "`pilotage help selectors` shows how jobs are named.",
+    "E202": "mend the field that the message names; the page on messages lists all of them.",
     "E300": "mend the file at the place that the message names, then `pilotage config check`.",
     "E301": "`pilotage init` makes a project; `--project DIR` names one that is elsewhere.",
     "E302": "mend the book at the line that the message names; `pilotage rule check FILE` tries it "
@@ -69,6 +70,7 @@ ADVICE = {
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
     "E500": "ask whoever set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
+    "E502": "renew the token, the certificate or the key; what waits for it goes on by itself.",
     "E600": "try again in a while; `pilotage doctor` may tell what is missing.",
     "E601": "make room on the disk or mend the permissions of `.pilotage`; a running process goes "
     "on by itself as soon as it can write.",

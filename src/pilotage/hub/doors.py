@@ -11,7 +11,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 
 from pilotage import errors, units
-from pilotage.bus.model import Bus
+from pilotage.bus.port import Bus
 from pilotage.event import http, socket
 from pilotage.hub import secret
 from pilotage.hub.config import Http, Tcp

@@ -11,7 +11,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pilotage import text
-from pilotage.bus.model import Bus
+from pilotage.bus.port import Bus
 from pilotage.event.file.source import FileSource
 from pilotage.hub import config, guard, housekeeping
 from pilotage.hub.doors import Doors

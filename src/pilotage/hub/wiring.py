@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from pilotage import clock
 from pilotage.bus.memory import MemoryBus
-from pilotage.bus.model import Bus
+from pilotage.bus.port import Bus
 from pilotage.hub import config, housekeeping
 from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pilotage import text, units
-from pilotage.bus import model as bus
+from pilotage.bus import port as bus
 from pilotage.event.model import Event, Kind
 from pilotage.rule import glob, regex, topic
 from pilotage.rule.exclude import excluded_by

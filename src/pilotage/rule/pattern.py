@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from pilotage.bus import model as bus
+from pilotage.bus import port as bus
 from pilotage.event.model import Event, Kind
 from pilotage.rule import glob, regex, topic
 from pilotage.rule.exclude import excluded_by

@@ -16,8 +16,10 @@ from typing import Any, Self
 import msgspec
 
 from pilotage import errors, text
+from pilotage.payload.transfer.version import Version
 from pilotage.site.stage.digest import Changed
-from pilotage.site.stage.model import DIGEST, Far, Key, Version
+from pilotage.site.stage.model import Far, Key
+from pilotage.site.stage.names import DIGEST
 from pilotage.site.stage.plan import Record
 
 PIPE = 1 << 20

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pilotage import errors, text
-from pilotage.site.stage.model import Digest, Hash, Key, Version
+from pilotage.payload.transfer.version import Version
+from pilotage.site.stage.model import Digest, Hash, Key
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 from pilotage import errors, text
+from pilotage.payload.transfer.trouble import trouble
 from pilotage.site.stage.landing import Landing, Wrong, changed
 
 _CHUNK = 1 << 20
@@ -16,7 +16,6 @@ _LONGEST_LINE = 1 << 16
 #: Files that wait to be on disk for certain; each is open.
 _FINISHERS = 4
 _UNFINISHED = 32
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: Told of each file that has ended, well or not.
 Ended = Callable[[Landing, Exception | None], None]
@@ -94,15 +93,6 @@ class Inflow:
             self._ended(landing, None)
         finally:
             self._room.release()
-
-
-def trouble(error: OSError) -> errors.PilotageError:
-    """Say what is wrong with a file here."""
-    where = f" {text.show(str(error.filename))}" if error.filename else ""
-    words = f"cannot write{where}: {error.strerror}"
-    if error.errno in _FULL:
-        return errors.Unavailable(f"the disk here is full: {words}", hint="free space")
-    return errors.PilotageError(words)
 
 
 def _head(stream: BinaryIO) -> dict[str, Any]:

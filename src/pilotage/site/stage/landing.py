@@ -10,6 +10,7 @@ import threading
 from pilotage import errors, text
 from pilotage.site.stage import names
 from pilotage.site.stage.model import BIG, Wanted
+from pilotage.site.stage.names import sync_folder
 
 _CHUNK = 1 << 20
 #: Bytes after which the file system is told to begin writing what it got.
@@ -104,14 +105,3 @@ def changed(wanted: Wanted) -> errors.Conflict:
         f"{text.show(wanted.remote)} at the site is not what the job left there",
         hint="something that outlived the job may have written it",
     )
-
-
-def sync_folder(path: str) -> None:
-    """See to it that what a folder holds outlives a power cut."""
-    # Some network file systems cannot, and need not.
-    with contextlib.suppress(OSError):
-        folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

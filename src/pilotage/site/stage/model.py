@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pilotage.payload.transfer.version import Version
+
 #: Told of bytes that are done, and of all that are known of, since nothing was on its way.
 Report = Callable[[int, int], None]
-
-#: What a digest looks like, and so the name of a file at a site.
-DIGEST = re.compile("[0-9a-f]{64}")
 
 #: Hashes a stretch of a file here, given by offset and length.
 Hash = Callable[[int, int], str]
@@ -63,22 +61,6 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     remote: str
     local: str
     files: dict[str, Digest]
-
-
-class Version(NamedTuple):
-    """What changes whenever a file's content does."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-    @classmethod
-    def of(cls, facts: os.stat_result) -> Version:
-        """Read the version off a file's facts."""
-        times = (facts.st_mtime_ns, facts.st_ctime_ns)
-        return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)
 
 
 class Key(NamedTuple):

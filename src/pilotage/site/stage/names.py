@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Collection
-
 from pilotage import errors, text
-from pilotage.site.stage.model import DIGEST
+from pilotage.payload.transfer.names import DIGEST, aside, check, inside, sync_folder
 
-
-def check(names: Collection[str]) -> None:
-    """Raise `Denied` for a name that leads out of its folder, or is a folder of another."""
-    folders: set[str] = set()
-    for name in names:
-        parts = name.split("/")
-        if not all(parts) or "\0" in name or {".", ".."} & set(parts):
-            raise errors.Denied(f"the site names a file {text.show(name)!r}, which cannot be")
-        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
-    if both := folders.intersection(names):
-        one = text.show(min(both))
-        raise errors.Denied(f"the site names {one!r} as a file and as a folder")
+__all__ = ["DIGEST", "aside", "check", "check_digest", "inside", "sync_folder"]
 
 
 def check_digest(sha256: str, size: int) -> None:
     """Raise `Denied` for what no file can have: digests become parts of names here."""
     if not DIGEST.fullmatch(sha256) or size < 0:
         raise errors.Denied(f"the site says {text.show(sha256)!r} of {size} bytes: no such file")
-
-
-def inside(top: str, name: str) -> str:
-    """Make the folder of a file below another; raise `Denied` if a link leads out."""
-    path = os.path.join(top, name)
-    folder = os.path.dirname(path)
-    real = os.path.realpath(top)
-    # Before anything is made: a link must not make us build folders elsewhere.
-    for target in (folder, path):
-        if os.path.commonpath((real, os.path.realpath(target))) != real:
-            raise errors.Denied(f"{text.show(path)} is a link that leads out of {text.show(top)}")
-    os.makedirs(folder, exist_ok=True)
-    return path
-
-
-def aside(path: str, content: str) -> str:
-    """Name where something is put together before it gets its own name.
-
-    The name begins with a dot, so that no rule fires on half a file, and is the same each time, so
-    that another attempt goes on with it.
-    """
-    folder, name = os.path.split(path)
-    mark = hashlib.sha256(os.fsencode(f"{name}\0{content}")).hexdigest()[:32]
-    return os.path.join(folder, f".{mark}.part")

@@ -9,8 +9,8 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.site.stage import names
-from pilotage.site.stage.landing import sync_folder
 from pilotage.site.stage.model import Folder, Wanted
+from pilotage.site.stage.names import sync_folder
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from pilotage import errors
-from pilotage.site.stage.model import DIGEST, Hash, Key
+from pilotage.site.stage.model import Hash, Key
+from pilotage.site.stage.names import DIGEST
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pilotage.payload.transfer.trouble import trouble
 from pilotage.site.stage import landing, place
-from pilotage.site.stage.inflow import Inflow, trouble
+from pilotage.site.stage.inflow import Inflow
 from pilotage.site.stage.lane import Lane, Wish
 from pilotage.site.stage.meter import Meter
 from pilotage.site.stage.model import BIG, Far, Folder, Report, Wanted

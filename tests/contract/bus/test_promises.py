@@ -1,33 +1,30 @@
-"""What every bus promises. Another bus is one more entry of BUSES."""
+"""What every bus promises; `beds.BUSES` has them all."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
 
 from pilotage import errors
-from pilotage.bus.memory import MemoryBus
-from pilotage.bus.model import Bus, Message
-
-
-@asynccontextmanager
-async def memory() -> AsyncIterator[Bus]:
-    yield MemoryBus()
-
-
-BUSES: dict[str, Callable[[], AbstractAsyncContextManager[Bus]]] = {"memory": memory}
+from pilotage.bus.port import Bus, Message
+from tests.contract.bus.beds import BUSES, Known
 
 #: Longer than any delivery, short enough to wait for nothing.
 QUIET = 0.05
 
 
 @pytest.fixture(params=BUSES)
-async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
-    async with BUSES[request.param]() as made:
+async def known(request: pytest.FixtureRequest) -> AsyncIterator[Known]:
+    async with BUSES[request.param](request) as made:
         yield made
+
+
+@pytest.fixture
+def bus(known: Known) -> Bus:
+    return known("alice")
 
 
 async def first(messages: AsyncIterator[Message]) -> Message:
@@ -92,17 +89,19 @@ async def test_what_was_not_acknowledged_comes_again_in_order(bus: Bus):
 
 
 async def test_a_subscriber_that_fails_leaves_its_message_to_another(bus: Bus):
-    async with bus.subscribe("t") as other:
+    async with AsyncExitStack() as stack:
+        others = []
 
         async def fail() -> None:
             async with bus.subscribe("t") as messages:
                 await bus.publish("t", b"x")
                 await first(messages)
+                others.append(await stack.enter_async_context(bus.subscribe("t")))
                 raise ValueError
 
         with pytest.raises(ValueError):  # noqa: PT011 - our own
             await fail()
-        assert (await first(other)).body == b"x"
+        assert (await first(others[0])).body == b"x"
 
 
 async def test_messages_wait_while_their_pattern_has_no_subscriber(bus: Bus):
@@ -166,3 +165,49 @@ async def test_a_reply_to_no_request_is_not_heard(bus: Bus):
     async with bus.subscribe("t") as messages:
         await bus.publish("t", b"")
         await (await first(messages)).reply(b"hello?")
+
+
+async def test_the_bus_says_who_sent_a_message(known: Known):
+    async with known("site").subscribe("job.*") as messages:
+        await known("alice").publish("job.a", b'{"user": "root"}')
+        await known("bob").publish("job.b", b"")
+        assert [(await first(messages)).user for _ in range(2)] == ["alice", "bob"]
+
+
+async def test_a_message_that_comes_again_says_so(bus: Bus):
+    async with bus.subscribe("t") as messages:
+        await bus.publish("t", b"x")
+        assert not (await first(messages)).again
+    async with bus.subscribe("t") as messages:
+        assert (await first(messages)).again
+
+
+async def test_a_message_can_be_given_back(bus: Bus):
+    async with bus.subscribe("t") as messages:
+        await bus.publish("t", b"x", key="k")
+        taken = await first(messages)
+        await bus.ack(taken, done=False)
+        found = await first(messages)
+        assert (found.body, found.key, found.again) == (b"x", "k", True)
+        assert found.tag != taken.tag
+        await bus.ack(found)
+    async with bus.subscribe("t") as messages:
+        assert await is_quiet(messages)
+
+
+async def test_no_more_than_asked_for_is_delivered_ahead(bus: Bus):
+    async with bus.subscribe("t", ahead=2) as messages:
+        for body in (b"1", b"2", b"3"):
+            await bus.publish("t", body)
+        taken = [await first(messages) for _ in range(2)]
+        assert await is_quiet(messages)
+        await bus.ack(taken[0])
+        assert (await first(messages)).body == b"3"
+
+
+async def test_a_message_that_must_be_heard_is_no_secret(bus: Bus):
+    with pytest.raises(errors.Unavailable):
+        await bus.publish("t", b"x", heard=True)
+    async with bus.subscribe("t") as messages:
+        await bus.publish("t", b"y", heard=True)
+        assert (await first(messages)).body == b"y"

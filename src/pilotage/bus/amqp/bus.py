@@ -1,0 +1,196 @@
+"""The four verbs, over a connection that comes and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Self
+
+import aio_pika
+import aiormq
+import anyio
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue, DeliveryMode
+
+from pilotage import errors
+from pilotage.bus.port import Message
+
+from .link import TROUBLES, Line, Link
+from .model import Broker
+from .names import binding, checked, queue
+from .receiver import Receiver
+
+#: Where the broker itself leads answers to.
+_ANSWERS = "amq.rabbitmq.reply-to"
+
+
+class AmqpBus:
+    """A bus over RabbitMQ, connected inside `async with`."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Get ready; nothing happens before `async with`."""
+        self._broker = broker
+        self._link = Link(broker)
+        self._tasks = anyio.create_task_group()
+        self._tags = itertools.count(1)
+        self._receivers: set[Receiver] = set()
+        self._asked: dict[str, Callable[[bytes], None]] = {}
+        self._hears: Line | None = None
+        self._hearing = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._link.keep)
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection; empty if there is one."""
+        return self._link.trouble
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        """Send, and return once the broker has it on disk."""
+        message = self._message(body, message_id=key or None)
+        with self._in_time(f"{topic!r} was not taken"):
+            line = await self._link.line()
+            await self._send(line, topic, message, heard=heard)
+
+    @contextlib.asynccontextmanager
+    async def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AsyncIterator[AsyncIterator[Message]]:
+        """Receive; what is not acknowledged at the end of the `async with` is delivered again."""
+        find = functools.partial(self._queue, pattern)
+        receiver = Receiver(self._link, find, self._take, ahead=ahead)
+        self._receivers.add(receiver)
+        await self._tasks.start(receiver.run)
+        try:
+            yield receiver
+        finally:
+            await receiver.close()
+            self._receivers.discard(receiver)
+
+    async def ack(self, message: Message, *, done: bool = True) -> None:
+        """Say that a message is dealt with; of an old delivery this means nothing."""
+        for receiver in self._receivers:
+            await receiver.settle(message.tag, done=done)
+
+    async def request(self, topic: str, body: bytes, within: float) -> bytes:
+        """Send and return the first answer."""
+        name = uuid.uuid4().hex
+        answers: list[bytes] = []
+        answered = anyio.Event()
+
+        def hear(answer: bytes) -> None:
+            answers.append(answer)
+            answered.set()
+
+        self._asked[name] = hear
+        message = self._message(body, correlation_id=name, reply_to=_ANSWERS)
+        try:
+            with anyio.move_on_after(within):
+                line = await self._link.line()
+                await self._hear_answers(line)
+                await self._send(line, topic, message, heard=True)
+                await answered.wait()
+        finally:
+            del self._asked[name]
+        if not answers:
+            raise errors.TimedOut(f"no answer from {topic!r} within {within:g} s")
+        return answers[0]
+
+    # -- to the broker ---------------------------------------------------------------------------
+
+    def _message(self, body: bytes, **more: Any) -> aio_pika.Message:  # noqa: ANN401 - properties
+        return aio_pika.Message(
+            body, delivery_mode=DeliveryMode.PERSISTENT, user_id=self._broker.user or None, **more
+        )
+
+    async def _send(
+        self, line: Line, topic: str, message: aio_pika.Message, *, heard: bool
+    ) -> None:
+        try:
+            await line.exchange.publish(message, checked(topic), mandatory=heard)
+        except aio_pika.exceptions.PublishError as error:
+            raise errors.Unavailable(f"nobody listens to {topic!r}") from error
+        except aio_pika.exceptions.DeliveryError as error:
+            message_ = f"too many messages wait for who reads {topic!r}"
+            raise errors.Unavailable(message_) from error
+        except TROUBLES as error:
+            raise errors.Unavailable(f"the broker did not take {topic!r}: {error}") from error
+
+    @contextlib.contextmanager
+    def _in_time(self, what: str) -> Any:  # noqa: ANN401 - a context
+        try:
+            with anyio.fail_after(self._broker.patience):
+                yield
+        except TimeoutError as error:
+            why = self._link.trouble or "the broker does not answer"
+            raise errors.Unavailable(f"{what}: {why}") from error
+
+    async def _hear_answers(self, line: Line) -> None:
+        async def answer(message: AbstractIncomingMessage) -> None:
+            hear = self._asked.get(message.correlation_id or "")
+            if hear is not None:
+                hear(message.body)
+
+        # The broker takes no request of a channel that does not listen for answers.
+        async with self._hearing:
+            if self._hears is not line:
+                answers = await line.channel.get_queue(_ANSWERS, ensure=False)
+                await answers.consume(answer, no_ack=True)
+                self._hears = line
+
+    # -- from the broker -------------------------------------------------------------------------
+
+    async def _queue(self, pattern: str, channel: AbstractChannel) -> AbstractQueue:
+        """Return the queue of a pattern, there and bound."""
+        broker = self._broker
+        arguments: dict[str, Any] = {
+            "x-queue-type": "quorum",
+            "x-dead-letter-exchange": broker.dead,
+            "x-max-length": broker.most,
+            "x-overflow": "reject-publish",
+        }
+        if pattern in broker.single:
+            arguments["x-single-active-consumer"] = True
+        found = await channel.declare_queue(
+            queue(broker, pattern), durable=True, arguments=arguments
+        )
+        await found.bind(broker.exchange, binding(pattern))
+        return found
+
+    def _take(self, message: AbstractIncomingMessage) -> Message:
+        return Message(
+            topic=message.routing_key or "",
+            body=message.body,
+            key=message.message_id or "",
+            tag=next(self._tags),
+            reply=self._reply(message),
+            user=message.user_id or "",
+            again=bool(message.redelivered),
+        )
+
+    def _reply(
+        self, message: AbstractIncomingMessage
+    ) -> Callable[[bytes], Coroutine[Any, Any, None]]:
+        where, name = message.reply_to, message.correlation_id
+
+        async def reply(body: bytes) -> None:
+            line = self._link.now
+            if not where or line is None:
+                return
+            answer = aio_pika.Message(
+                body, correlation_id=name, delivery_mode=DeliveryMode.NOT_PERSISTENT
+            )
+            # Whoever asked may be gone; then nobody hears it.
+            with contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException):
+                await line.channel.default_exchange.publish(answer, where, mandatory=False)
+
+        return reply

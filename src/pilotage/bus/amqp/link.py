@@ -1,0 +1,141 @@
+"""One connection to the broker, made anew when it is lost, with the certificates of that day."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator
+
+import aio_pika
+import aiormq
+import anyio
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+from yarl import URL
+
+from pilotage import errors
+
+from .model import Broker
+
+_log = logging.getLogger("pilotage.bus")
+#: Seconds before the first and between the last attempts to connect.
+_SOON_S = 0.5
+_LATE_S = 30.0
+#: What may go wrong with a broker at any time, and is no mistake of ours.
+TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
+
+
+class Line:
+    """A connection while it lasts."""
+
+    def __init__(
+        self, connection: AbstractConnection, channel: AbstractChannel, exchange: AbstractExchange
+    ) -> None:
+        self.connection = connection
+        #: For what is sent; the broker confirms each.
+        self.channel = channel
+        self.exchange = exchange
+
+    async def lost(self) -> None:
+        """Return once the connection or its channel is over."""
+        ends = [asyncio.ensure_future(one.closed()) for one in (self.connection, self.channel)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in ends:
+                one.cancel()
+
+
+class Link:
+    """Keeps a connection; `line` waits for it."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Get ready; nothing happens before `keep`."""
+        self._broker = broker
+        self._line: Line | None = None
+        self._changed = anyio.Event()
+        #: Why there is no connection; empty if there is one.
+        self.trouble = "not connected yet"
+
+    @property
+    def now(self) -> Line | None:
+        """The connection, if there is one."""
+        return self._line
+
+    async def line(self) -> Line:
+        """Return the connection, as soon as there is one."""
+        while self._line is None:
+            await self._changed.wait()
+        return self._line
+
+    async def keep(self) -> None:
+        """Connect again and again until cancelled."""
+        tries = 0
+        while True:
+            try:
+                async with self._dialled() as line:
+                    tries = 0
+                    self._set(line, "")
+                    await line.lost()
+                    self._set(None, "the connection was lost")
+            except (*TROUBLES, errors.PilotageError) as error:
+                self._set(None, str(error) or type(error).__name__)
+            tries += 1
+            most = min(_LATE_S, _SOON_S * 2.0 ** min(tries, 10))
+            _log.warning("broker %s: %s; it is tried again", self._broker.url, self.trouble)
+            # Not all at the same moment: a broker that comes back is weak.
+            await anyio.sleep(random.uniform(0.5, 1.0) * most)  # noqa: S311 - no secret
+
+    def _set(self, line: Line | None, trouble: str) -> None:
+        self._line, self.trouble = line, trouble
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    @contextlib.asynccontextmanager
+    async def _dialled(self) -> AsyncIterator[Line]:
+        broker = self._broker
+        url = _url(broker)
+        with anyio.fail_after(broker.patience):
+            context = await anyio.to_thread.run_sync(secured, broker)
+            connection = await aio_pika.connect(url, ssl_context=context, timeout=broker.patience)
+        try:
+            with anyio.fail_after(broker.patience):
+                channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+                kind = aio_pika.ExchangeType.TOPIC
+                await channel.declare_exchange(broker.dead, kind, durable=True)
+                exchange = await channel.declare_exchange(broker.exchange, kind, durable=True)
+            yield Line(connection, channel, exchange)
+        finally:
+            await closed(connection)
+
+
+async def closed(one: AbstractConnection | AbstractChannel) -> None:
+    """Close what may be broken already, whoever is cancelled."""
+    with anyio.move_on_after(2, shield=True), contextlib.suppress(*TROUBLES):
+        await one.close()
+
+
+def secured(broker: Broker) -> ssl.SSLContext | None:
+    """Say how the connection is encrypted, with what is in the files now."""
+    if not broker.url.startswith("amqps:"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=broker.ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if broker.certificate:
+            context.load_cert_chain(broker.certificate, broker.key or None)
+    except (OSError, ssl.SSLError) as error:
+        message = f"cannot use the certificates for {broker.url}: {error}"
+        hint = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
+        raise errors.ConfigError(message, hint=hint) from error
+    return context
+
+
+def _url(broker: Broker) -> URL:
+    url = URL(broker.url)
+    if broker.certificate:
+        # The certificate says who we are, and no password does.
+        url = url.update_query(auth="external")
+    return url.update_query(heartbeat=str(broker.heartbeat))

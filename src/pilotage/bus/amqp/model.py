@@ -1,0 +1,34 @@
+"""Where the broker is, who we are, and what its exchanges and queues are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A broker, and how we show who we are."""
+
+    #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
+    url: str
+    #: File of the certificates that vouch for the broker; empty means those of the system.
+    ca: str = ""
+    #: Files of our certificate and its key, read anew with each connection.
+    certificate: str = ""
+    key: str = ""
+    #: Our name as the broker reads it in the certificate; messages carry it, and the broker checks.
+    user: str = ""
+    #: The exchange of all topics, and the one for messages that nobody could deal with.
+    exchange: str = "pilotage"
+    dead: str = "pilotage.dead"
+    #: Names of queues by pattern; the rest are named after exchange and pattern.
+    queues: Mapping[str, str] = {}
+    #: Patterns of which one subscriber at a time gets messages, the others only when it is gone.
+    single: tuple[str, ...] = ()
+    #: Seconds between signs of life; after two without any the connection is given up.
+    heartbeat: int = 15
+    #: Seconds that sending may take, and a new connection.
+    patience: float = 30.0
+    #: Messages that a queue holds at most.
+    most: int = 1_000_000

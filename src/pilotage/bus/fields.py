@@ -1,0 +1,63 @@
+"""What the fields of a message may hold; the published schemas say the same."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+# `$` alone would let a line end stand behind the last character in Python, though not elsewhere.
+
+#: The largest number.
+MOST = 2**63 - 1
+
+#: A name that programs compare: a site, an application, a queue, a project.
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}$(?!\n)")]
+#: The same, or nothing.
+MaybeWord = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127})?$(?!\n)")]
+#: A line for people.
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{0,200}$(?!\n)")]
+#: Text of several lines.
+Text = Annotated[str, Meta(max_length=10_000)]
+#: What tells one message from another; the sender's choice.
+Token = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:/+=@-]{0,199})?$(?!\n)")]
+#: The routing key that status messages are sent with.
+Route = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:-]{0,199})?$(?!\n)")]
+#: Where data comes from or goes to.
+Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+-]{0,15}://[^\s\\\x00-\x1f\x7f]{1,2000}$(?!\n)")]
+#: A file or folder below the folder of the job; empty is that folder.
+Below = Annotated[
+    str, Meta(pattern=r"^(?![/~])(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f\x7f]{0,1000}$(?!\n)")
+]  # fmt: skip
+#: The name of a parameter.
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$(?!\n)")]
+#: The name of an environment variable.
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
+Email = Annotated[
+    str, Meta(pattern=r"^([^\s@\x00-\x1f\x7f,;<>]{1,64}@[A-Za-z0-9.-]{1,255})?$(?!\n)")
+]  # fmt: skip
+Digest = Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")]
+#: A further option of the batch system, which the site must allow.
+Option = Annotated[
+    str, Meta(pattern=r"^--?[A-Za-z][A-Za-z0-9_-]{0,63}(=[^\x00-\x1f\x7f]{0,500})?$(?!\n)")
+]
+Whole = Annotated[int, Meta(ge=0, le=MOST)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+#: The value of a parameter; what it may be is the application's to say.
+Value = (
+    bool | Annotated[int, Meta(ge=-MOST, le=MOST)] | float | Annotated[str, Meta(max_length=4096)]
+)
+
+#: Where a job is, by the names of `pilotage.job.model.State`.
+State = Literal[
+    "waiting", "queued", "staging_in", "ready", "submitted", "running", "staging_out", "held",
+    "done", "failed", "cancelled", "rejected",
+]  # fmt: skip
+#: What is done in that state, or was when it ended; `queue` means that the batch system has it.
+Step = Literal[
+    "", "accept", "stage_in", "preprocess", "submit", "queue", "run", "postprocess", "stage_out"
+]
+#: Who speaks: status messages are in their words.
+Speech = Literal["pilotage", "balsam", "argo"]
+Verb = Literal["cancel", "hold", "release", "retry", "query", "drain", "resume"]

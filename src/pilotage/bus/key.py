@@ -1,0 +1,49 @@
+"""What makes two messages the same job.
+
+The sender's own key does, else the numbers that Argo gave, else the body itself. A key belongs to
+whoever sent it: nobody can take another's. The same key with another body is a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from pilotage.bus.model import Chain, Job
+
+
+class Key(msgspec.Struct, frozen=True):
+    """The identity of a message."""
+
+    #: 32 hexadecimal digits: the same job has the same.
+    digits: str
+    #: The SHA-256 of what is to be done: the same message has the same.
+    body: str
+    #: Where it is from.
+    origin: Literal["sender", "argo", "body"]
+
+
+def of(message: Job | Chain, user: str) -> Key:
+    """Return the identity of a message from a user that the bus has verified."""
+    body = digest(msgspec.structs.replace(message, key=""))
+    origin: Literal["sender", "argo", "body"] = "sender"
+    if message.key:
+        mine: list[Any] = [message.key]
+    elif isinstance(message, Job) and message.job_id:
+        origin, mine = "argo", [message.argo_job_id, message.job_id]
+    else:
+        origin, mine = "body", [body]
+    attempt = message.attempt if isinstance(message, Job) else 1
+    return Key(digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin)
+
+
+def conflict(old: Key, new: Key) -> bool:
+    """Tell whether one key is used for two different things."""
+    return old.digits == new.digits and old.body != new.body
+
+
+def digest(value: object) -> str:
+    """Return the SHA-256 of a value, however its fields were ordered when they came."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()

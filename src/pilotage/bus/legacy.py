@@ -1,0 +1,234 @@
+"""Job definitions of Balsam and Argo (2017), as messages of ours.
+
+What the original's own programs send is taken as it is. Three of its fields would have let a
+sender skip steps, adopt somebody's batch job or choose any folder: `state`, `scheduler_id` and
+`working_directory` may be there with the values of a new job, and with no other.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.bus import strict, wire
+from pilotage.bus.model import Chain, Job, Message
+
+#: What a new job of the original has in the fields that a message may not set.
+_NEW: dict[str, tuple[object, ...]] = {
+    "state": ("", "CREATED", None),
+    "scheduler_id": (0, "", None),
+    "working_directory": ("", None),
+}
+#: What the original sends with each job and nobody reads.
+_UNREAD = frozenset(
+    {
+        "time_created", "time_modified", "time_start_queued", "time_job_started",
+        "time_job_finished", "time_finished",
+    }
+)  # fmt: skip
+_JOB = frozenset(
+    {
+        "name", "description", "site", "argo_job_id", "origin_id", "job_id", "queue", "project",
+        "wall_time_minutes", "num_nodes", "processes_per_node", "scheduler_config", "application",
+        "config_file", "input_url", "output_url",
+    }
+)  # fmt: skip
+_CHAIN = frozenset(
+    {
+        "name", "description", "user_id", "group_identifier", "username", "email", "input_url",
+        "output_url", "subjobs", "job_status_routing_key", "job_id",
+    }
+)  # fmt: skip
+#: What the original called a kind of transfer, and what it is called now.
+_SCHEMES = {"local": "file"}
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)://(.*)", re.DOTALL)
+#: A bound that our own messages have too.
+_MOST_JOBS = 1000
+
+
+class Understood(msgspec.Struct, frozen=True):
+    """A message, whoever's words it was in."""
+
+    message: Message
+    #: What was not taken as the sender may have meant it, in sentences.
+    notes: tuple[str, ...] = ()
+
+
+def understand(body: bytes, site: str = "") -> Understood:
+    """Read a message of ours, of Balsam's or of Argo's; `site` is who reads it."""
+    found = strict.load(body)
+    if "v" in found or "kind" in found:
+        return Understood(wire.read(found))
+    return argo(found) if "subjobs" in found else balsam(found, site)
+
+
+def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
+    """Read a job definition of Balsam's."""
+    _closed(found, _JOB)
+    given = _Fields(found)
+    options, notes = _options(given.text("scheduler_config"))
+    config = given.text("config_file")
+    many = "\n" in config
+    plain = {
+        "site": given.text("site") or site,
+        "name": given.text("name"),
+        "description": given.text("description"),
+        "application": given.text("application"),
+        "argo_job_id": given.number("argo_job_id") or given.number("origin_id"),
+        "job_id": given.number("job_id"),
+        "queue": given.text("queue"),
+        "project": given.text("project"),
+        "wall_time": given.number("wall_time_minutes") * 60,
+        "nodes": given.number("num_nodes") or 1,
+        "tasks": given.number("processes_per_node") or 1,
+        "config": config if many else "",
+        "config_file": "" if many else config,
+        "options": options,
+        "inputs": _staged(given.text("input_url")),
+        "outputs": _staged(given.text("output_url")),
+        "speech": "balsam",
+    }
+    return Understood(_convert(plain, Job), notes)
+
+
+def argo(found: Mapping[str, Any]) -> Understood:
+    """Read a job definition of Argo's: jobs of Balsam's, one after the other."""
+    _closed(found, _CHAIN)
+    given = _Fields(found)
+    subjobs = found["subjobs"]
+    if not isinstance(subjobs, list) or not 1 <= len(subjobs) <= _MOST_JOBS:
+        message = f"the field `subjobs` is no list of 1 to {_MOST_JOBS} jobs"
+        raise errors.BadMessage(message, field="subjobs")
+    number = given.number("job_id")
+    jobs: list[Any] = []
+    notes: list[str] = []
+    for at, one in enumerate(subjobs):
+        place = f"subjobs[{at}]"
+        part = _within(place, balsam, one)
+        notes += [f"{place}: {note}" for note in part.notes]
+        jobs.append(part.message)
+    plain = {
+        "key": f"argo:{number}" if number else "",
+        "name": given.text("name"),
+        "description": given.text("description"),
+        "user_id": given.text("user_id"),
+        "group": given.text("group_identifier"),
+        "username": given.text("username"),
+        "email": given.text("email"),
+        "inputs": _staged(given.text("input_url")),
+        "outputs": _staged(given.text("output_url")),
+        "reply": given.text("job_status_routing_key"),
+        "speech": "argo",
+        "jobs": [msgspec.to_builtins(one) for one in jobs],
+    }
+    return Understood(_convert(plain, Chain), tuple(notes))
+
+
+class _Fields:
+    """Reads fields of the original, where nothing may be null as well."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self._found = found
+
+    def text(self, name: str) -> str:
+        value = self._found.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise _wrong(name, "is not text")
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._found.get(name)
+        if value is None:
+            return 0
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+            raise _wrong(name, "is not a whole number of 0 or more")
+        return value
+
+
+def _closed(found: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name, value in found.items():
+        if name in known:
+            continue
+        if name in _NEW:
+            if value not in _NEW[name] or isinstance(value, bool):
+                hint = wire.FORBIDDEN[name]
+                message = f"the field `{name}` cannot be set by a message"
+                raise errors.BadMessage(message, hint=hint, field=name)
+        elif name not in _UNREAD:
+            message = f"there is no field {strict.shown(name)} in a job definition"
+            raise errors.BadMessage(message, hint=wire.FORBIDDEN.get(name, ""), field=name)
+        elif not isinstance(value, str | int | float | None):
+            raise _wrong(name, "is not a time")
+
+
+def _staged(url: str) -> list[dict[str, str]]:
+    """Write a URL of the original, which is always of a whole folder."""
+    if not url:
+        return []
+    found = _URL.fullmatch(url)
+    if found:
+        scheme = found[1].lower()
+        url = f"{_SCHEMES.get(scheme, scheme)}://{found[2]}"
+        if "?" not in url and not url.endswith("/"):
+            url += "/"
+    return [{"url": url}]
+
+
+def _options(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read options of the batch system; the original also gave the name of a file here."""
+    if not text:
+        return (), ()
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise _wrong("scheduler_config", f"cannot be split into words: {error}") from None
+    if all(word.startswith("--") for word in words):
+        return tuple(words), ()
+    note = "`scheduler_config` names no options such as `--exclusive`: the site's own settings hold"
+    return (), (note,)
+
+
+#: Our names of what the original calls otherwise.
+_THEIRS = {
+    "nodes": "num_nodes", "tasks": "processes_per_node", "wall_time": "wall_time_minutes",
+    "config": "config_file", "options": "scheduler_config", "inputs": "input_url",
+    "outputs": "output_url", "group": "group_identifier", "reply": "job_status_routing_key",
+    "jobs": "subjobs",
+}  # fmt: skip
+_HEAD = re.compile(r"\w+")
+
+
+def _convert(plain: dict[str, Any], kind: type[Job | Chain]) -> Job | Chain:
+    """Check the values; a refusal names the field as the sender does."""
+    try:
+        return wire.convert(plain, kind)
+    except errors.BadMessage as error:
+        head = _HEAD.match(error.field)
+        theirs = _THEIRS.get(head[0]) if head else None
+        if theirs is None:
+            raise
+        message = error.message.replace(strict.shown(error.field), f"`{theirs}`")
+        raise errors.BadMessage(message, hint=error.hint, field=theirs) from None
+
+
+def _within(
+    place: str, read: Callable[[Mapping[str, Any]], Understood], value: object
+) -> Understood:
+    if not isinstance(value, dict):
+        raise _wrong(place, "is not a job definition")
+    try:
+        return read(value)
+    except errors.BadMessage as error:
+        field = f"{place}.{error.field}"
+        raise errors.BadMessage(f"in `{place}`: {error}", hint=error.hint, field=field) from None
+
+
+def _wrong(name: str, what: str) -> errors.BadMessage:
+    return errors.BadMessage(f"the field `{name}` {what}", field=name)

@@ -1,0 +1,84 @@
+"""What every bus can do: four verbs, and what a delivery is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One delivery of a message."""
+
+    #: Words joined by dots.
+    topic: str
+    #: What was sent.
+    body: bytes
+    #: What tells a receiver that it has had the message before; the sender's choice.
+    key: str
+    #: Names this delivery; another delivery of the same message has another one.
+    tag: int
+    #: Answers a request; without one, or too late, nobody hears it.
+    reply: Callable[[bytes], Awaitable[None]]
+    #: Who sent it, as the bus itself knows them; never what the body says. Empty if it cannot know.
+    user: str = ""
+    #: Whether it may have been delivered before.
+    again: bool = False
+
+
+class Bus(Protocol):
+    """Carries messages at least once.
+
+    All subscribers to the same pattern share its messages; each pattern gets every message that
+    matches. A pattern is remembered from its first subscriber on, and its messages wait while it
+    has none.
+    """
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        """Send, and return once the bus has it; raise `Unavailable` if too many wait already.
+
+        With `heard`, a message that no pattern takes is an error too, and not just gone.
+        """
+        ...
+
+    def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+        """Receive; what is not acknowledged at the end of the `async with` is delivered again.
+
+        With `ahead`, at most so many are delivered that are not acknowledged.
+        """
+        ...
+
+    async def ack(self, message: Message, *, done: bool = True) -> None:
+        """Say that a message is dealt with; of an old delivery this means nothing.
+
+        One that is not `done` goes back and is delivered again.
+        """
+        ...
+
+    async def request(self, topic: str, body: bytes, within: float) -> bytes:
+        """Send and return the first answer; raise `TimedOut`, or `Unavailable` if none can come."""
+        ...
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Tell whether a topic matches: `*` stays in one word, the word `**` is any number of words."""
+    return _regex(pattern).fullmatch("." + topic) is not None
+
+
+@lru_cache(maxsize=4096)
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile("".join(_word(word) for word in pattern.split(".")), re.DOTALL)
+
+
+def _word(word: str) -> str:
+    if word == "**":
+        return r"(?:\.[^.]*)*"
+    if word == "*":
+        return r"\.[^.]+"
+    return r"\." + re.sub(r"(?:\\\*)+", "[^.]*", re.escape(word))

@@ -1,0 +1,115 @@
+"""Bodies of messages to and from what they mean; a refusal is a sentence that names the field."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from pilotage import errors
+from pilotage.bus import strict
+from pilotage.bus.model import VERSION, Chain, Control, Heartbeat, Job, Message, Status
+
+_T = TypeVar("_T")
+
+#: What a message may not set, and whose it is.
+FORBIDDEN = {
+    "state": "the state of a job is the site's to say",
+    "scheduler_id": "the number at the batch system is the site's to say",
+    "working_directory": "the folder of a job is the site's to choose",
+    "user": "whose job it is says the certificate that the message was sent with",
+    "owner": "whose job it is says the certificate that the message was sent with",
+}
+_KINDS: dict[str, type[Message]] = {
+    "job": Job, "chain": Chain, "control": Control, "status": Status, "heartbeat": Heartbeat,
+}  # fmt: skip
+#: Verbs that are about jobs, and would be about all of them if none is named.
+_OF_JOBS = ("cancel", "hold", "release", "retry")
+
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
+_SOME = re.compile(r" - at (?:`\$\.(?=\w+\[\.\.\.\])|`key` in `\$\.)(\w+)(?:\[\.\.\.\])?`$")
+#: So many members of a table are looked at to name the one that is wrong.
+_MOST_TRIED = 300
+_NAMED = re.compile("(unknown|missing required) field `(.*)`", re.DOTALL)
+_REGEX = re.compile(r"Expected `str` matching regex .*", re.DOTALL)
+
+
+def decode(body: bytes) -> Message:
+    """Read a message of ours."""
+    return read(strict.load(body))
+
+
+def read(found: dict[str, Any]) -> Message:
+    """Read a message of ours that has been taken apart already."""
+    version = found.get("v")
+    if version != VERSION or isinstance(version, bool):
+        told = ascii(version)[:20]
+        message = f"the field `v` is {told}: messages of version {VERSION} are understood here"
+        raise errors.BadMessage(message, field="v")
+    kind = _KINDS.get(found["kind"]) if isinstance(found.get("kind"), str) else None
+    if kind is None:
+        message = f"the field `kind` is none of {', '.join(_KINDS)}"
+        raise errors.BadMessage(message, field="kind")
+    made = convert(found, kind)
+    if isinstance(made, Control):
+        _check(made)
+    return made
+
+
+def encode(message: Message) -> bytes:
+    """Write a message of ours."""
+    return msgspec.json.encode(message)
+
+
+def convert(found: dict[str, Any], kind: type[_T]) -> _T:
+    """Make what is meant of plain values, or say which field is wrong and how."""
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        said = str(error)
+    raise _refusal(_located(said, found, kind))
+
+
+def _located(said: str, found: dict[str, Any], kind: type[_T]) -> str:
+    """Name the member of a table that is wrong; the checker says only that one is."""
+    place = _SOME.search(said)
+    table = found.get(place[1]) if place else None
+    if not place or not isinstance(table, dict):
+        return said
+    for name, value in itertools.islice(table.items(), _MOST_TRIED):
+        try:
+            msgspec.convert({**found, place[1]: {name: value}}, kind)
+        except msgspec.ValidationError:
+            return f"{said[: place.start()]} - at `$.{place[1]}.{name}`"
+    return said
+
+
+def _check(control: Control) -> None:
+    named = bool(control.jobs or control.keys)
+    if control.verb in _OF_JOBS and not named:
+        message = f"the field `jobs` is empty, and so is `keys`: {control.verb} which jobs?"
+        raise errors.BadMessage(message, field="jobs")
+    if control.verb in ("drain", "resume") and named:
+        field = "jobs" if control.jobs else "keys"
+        message = f"the field `{field}` has no meaning with {control.verb}, which is of the site"
+        raise errors.BadMessage(message, field=field)
+
+
+def _refusal(said: str) -> errors.BadMessage:
+    """Turn what the checker says into a sentence."""
+    place = _AT.search(said)
+    what = said[: place.start()] if place else said
+    path = place[1] if place else ""
+    if named := _NAMED.search(what):
+        field = f"{path}.{named[2]}" if path else named[2]
+        if named[1] != "unknown":
+            return errors.BadMessage(f"the field {strict.shown(field)} is missing", field=field)
+        message = f"there is no field {strict.shown(field)} in such a message"
+        hint = FORBIDDEN.get(named[2], "the page on messages lists all fields")
+        return errors.BadMessage(message, hint=hint, field=field)
+    if _REGEX.fullmatch(what):
+        what = "it has characters or a length that it may not have"
+    message = f"the field {strict.shown(path or '…')} cannot be so: {what}"
+    return errors.BadMessage(message, hint="the page on messages lists all fields", field=path)

@@ -1,0 +1,180 @@
+"""`pilotage app`: the applications that this site runs for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from pilotage import errors
+from pilotage.cli import sheet
+from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
+from pilotage.cli.app_spec import Described
+from pilotage.cli.common import HERE, Common
+from pilotage.site.apps import files, model, trust
+
+app = App(
+    name="app", help="Add, list and try the applications that this site runs for others.",
+    group_commands="Commands",
+)  # fmt: skip
+app.command(
+    "pilotage.cli.app_trial:trial", name="test", help="Show what would run for given parameters."
+)
+
+_HEADS = columns("NAME VERSION STATE PARAMETERS PROGRAM ABOUT")
+_PARAMETERS = columns("PARAMETER KIND NEEDED MAY-BE ABOUT")
+_STYLES: dict[str, Style] = {"ready": "green", "disabled": "dim"}
+_Name = Annotated[str, Parameter(help="Name of the application.")]
+
+
+_PLAIN = Described()
+
+
+@app.command
+def add(
+    name: Annotated[str, Parameter(help="Name of the new application.")],
+    executable: Annotated[Path, Parameter(help="The program.")],
+    /,
+    *argv: Annotated[
+        str, Parameter(help="Its arguments with `{parameters}` in them; `--` before dashes.")
+    ],
+    described: Described = _PLAIN,
+    at: Common = HERE,
+) -> Answer:
+    """Write the file of a new application, with the SHA-256 of its program."""
+    program = str(executable.absolute())
+    made = described.app(program, argv)
+    if reason := trust.exposed(program):
+        hint = "others could put another program in its place: mend its owner and mode first"
+        raise errors.Denied(reason, hint=hint)
+    with at.open() as project:
+        file = files.write(project.root, name, made)
+        shown = file.relative_to(project.root)
+    notes = (f"`pilotage app test {name}` shows what would run",)
+    return Answer({"app": name, "file": str(file)}, (f"wrote {shown}",), (name,), notes)
+
+
+@app.command
+def ls(*, at: Common = HERE) -> Answer:
+    """List all applications, and whether jobs can use them."""
+    with at.open() as project:
+        found = {name: _look(project.root, name) for name in files.names(project.root)}
+    rows = tuple(_row(name, *one) for name, one in found.items())
+    data = [
+        {
+            "name": name, "state": state, "trouble": trouble,
+            "version": one.version if one else None,
+            "executable": one.executable if one else None,
+            "parameters": list(one.parameter) if one else [],
+        }
+        for name, (one, state, trouble) in found.items()
+    ]  # fmt: skip
+    notes = () if found else ("no applications: `pilotage app add NAME PROGRAM`",)
+    return Answer({"apps": data}, (Table(_HEADS, rows),) if rows else (), tuple(found), notes)
+
+
+@app.command
+def show(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Show all that is known of an application."""
+    with at.open() as project:
+        one = files.read(project.root, name)
+        _, state, trouble = _look(project.root, name)
+        file = files.file_of(project.root, name)
+    data = {
+        "name": name, "state": state, "trouble": trouble, "file": str(file),
+        "settings": msgspec.to_builtins(one),
+    }  # fmt: skip
+    head = line(Styled(f"app {name}", "bold"), "  ", Styled(state, _STYLES.get(state, "red")))
+    return Answer({"app": data}, (head, *_sheet(one, trouble, str(file))), (name,))
+
+
+@app.command
+def disable(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Let no more jobs use an application; those that run go on."""
+    return _switch(name, at, enabled=False)
+
+
+@app.command
+def enable(name: _Name, /, *, at: Common = HERE) -> Answer:
+    """Let jobs use an application again."""
+    return _switch(name, at, enabled=True)
+
+
+def _switch(name: str, at: Common, *, enabled: bool) -> Answer:
+    with at.open() as project:
+        files.switch(project.root, name, enabled=enabled)
+    said = f"{name} is {'enabled' if enabled else 'disabled'}"
+    return Answer({"app": name, "enabled": enabled}, (said,), (name,))
+
+
+def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
+    """Return an application, how it is, and what is wrong with it."""
+    try:
+        one = files.read(root, name)
+    except errors.ConfigError as error:
+        return None, "mistaken", str(error)
+    reasons = trust.Trust().reasons(one)
+    if exposed := trust.exposed(str(files.file_of(root, name).absolute())):
+        reasons.append(exposed)
+    if reasons:
+        return one, "not trusted", "; ".join(reasons)
+    return one, "ready" if one.enabled else "disabled", ""
+
+
+def _row(name: str, one: model.App | None, state: str, trouble: str) -> tuple[Cell, ...]:
+    styled = Styled(state, _STYLES.get(state, "red"))
+    if one is None:
+        return name, "", styled, "", "", trouble
+    return (
+        name, one.version, styled, ", ".join(one.parameter), one.executable, trouble or one.about,
+    )  # fmt: skip
+
+
+def _sheet(one: model.App, trouble: str, file: str) -> list[Shown]:
+    limits = msgspec.to_builtins(one.limits)
+    told = {
+        "about": one.about,
+        "trouble": trouble,
+        "version": one.version,
+        "program": one.executable,
+        "sha256": one.sha256,
+        "argv": " ".join(_group(token) for token in one.argv),
+        "launcher": " ".join([one.launcher, *one.launcher_words]).strip(),
+        "container": one.container,
+        "before": " ".join(one.preprocess),
+        "after": " ".join(one.postprocess),
+        "config": one.config.format if one.config else "",
+        "users": ", ".join(one.users),
+        "limits": ", ".join(f"{key} {_plain(value)}" for key, value in limits.items() if value),
+        "data": ", ".join(one.staging.hosts),
+        "file": file,
+    }
+    shown: list[Shown] = [sheet.pair(key, value) for key, value in told.items() if value]
+    if one.parameter:
+        rows = tuple(_described(name, each) for name, each in one.parameter.items())
+        shown += ["", Table(_PARAMETERS, rows)]
+    return shown
+
+
+def _described(name: str, one: model.Parameter) -> tuple[Cell, ...]:
+    match one.kind:
+        case "integer" | "number":
+            may = f"{one.minimum} to {one.maximum}"
+        case "choice":
+            may = ", ".join(one.choices)
+        case "flag":
+            may = one.flag
+        case _:
+            may = f"{one.pattern} ({one.longest} characters at most)".strip()
+    needed = "no" if one.default is not None or not one.required or one.kind == "flag" else "yes"
+    return name, one.kind, needed, may, one.about
+
+
+def _group(token: str | tuple[str, ...]) -> str:
+    return token if isinstance(token, str) else f"[{' '.join(token)}]"
+
+
+def _plain(value: object) -> str:
+    return "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,125 @@
+"""The three verbs for anybody: the kind is chosen by the scheme, and failures are retried."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from pilotage import clock as clocks
+from pilotage import errors
+from pilotage.clock import Clock
+from pilotage.payload.transfer import allow, url
+from pilotage.payload.transfer.allow import Allowed
+from pilotage.payload.transfer.fetch import Receipt, fetch, look
+from pilotage.payload.transfer.keys import NONE, Keys
+from pilotage.payload.transfer.kind.file import File
+from pilotage.payload.transfer.kind.globus import Globus, Here
+from pilotage.payload.transfer.kind.gridftp import GridFtp
+from pilotage.payload.transfer.kind.http import Http
+from pilotage.payload.transfer.kind.objects import Objects
+from pilotage.payload.transfer.kind.rsync import Rsync
+from pilotage.payload.transfer.kind.sftp import Sftp
+from pilotage.payload.transfer.kind.xrootd import Xrootd
+from pilotage.payload.transfer.manifest import Manifest
+from pilotage.payload.transfer.model import Carrier, Flags
+from pilotage.payload.transfer.patience import Patience, Sleep, Steps, persist
+from pilotage.payload.transfer.send import send
+from pilotage.payload.transfer.url import Url
+
+T = TypeVar("T")
+
+#: The kind of each scheme; any other is one of fsspec's.
+KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | GridFtp | Objects]] = {
+    "sftp": Sftp, "rsync": Rsync, "rsync+ssh": Rsync, "http": Http, "https": Http,
+    "root": Xrootd, "roots": Xrootd, "gsiftp": GridFtp,
+    "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
+}  # fmt: skip
+
+
+def flags() -> dict[str, Flags]:
+    """Return what each scheme can do."""
+    return (
+        {"file": File.flags}
+        | {name: kind.flags for name, kind in KINDS.items()}
+        | {"globus": Globus.flags}
+    )
+
+
+class Courier:
+    """Stages for one job: what it may reach, by which credentials, and how patiently."""
+
+    def __init__(
+        self, allowed: Allowed, *, keys: Mapping[str, Keys] | None = None, here: Here | None = None,
+        key: str = "", patience: Patience | None = None, clock: Clock | None = None,
+        dice: random.Random | None = None, sleep: Sleep = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        """Take credentials by host; `key` is what the job is known by, `here` Globus's."""
+        self._allowed = allowed
+        self._keys = dict(keys or {})
+        self._here = here
+        self._key = key
+        self._patience = patience or Patience()
+        self._clock = clock or clocks.WallClock()
+        self._dice = dice or clocks.dice()
+        self._sleep = sleep
+
+    async def look(self, address: str) -> Manifest:
+        """List the files of an address."""
+        where = self._parse(address)
+
+        async def act(carrier: Carrier, _: Steps) -> Manifest:
+            return await look(carrier, where)
+
+        return await self._persist(where, act)
+
+    async def fetch(self, address: str, target: str, *, replace: bool = False) -> Receipt:
+        """Bring a file or a folder into a folder here; see `fetch.fetch`."""
+        where = self._parse(address)
+
+        async def act(carrier: Carrier, steps: Steps) -> Receipt:
+            return await fetch(carrier, where, target, replace=replace, steps=steps)
+
+        return await self._persist(where, act)
+
+    async def send(self, source: str, address: str, *, replace: bool = False) -> Receipt:
+        """Put a file or a folder into the folder that an address names; see `send.send`."""
+        where = self._parse(address, write=True)
+
+        async def act(carrier: Carrier, steps: Steps) -> Receipt:
+            return await send(carrier, source, where, replace=replace, steps=steps)
+
+        return await self._persist(where, act)
+
+    def _parse(self, address: str, *, write: bool = False) -> Url:
+        where = url.parse(address)
+        allow.check(self._allowed, where, write=write)
+        return where
+
+    async def _persist(self, where: Url, act: Callable[[Carrier, Steps], Awaitable[T]]) -> T:
+        keys = self._keys.get(where.host, NONE)
+
+        async def attempt(steps: Steps) -> T:
+            carrier = self._carrier(where, keys)
+            try:
+                return await act(carrier, steps)
+            finally:
+                await carrier.close()
+
+        return await persist(
+            attempt, self._patience, clock=self._clock, dice=self._dice, sleep=self._sleep,
+            credential=keys.version,
+        )  # fmt: skip
+
+    def _carrier(self, where: Url, keys: Keys) -> Carrier:
+        if where.scheme == "file":
+            return File(self._allowed)
+        if where.scheme == "globus":
+            if self._here is None:
+                raise errors.UsageError("this site has no collection of Globus")
+            return Globus(self._allowed, keys, self._here, key=self._key)
+        kind = KINDS.get(where.scheme)
+        if kind is None:
+            raise errors.UsageError(f"the scheme `{where.scheme}` is not known")
+        return kind(self._allowed, keys)

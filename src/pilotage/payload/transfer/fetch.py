@@ -1,0 +1,170 @@
+"""Fetch what a URL stands for: into a place aside, verified, then under its name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.payload.transfer import manifest, names, plan, settle, trouble
+from pilotage.payload.transfer.manifest import Manifest
+from pilotage.payload.transfer.model import MANIFEST, Carrier, Item
+from pilotage.payload.transfer.patience import Steps
+from pilotage.payload.transfer.plan import Step
+from pilotage.payload.transfer.url import Url
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What was done."""
+
+    files: int
+    bytes: int
+    #: Files that were moved; the others were there already.
+    moved: int
+    #: What identifies the list of files.
+    digest: str
+
+
+async def look(carrier: Carrier, url: Url) -> Manifest:
+    """List what is there: by its manifest if it has one, otherwise as the server lists it."""
+    slash = url.path.endswith("/")
+    if slash and (found := await published(carrier, url)) is not None:
+        return found
+    listing = await carrier.look(url)
+    if listing.folder and not slash and (found := await published(carrier, url)) is not None:
+        return found
+    made = Manifest(listing.base, folder=listing.folder)
+    async with contextlib.aclosing(listing.items):
+        async for item in listing.items:
+            made.add(item)
+    return made
+
+
+async def published(carrier: Carrier, url: Url) -> Manifest | None:
+    """Read the manifest of a folder, which tells that it is complete."""
+    try:
+        listing = await carrier.look(url.join(MANIFEST))
+        items = [item async for item in listing.items]
+    except errors.NotFound:
+        return None
+    if listing.folder:
+        raise errors.Conflict(f"{url.join(MANIFEST)} is a folder")
+    with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
+        await carrier.fetch(listing.base, items, folder)
+        base = msgspec.structs.replace(url, path=url.path.rstrip("/") or "/", query="")
+        return await asyncio.to_thread(_read, base, os.path.join(folder, MANIFEST))
+
+
+def _read(base: Url, path: str) -> Manifest:
+    with open(path, "rb") as file:
+        return manifest.read(base, file)
+
+
+async def fetch(
+    carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None
+) -> Receipt:
+    """Bring a file or all of a folder into a folder here.
+
+    Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced.
+    """
+    steps = steps or Steps()
+    found = await look(carrier, url)
+    try:
+        wanted, part = await asyncio.to_thread(_prepare, found, target, replace)
+        for batch in plan.batches(wanted):
+            left = [item for item in batch if not _complete(item, part)]
+            before = await asyncio.to_thread(_measure, left, part)
+            try:
+                if left:
+                    await asyncio.to_thread(_folders, left, part)
+                    await carrier.fetch(found.base, left, part)
+            except errors.PilotageError:
+                steps.moved += max(0, await asyncio.to_thread(_measure, left, part) - before)
+                raise
+            await asyncio.to_thread(settle.settle, batch, part, target)
+            steps.moved += len(batch)
+        if wanted.files and not carrier.flags.steady:
+            await _look_again(carrier, url, wanted)
+        await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
+    except OSError as error:
+        raise trouble.trouble(error) from error
+    return Receipt(found.files, found.bytes, wanted.files, found.digest)
+
+
+def _prepare(found: Manifest, target: str, replace: bool) -> tuple[Manifest, str]:  # noqa: FBT001 - passed on
+    """Find out which files must come, whether they fit, and where they come first."""
+    os.makedirs(target, exist_ok=True)
+    wanted = Manifest(found.base, folder=found.folder)
+    for item in found:
+        match settle.look(item, target):
+            case Step.HAVE:
+                continue
+            case Step.CONFLICT if not replace:
+                where = text.show(os.path.join(target, item.name))
+                raise errors.Conflict(
+                    f"{where} is there already, and is not what is at {found.base}",
+                    hint="fetch into another folder, or allow it to be replaced",
+                )
+            case _:
+                wanted.add(item)
+    part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
+    need = sum(max(0, item.need - settle.arrived(item, part)) for item in wanted)
+    plan.check_room(target, settle.room(target), files=wanted.files, size=need)
+    _make(part, found, target)
+    return wanted, part
+
+
+def _mark(found: Manifest) -> str:
+    """Begin the name of the place aside: all of one source begin alike."""
+    return f".{hashlib.sha256(str(found.base).encode()).hexdigest()[:16]}."
+
+
+def _make(part: str, found: Manifest, target: str) -> None:
+    """Make the place aside: one for each list, so that nothing of another is mixed in."""
+    for entry in os.listdir(target):
+        path = os.path.join(target, entry)
+        if entry.startswith(_mark(found)) and entry.endswith(".part") and path != part:
+            # The source has changed since: these are beginnings of what is not there any more.
+            shutil.rmtree(path, ignore_errors=True)
+    names.inside(target, os.path.basename(part))
+    os.makedirs(part, mode=0o700, exist_ok=True)
+
+
+def _folders(items: list[Item], part: str) -> None:
+    for folder in {os.path.dirname(item.name) for item in items}:
+        os.makedirs(os.path.join(part, folder), exist_ok=True)
+
+
+def _complete(item: Item, part: str) -> bool:
+    """Tell whether an earlier attempt has brought all of a file."""
+    return item.size > 0 and settle.arrived(item, part) == item.size and not _holes(item)
+
+
+def _holes(item: Item) -> bool:
+    # A file that was made at its full length before its data came tells nothing by its length.
+    return item.stored >= 0
+
+
+def _measure(items: list[Item], part: str) -> int:
+    return sum(settle.arrived(item, part) for item in items)
+
+
+async def _look_again(carrier: Carrier, url: Url, moved: Manifest) -> None:
+    """See that nothing has changed meanwhile that no digest vouches for."""
+    before = {item.name: (item.size, item.mtime, item.mark) for item in moved if not item.sha256}
+    if not before:
+        return
+    listing = await carrier.look(url)
+    async with contextlib.aclosing(listing.items):
+        async for item in listing.items:
+            was = before.pop(item.name, None)
+            if was is not None and was != (item.size, item.mtime, item.mark):
+                raise trouble.changed(item.name)
+    if before:
+        raise trouble.changed(min(before))

@@ -1,0 +1,1 @@
+"""Kinds of transfer, one module each."""

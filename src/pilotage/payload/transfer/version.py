@@ -1,0 +1,22 @@
+"""What changes whenever a file's content does."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Version(NamedTuple):
+    """What changes whenever a file's content does."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, facts: os.stat_result) -> Version:
+        """Read the version off a file's facts."""
+        times = (facts.st_mtime_ns, facts.st_ctime_ns)
+        return cls(facts.st_dev, facts.st_ino, facts.st_size, *times)

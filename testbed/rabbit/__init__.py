@@ -1,0 +1,128 @@
+"""RabbitMQ as sites have it: encrypted, and whoever comes shows a certificate."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import processes
+from testbed.bed import Bed, free_port, listens
+from testbed.certificates import Authority, Papers
+from testbed.processes import Process
+
+HERE = Path(__file__).parent
+#: The scripts of the package that change neither user nor folder.
+PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a user may configure, write and read: regular expressions of names."""
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+
+class Rabbit(Bed):
+    """One broker on the loopback; each of its users has papers."""
+
+    kind = "rabbit"
+
+    def __init__(
+        self, users: Mapping[str, Rights] | Sequence[str] = ("hub", "site", "alice", "bob"),
+        folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Take the names of who may come, and what each may do."""
+        super().__init__(folder)
+        given = users if isinstance(users, Mapping) else dict.fromkeys(users, Rights())
+        self._users = dict(given)
+
+    def up(self) -> None:
+        """Make certificates and start the broker."""
+        self.port, self._dist, self._names = free_port(), free_port(), free_port()
+        self.authority = Authority(self.folder / "papers")
+        self._own = self.authority.issue("broker", address="127.0.0.1")
+        self.papers = {name: self.authority.issue(name) for name in self._users}
+        definitions = self.folder / "definitions.json"
+        definitions.write_text(json.dumps(self._definitions()))
+        text = (HERE / "rabbitmq.conf").read_text()
+        (self.folder / "rabbitmq.conf").write_text(
+            text.format(
+                port=self.port,
+                authority=self.authority.certificate,
+                certificate=self._own.certificate,
+                key=self._own.key,
+                definitions=definitions,
+            )
+        )
+        (self.folder / "plugins").write_text("[rabbitmq_auth_mechanism_ssl].\n")
+        (self.folder / "environment").touch()
+        # Names of nodes are kept by a process of its own, which would outlive the broker.
+        self.daemon("epmd", "-address", "127.0.0.1", "-port", str(self._names), log="names.log")
+        self.wait(lambda: listens(self._names), "the broker's names were not kept", "names.log")
+        self.start()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What the broker and its commands need."""
+        return {
+            "HOME": str(self.folder),
+            "RABBITMQ_NODENAME": f"{self.name}@localhost",
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "environment"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_DIST_PORT": str(self._dist),
+            "ERL_EPMD_PORT": str(self._names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ERL_ARGS": "+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"amqps://127.0.0.1:{self.port}/"
+
+    def renew(self, name: str, seconds: float) -> Papers:
+        """Renew the papers of a user, in the same files."""
+        return self.authority.issue(name, seconds=seconds)
+
+    def start(self) -> None:
+        """Start the broker, with what it had on disk."""
+        self._process = self.daemon(str(PROGRAMS / "rabbitmq-server"), log="broker.log")
+        self.wait(lambda: listens(self.port), "the broker did not listen", "broker.log", 120)
+
+    def stop(self) -> None:
+        """Have the broker end in good order."""
+        self._process.end(signal.SIGTERM, timeout=30)
+
+    def kill(self) -> None:
+        """Kill the broker at once."""
+        for each in self._all():
+            each.end()
+        self._process.end()
+
+    def control(self, *words: str) -> str:
+        """Run a command of `rabbitmqctl`; slow, since each starts an engine of its own."""
+        return self.run(str(PROGRAMS / "rabbitmqctl"), "-q", *words, timeout=120)
+
+    def block(self, blocked: bool = True) -> None:  # noqa: FBT001, FBT002 - reads as said
+        """Have the broker take no messages, as if its disk were full, or take them again."""
+        self.control("set_vm_memory_high_watermark", "0" if blocked else "0.6")
+
+    def _all(self) -> list[Process]:
+        return processes.below(self._process.pid)
+
+    def _definitions(self) -> dict[str, object]:
+        rights = [
+            {"user": name, "vhost": "/", "configure": one.configure, "write": one.write,
+             "read": one.read}
+            for name, one in self._users.items()
+        ]  # fmt: skip
+        users = [{"name": name, "password_hash": "", "tags": ""} for name in self._users]
+        return {"vhosts": [{"name": "/"}], "users": users, "permissions": rights}
