@@ -146,7 +146,7 @@ def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
 
 def hopes(at: Common, **needs: Any) -> list[pool_hope.Hope]:
     """Say what pools would do for a job that has such needs."""
-    recipe = Command(argv=["true"])
+    recipe = Command(argv=("true",))
     kind = Clusters().of(JobSpec(name="j", recipe=recipe, resources=Resources(**needs)), "me")
     with at.open() as project:
         return pool_hope.hopes(project.db, project.root, kind, project.clock.now())

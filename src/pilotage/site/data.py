@@ -12,13 +12,14 @@ import anyio.to_thread
 
 from pilotage import errors, text
 from pilotage.job import moves
+from pilotage.payload.transfer.names import sync_folder
 from pilotage.site import guest, output
 from pilotage.site.doors import Doors
 from pilotage.site.guest import Guest, Room
 from pilotage.site.image import Images
 from pilotage.site.jail import HOST, Jails, lay, take
 from pilotage.site.remote import Remote
-from pilotage.site.stage import landing, names, place
+from pilotage.site.stage import names, place
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.pull import Puller
 from pilotage.site.stage.push import Pusher
@@ -188,7 +189,7 @@ def _place(source: Path, local: str) -> None:
         os.replace(aside, local)
         # Two names of one file stay two when one is to replace the other.
         Path(aside).unlink(missing_ok=True)
-        landing.sync_folder(os.path.dirname(local))
+        sync_folder(os.path.dirname(local))
 
 
 def _join(source: str, target: str) -> None:
