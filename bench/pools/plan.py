@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How much of everything; the seeds were never used before."""
 
     repeats: int = 20
-    first: int = 3001
+    first: int = 4001
 
 
 QUICK = Plan(repeats=1)

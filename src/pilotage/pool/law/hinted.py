@@ -23,7 +23,7 @@ class Hinted(moves.Manners, frozen=True, kw_only=True):
     patience: float = 900.0
     haste: float = 300.0
     #: Part of the cores in use that may wait without an order: it keeps drones full.
-    tolerate: float = 0.1
+    tolerate: float = 0.2
     #: Part of a drone that jobs of one kind must be able to use for it to be ordered for them.
     useful: float = 0.45
 
