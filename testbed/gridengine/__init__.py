@@ -101,7 +101,13 @@ class GridEngine(Bed):
         scheduler.write_text(changed(self.run("qconf", "-ssconf"), SCHEDULER))
         self.run("qconf", "-Msconf", str(scheduler))
         self.run("qconf", "-Ap", str(HERE / "environment"))
-        self.run("qconf", "-Aq", str(HERE / "queue"))
+        # A folder of jobs that were killed stays, and is named after their number.
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        queue = self.folder / "queue"
+        queue.write_text(changed((HERE / "queue").read_text(), {"tmpdir": str(temporary)}))
+        self.run("qconf", "-Aq", str(queue))
 
     def _tool(self, name: str, *words: str) -> None:
         self.run(str(PROGRAMS / name), *words)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,16 @@ class Lab:
     @property
     def clean(self) -> bool:
         """Tell whether neither a mount nor a key is left."""
-        owned = (path.stat().st_uid for path in Path("/tmp").glob("pilotage-mount-*"))
-        return not self.mounted and self.ward.uid not in owned
+        return not self.mounted and not self._keys()
+
+    def _keys(self) -> list[Path]:
+        """Return the folders of keys of this user; those of others come and go."""
+        found = []
+        for path in Path("/tmp").glob("pilotage-mount-*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_uid == self.ward.uid:
+                    found.append(path)
+        return found
 
     def signal(self, number: signal.Signals, *, program: bool) -> None:
         """Signal the program of the item, or all other processes of its user."""
@@ -117,9 +125,8 @@ class Lab:
     def sweep(self) -> None:
         """Remove what a program that was killed could not."""
         wards._kill_all(self.ward.uid)
-        for left in Path("/tmp").glob("pilotage-mount-*"):
-            if left.stat().st_uid == self.ward.uid:
-                shutil.rmtree(left)
+        for left in self._keys():
+            shutil.rmtree(left)
         if self.mounted:
             run("umount", "--lazy", str(self.data))
 
