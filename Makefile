@@ -25,7 +25,7 @@ demo: $(VENV)/.demo  ## the whole product on one machine, with a real analysis
 
 test: $(VENV)/.dev  ## unit, contract, integration and acceptance tests; ARGS= for pytest
 	@tools/system-packages tools/apt-packages.txt
-	@tools/test $(BIN)/python "$(RINGS)" $(ARGS)
+	@$(BIN)/python -m pytest $(RINGS) $(ARGS)
 
 check: $(VENV)/.dev  ## format, lint, types, imports; prints our sizes beside our peers'
 	@tools/check $(BIN) $(TYPED)
