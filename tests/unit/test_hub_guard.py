@@ -133,3 +133,15 @@ def test_the_end_of_an_unknown_job_is_no_error(lineage):
     lineage.ended("unknown", 99, 1.0)
     lineage.ended("clean", 99, 1.0)
     assert lineage.cause("clean", written("/d/scan_1.csv", 105.0)) == (7, 3)
+
+
+def test_who_says_what_it_writes_did_not_change_other_folders(lineage):
+    def changed(path: str) -> Event:
+        return Event(Kind.DIR_MODIFIED, path, 105.0, "1-2-3", mtime=105.0)
+
+    lineage.started("report", guard.Runs(8, 4, "/tables", started=100.0), ["/pages/all.html"])
+    assert lineage.cause("report", changed("/tables")) == (None, 0)
+    lineage.started("loop", guard.Runs(9, 4, "/tables", started=100.0), ["/tables/next.csv"])
+    assert lineage.cause("loop", changed("/tables")) == (9, 5)
+    lineage.started("silent", guard.Runs(10, 4, "/tables", started=100.0), [])
+    assert lineage.cause("silent", changed("/tables")) == (10, 5)

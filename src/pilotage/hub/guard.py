@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilotage.event.model import Kind
+
 if TYPE_CHECKING:
     from pilotage.event.model import Event
     from pilotage.rule.model import Rate, Rule
@@ -32,6 +34,8 @@ class Runs(msgspec.Struct):
     path: str
     started: float
     ended: float | None = None
+    #: What it said that it would write.
+    outputs: tuple[str, ...] = ()
 
 
 class Lineage:
@@ -55,6 +59,7 @@ class Lineage:
         while len(self.outputs) > MOST_OUTPUTS:
             del self.outputs[next(iter(self.outputs))]
         if rule and runs.path:
+            runs.outputs = tuple(outputs)
             self._runs.setdefault(rule, {})[runs.job] = runs
 
     def ended(self, rule: str, job: int, now: float) -> None:
@@ -86,6 +91,9 @@ def _resembles(runs: Runs, event: Event) -> bool:
         return False
     if runs.ended is not None and event.mtime > runs.ended:
         return False
+    if event.kind is Kind.DIR_MODIFIED and runs.outputs:
+        # Many write into one folder; whoever says what it writes, and nothing there, did not.
+        return any(os.path.dirname(path) == event.subject for path in runs.outputs)
     if event.subject == runs.path:
         return True
     stem = os.path.splitext(os.path.basename(runs.path))[0]

@@ -178,7 +178,8 @@ class Life:
         items = find(bed, order.key)
         until(bed, lambda: merged(bed, order), lambda seen: seen.get(1) and runs(seen[1]), "item 1")
         self.call_off(bed, order, [items[1].id])
-        others = until(bed, lambda: merged(bed, order), lambda seen: ended(seen, {0, 2}))
+        # Between listing and history one may be in neither for a moment.
+        others = until(bed, lambda: merged(bed, order), lambda seen: settled(seen, {0, 2}))
         assert told(bed, [others[0], others[2]]) == [(i, Cause.EXITED, 0, None) for i in (0, 2)]
 
     def test_a_whole_array_called_off_in_the_queue(self, bed: Bed) -> None:
@@ -305,6 +306,11 @@ def let_others_run(bed: Bed) -> None:
 def ended(seen: dict[int, Item], indices: set[int]) -> bool:
     """Say whether all of these are over, or gone."""
     return all(item.phase is Phase.OVER for index, item in seen.items() if index in indices)
+
+
+def settled(seen: dict[int, Item], indices: set[int]) -> bool:
+    """Say whether all of these are over, and known to be."""
+    return indices <= set(seen) and ended(seen, indices)
 
 
 def runs(item: Item) -> bool:
