@@ -26,6 +26,7 @@ NEEDS = {
     "condor": ["condor root"],
     "gridengine": ["sge_qmaster", "sge_execd"],
     "sites": ["slurmctld", "slurmd", "munged", "sshd", "ip"],
+    "rabbit": ["rabbitmq-server", "epmd"],
     "sshd": ["sshd"],
 }
 

@@ -155,12 +155,18 @@ def _wait(
 ) -> None:
     """Wait until the folder is there."""
     deadline = time.monotonic() + _BEGIN_SECONDS
-    while not _is_mounted(path, inside) or not _answers(path, inside):
+    while not _there(path, inside):
         if process.poll() is not None:
             raise NotMountedError(f"the data cannot be mounted: {_words(words)}")
         if time.monotonic() > deadline:
             raise NotMountedError(f"the data was not mounted in time: {_words(words)}")
         time.sleep(_LOOK_SECONDS)
+
+
+def _there(path: str, inside: tuple[str, ...]) -> bool:
+    """Tell whether what is mounted answers, and not the folder below it after all."""
+    # If `sshfs` cannot connect, it takes away what it has mounted, and then the folder answers.
+    return _is_mounted(path, inside) and _answers(path, inside) and _is_mounted(path, inside)
 
 
 def _is_mounted(path: str, inside: tuple[str, ...] = ()) -> bool:
