@@ -122,12 +122,14 @@ class Live:
     def _unsure(self, node: Node, name: str, bits: int, entry: Entry, raw: bytes) -> None:
         """Deal with a file that was not closed."""
         early = bits & (MADE | CHANGED)
+        # A scan may have been first; once it is forgotten what that said, the same would be news.
+        whole = self._outbox.complete(join(node.path, name), entry)
         if early and self._outbox.wants(early):
-            self._outbox.file(early, node.path, name, entry, whole=False)
+            self._outbox.file(early, node.path, name, entry, whole=whole)
         if bits & CAME:
             other = self._origin(node.number, raw)
             self._gate.admit(CAME, node.path, name, entry, other, still=False)
-        elif bits & MADE:
+        elif bits & MADE and not whole:
             self._gate.expect(CLOSED, node.path, name, entry)
         elif not early:
             # Only its time of change was set, perhaps: that makes no new version of it.

@@ -120,6 +120,12 @@ class Outbox:
         told = self._told(path)
         return told is not None and told != _GONE
 
+    def complete(self, path: str, entry: Entry) -> bool:
+        """Tell whether this version of a file was said lately to be complete."""
+        told = self._told(path)
+        version = f"{entry.inode}-{entry.size}-{entry.mtime_ns}"
+        return told is not None and told[0] == version and bool(told[1] & COMPLETE)
+
     def send(self) -> None:
         """Put what there is as one batch."""
         if self._seen or self._gone or self._events or self._tree_gone:
