@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,19 +19,17 @@ from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
 from pilotage.pool.outside import Carried, Told
-from pilotage.rule import locate
+from pilotage.rule import named
 from pilotage.site import wish
 from pilotage.site.wish import Wish
 
 FOLDER = "pools"
-_SUFFIX = ".toml"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Parameters of our law that are durations.
 _TIMES = ("patience", "haste", "rest")
 #: Those that are divided by, so that they cannot be nothing, and the others.
 _ABOVE = ("patience", "haste", "hedge", "stretch", "light")
 _ANY = ("rest", "ski", "tolerate", "headroom")
-_UNKNOWN = re.compile("unknown field `([^`]+)`")
 
 
 class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -288,12 +285,12 @@ def _bounds(control: Aimd) -> None:
 
 def file_of(root: Path, name: str) -> Path:
     """Return the file of a pool of the project in `root`."""
-    return root / FOLDER / f"{name}{_SUFFIX}"
+    return root / FOLDER / f"{name}{named.SUFFIX}"
 
 
 def names(root: Path) -> list[str]:
     """List the pools of a project by name, those with mistakes in their files too."""
-    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+    return named.names(root / FOLDER)
 
 
 def read(root: Path, name: str) -> Pool:
@@ -304,7 +301,7 @@ def read(root: Path, name: str) -> Pool:
     except FileNotFoundError:
         known = ", ".join(names(root)) or "none yet"
         message = f"there is no pool `{name}`"
-        hint = f"pools are {known}; a pool is a file `{FOLDER}/NAME{_SUFFIX}`"
+        hint = f"pools are {known}; a pool is a file `{FOLDER}/NAME{named.SUFFIX}`"
         raise errors.NotFound(message, hint=hint) from None
     except UnicodeDecodeError as error:
         raise errors.ConfigError(f"{file}: {error}") from error
@@ -313,30 +310,12 @@ def read(root: Path, name: str) -> Pool:
 
 def parse(source: str, name: str, file: Path) -> Pool:
     """Read the text of a pool's file; say where a mistake is."""
-    try:
-        found: dict[str, Any] = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        message = f"{file}: {error}"
-        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
-    if isinstance(found.get("control"), dict):
-        found["control"].setdefault("kind", "aimd")
-    try:
+
+    def make(found: dict[str, Any]) -> Pool:
+        if isinstance(found.get("control"), dict):
+            found["control"].setdefault("kind", "aimd")
         pool = msgspec.convert(found, Pool)
         check(name, pool)
-    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
-        line = locate.line_of(source, _keys(str(error)))
-        place = f"{file}:{line}" if line else str(file)
-        hint = getattr(error, "hint", "") or "the page on pools lists all settings"
-        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
-    return pool
+        return pool
 
-
-def _keys(message: str) -> list[str]:
-    """Read from a message which key it is about."""
-    _, _, at = message.partition("`$.")
-    keys = at.rstrip("`").partition("[")[0].split(".") if at else []
-    unknown = _UNKNOWN.search(message)
-    if unknown:
-        return [*keys, unknown[1]]
-    told = re.search(r"`([\w.]+)` cannot", message)
-    return keys or (told[1].split(".") if told else [])
+    return named.parse(source, file, make, "pools")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import secrets
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 
 from pilotage import errors
 from pilotage.job.model import JobSpec
-from pilotage.rule import locate
+from pilotage.rule import named
 from pilotage.site import model
 from pilotage.site.model import Site
 
@@ -22,19 +21,17 @@ FOLDER = "sites"
 
 #: Within the state folder of a project.
 _IDENTITY = "id"
-_SUFFIX = ".toml"
-_UNKNOWN = re.compile("unknown field `([^`]+)`")
 _TABLE = ("env", "defaults", "plugin")
 
 
 def file_of(root: Path, name: str) -> Path:
     """Return the file of a site of the project in `root`."""
-    return root / FOLDER / f"{name}{_SUFFIX}"
+    return root / FOLDER / f"{name}{named.SUFFIX}"
 
 
 def names(root: Path) -> list[str]:
     """List the sites of a project by name, those with mistakes in their files too."""
-    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+    return named.names(root / FOLDER)
 
 
 def read(root: Path, name: str) -> Site:
@@ -85,20 +82,13 @@ def identity(state: Path) -> str:
 
 def parse(source: str, name: str, file: Path) -> Site:
     """Read the text of a site's file; say where a mistake is."""
-    try:
-        found: dict[str, Any] = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        message = f"{file}: {error}"
-        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
-    try:
+
+    def make(found: dict[str, Any]) -> Site:
         site = msgspec.convert(found, Site)
         model.check(name, site)
-    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
-        line = locate.line_of(source, _keys(str(error)))
-        place = f"{file}:{line}" if line else str(file)
-        hint = getattr(error, "hint", "") or "the page on sites lists all settings"
-        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
-    return site
+        return site
+
+    return named.parse(source, file, make, "sites")
 
 
 def write(root: Path, name: str, site: Site) -> Path:
@@ -168,13 +158,3 @@ def _toml(value: object) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _keys(message: str) -> list[str]:
-    """Read from a message which key it is about."""
-    _, _, at = message.partition("`$.")
-    keys = at.rstrip("`").partition("[")[0].split(".") if at else []
-    unknown = _UNKNOWN.search(message)
-    if unknown:
-        return [*keys, unknown[1]]
-    return keys or re.findall(r"`(\w+)` cannot", message)

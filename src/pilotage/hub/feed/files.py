@@ -8,7 +8,6 @@ import os
 import re
 import ssl
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,13 @@ from pilotage import errors, units
 from pilotage.hub.feed.wire import MOST_HELD
 from pilotage.pilot import reach
 from pilotage.pilot.node.dial import Route
-from pilotage.rule import locate
+from pilotage.rule import named
 from pilotage.site import files as sites
 from pilotage.site.model import FACTORY
 from pilotage.site.wish import Wish
 
 FOLDER = "hubs"
-_SUFFIX = ".toml"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_UNKNOWN = re.compile("unknown field `([^`]+)`")
 #: Bytes of a file with certificates.
 _LARGEST = 1 << 20
 _FAR = 2**53
@@ -113,12 +110,12 @@ class Known(msgspec.Struct, frozen=True):
 
 def file_of(root: Path, name: str) -> Path:
     """Return the file of a hub of the factory in `root`."""
-    return root / FOLDER / f"{name}{_SUFFIX}"
+    return root / FOLDER / f"{name}{named.SUFFIX}"
 
 
 def names(root: Path) -> list[str]:
     """List the hubs of a factory by name, those with mistakes in their files too."""
-    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+    return named.names(root / FOLDER)
 
 
 def identity(state: Path, name: str) -> str:
@@ -155,7 +152,9 @@ def read(root: Path, name: str) -> Hub:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         message = f"there is no hub `{name}`"
-        hint = f"hubs are {', '.join(names(root)) or 'none yet'}: files `{FOLDER}/NAME{_SUFFIX}`"
+        hint = (
+            f"hubs are {', '.join(names(root)) or 'none yet'}: files `{FOLDER}/NAME{named.SUFFIX}`"
+        )
         raise errors.NotFound(message, hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
@@ -164,20 +163,13 @@ def read(root: Path, name: str) -> Hub:
 
 def parse(source: str, name: str, file: Path) -> Hub:
     """Read the text of a hub's file; say where a mistake is."""
-    try:
-        found: dict[str, Any] = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        message = f"{file}: {error}"
-        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
-    try:
+
+    def make(found: dict[str, Any]) -> Hub:
         hub = msgspec.convert(found, Hub)
         _check(name, hub)
-    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
-        line = locate.line_of(source, _keys(str(error)))
-        place = f"{file}:{line}" if line else str(file)
-        hint = getattr(error, "hint", "") or "the page on factories lists all settings"
-        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
-    return hub
+        return hub
+
+    return named.parse(source, file, make, "factories")
 
 
 def _check(name: str, hub: Hub) -> None:
@@ -247,13 +239,3 @@ def _token(file: Path) -> str:
     if not found or not found.isprintable() or " " in found:
         raise errors.ConfigError(f"there is no token in {file}", hint="it holds one line of text")
     return found
-
-
-def _keys(message: str) -> list[str]:
-    """Read from a message which key it is about."""
-    _, _, at = message.partition("`$.")
-    keys = at.rstrip("`").partition("[")[0].split(".") if at else []
-    unknown = _UNKNOWN.search(message)
-    if unknown:
-        return [*keys, unknown[1]]
-    return keys or re.findall(r"`(\w+)` cannot", message)

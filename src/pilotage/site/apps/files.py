@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pilotage import errors
-from pilotage.rule import locate
+from pilotage.rule import named
 from pilotage.site.apps import check
 from pilotage.site.apps.model import App, OwnLimits, Parameter
 
 FOLDER = "apps"
-_SUFFIX = ".toml"
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 _MISSING = re.compile("missing required field `([^`]+)`")
 _TABLES: dict[str, Any] = {"parameter": dict[str, Parameter], "user": dict[str, OwnLimits]}
@@ -46,12 +44,12 @@ _TABLE_ABOUT = {
 
 def file_of(root: Path, name: str) -> Path:
     """Return the file of an application of the project in `root`."""
-    return root / FOLDER / f"{name}{_SUFFIX}"
+    return root / FOLDER / f"{name}{named.SUFFIX}"
 
 
 def names(root: Path) -> list[str]:
     """List applications by name, those with mistakes in their files too."""
-    return sorted(file.stem for file in (root / FOLDER).glob(f"*{_SUFFIX}") if file.is_file())
+    return named.names(root / FOLDER)
 
 
 def read(root: Path, name: str) -> App:
@@ -73,20 +71,13 @@ def read(root: Path, name: str) -> App:
 
 def parse(source: str, name: str, file: Path) -> App:
     """Read the text of an application's file; say where a mistake is."""
-    try:
-        found: dict[str, Any] = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        message = f"{file}: {error}"
-        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
-    try:
+
+    def make(found: dict[str, Any]) -> App:
         app = msgspec.convert(found, App)
         check.check(name, app)
-    except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
-        line = locate.line_of(source, _keys(error, found))
-        place = f"{file}:{line}" if line else str(file)
-        hint = getattr(error, "hint", "") or "the page on applications lists all settings"
-        raise errors.ConfigError(f"{place}: {error}", hint=hint) from error
-    return app
+        return app
+
+    return named.parse(source, file, make, "applications", _keys)
 
 
 def write(root: Path, name: str, app: App) -> Path:
@@ -204,8 +195,8 @@ def _keys(error: Exception, found: dict[str, Any]) -> list[str]:
     keys = head.partition("[")[0].split(".") if head else []
     if some:
         keys += [_which(head, found), *tail.removeprefix(".").partition("[")[0].split(".")]
-    named = _UNKNOWN.search(str(error)) or _MISSING.search(str(error))
-    return [key for key in (*keys, named[1] if named else "") if key]
+    told = _UNKNOWN.search(str(error)) or _MISSING.search(str(error))
+    return [key for key in (*keys, told[1] if told else "") if key]
 
 
 def _which(table: str, found: dict[str, Any]) -> str:
