@@ -1,0 +1,179 @@
+"""The settings of an agent: `agent.toml`, closed and checked, and nobody's but the site's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors, units
+from pilotage.rule import named
+from pilotage.site import model
+from pilotage.site.apps import trust
+from pilotage.site.model import Site
+
+FILE = "agent.toml"
+#: Settings that are durations.
+_MEASURES = ("heartbeat", "keep.done", "keep.failed", "keep.refused")
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the broker is, who we are there, and by which topics we speak."""
+
+    #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
+    url: str
+    #: PEM files, read anew when they change: who vouches for the broker, and who we are.
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    #: Our name as the broker reads it in the certificate.
+    user: str = ""
+    #: The exchange of all topics, and the one of what the broker gives up.
+    exchange: str = "pilotage"
+    dead: str = "pilotage.dead"
+    #: Seconds between signs of life of the connection, and how long sending may take.
+    heartbeat: int = 15
+    patience: float = 30.0
+    #: By topic that jobs come by: who sent what carries no name that the broker has checked.
+    #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
+    jobs: dict[str, str] = {}
+    #: The topic of controls; empty means `control.SITE`.
+    control: str = ""
+    #: Where status messages go if a job says nothing; empty means `status.SITE`.
+    status: str = ""
+    #: The same for jobs that came as definitions of Balsam's.
+    balsam_status: str = "balsam_job_status"
+    #: Topics that a job may have its status sent to.
+    replies: tuple[str, ...] = ("status.**",)
+    #: Where heartbeats go; empty means `heartbeat.SITE`.
+    beat: str = ""
+    #: Where what was refused goes, with the reason; empty means `refused.SITE`.
+    refused: str = ""
+    #: Messages that are taken before the first of them is safe.
+    ahead: int = 500
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many jobs go on at once; the others wait. 0 means any number."""
+
+    #: Of all.
+    jobs: int = 0
+    #: Of each user, and of single ones.
+    user: int = 0
+    users: dict[str, int] = {}
+    #: Of each queue, and of single ones.
+    queue: int = 0
+    queues: dict[str, int] = {}
+    #: Bytes that must stay free where jobs have their folders.
+    free: str = "1G"
+    #: Transfers at once.
+    transfers: int = 8
+
+
+class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long what is over is kept."""
+
+    done: str = "7d"
+    failed: str = "30d"
+    #: Messages that were refused.
+    refused: str = "30d"
+
+
+class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A way out for pilots on nodes that have none."""
+
+    #: Address of the hub.
+    hub: str = ""
+    #: `HOST:PORT` of the cluster's own network to take connections at.
+    listen: str = ""
+
+
+class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the site shows who it is to a host that data comes from or goes to."""
+
+    #: Files: a private key for SSH, the hosts that are known to it, a token, certificates.
+    ssh_key: str = ""
+    known_hosts: str = ""
+    token: str = ""
+    ca: str = ""
+    #: Who we are there.
+    user: str = ""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `agent.toml`."""
+
+    #: The name of the site in messages.
+    site: str
+    #: Users who may call off anybody's job, and have the site drained.
+    admins: tuple[str, ...] = ()
+    #: Time between two heartbeats.
+    heartbeat: str = "30s"
+    #: The broker.
+    bus: Bus
+    #: The batch system, with the settings that a site has.
+    batch: Site
+    limits: Limits = Limits()
+    keep: Keep = Keep()
+    relay: Relay = Relay()
+    #: By host.
+    credentials: dict[str, Credential] = {}
+
+    @property
+    def job_topics(self) -> dict[str, str]:
+        """The topics of jobs, and who sent what has no name."""
+        return self.bus.jobs or {f"job.{self.site}": ""}
+
+    @property
+    def control_topic(self) -> str:
+        """The topic of controls."""
+        return self.bus.control or f"control.{self.site}"
+
+    @property
+    def status_topic(self) -> str:
+        """Where status messages go if nothing else is said."""
+        return self.bus.status or f"status.{self.site}"
+
+    @property
+    def beat_topic(self) -> str:
+        """Where heartbeats go."""
+        return self.bus.beat or f"heartbeat.{self.site}"
+
+    @property
+    def refused_topic(self) -> str:
+        """Where refused messages go."""
+        return self.bus.refused or f"refused.{self.site}"
+
+
+def read(file: Path) -> Settings:
+    """Read the settings; a file that others may write is nobody's."""
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        message = f"there is no {file}"
+        hint = "the page on the edge service shows one; `pilotage site run FOLDER` runs it"
+        raise errors.NotFound(message, hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.ConfigError(f"{file}: {error}") from error
+    if reason := trust.exposed(str(file.resolve())):
+        hint = "whoever can write it decides what runs here: `chmod go-w`"
+        raise errors.Denied(reason, hint=hint)
+    return named.parse(source, file, _make, "the edge service")
+
+
+def _make(found: dict[str, Any]) -> Settings:
+    made = msgspec.convert(found, Settings)
+    model.check(made.site, made.batch)
+    if made.batch.batch == model.FACTORY or made.batch.host:
+        message = "`batch` cannot be a factory or at another host: the agent runs at the site"
+        raise errors.ConfigError(message)
+    if not made.bus.url.startswith(("amqps://", "amqp://")):
+        raise errors.ConfigError("`bus.url` cannot be that: it begins with `amqps://`")
+    for key in _MEASURES:
+        table, _, name = key.rpartition(".")
+        units.seconds(getattr(getattr(made, table) if table else made, name))
+    units.size(made.limits.free)
+    if made.bus.ahead < 1 or made.limits.transfers < 1:
+        raise errors.ConfigError("`bus.ahead` cannot be below 1")
+    return made
