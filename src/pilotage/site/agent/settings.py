@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage import errors, units
+from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import named
 from pilotage.site import model
 from pilotage.site.apps import trust
@@ -89,18 +90,6 @@ class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     listen: str = ""
 
 
-class Credential(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the site shows who it is to a host that data comes from or goes to."""
-
-    #: Files: a private key for SSH, the hosts that are known to it, a token, certificates.
-    ssh_key: str = ""
-    known_hosts: str = ""
-    token: str = ""
-    ca: str = ""
-    #: Who we are there.
-    user: str = ""
-
-
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `agent.toml`."""
 
@@ -117,8 +106,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     keep: Keep = Keep()
     relay: Relay = Relay()
-    #: By host.
-    credentials: dict[str, Credential] = {}
+    #: By host that data comes from or goes to: the files that open it.
+    credentials: dict[str, Keys] = {}
 
     @property
     def job_topics(self) -> dict[str, str]:
