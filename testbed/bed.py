@@ -20,9 +20,6 @@ from .warden import Order, Warden
 #: Where daemons are found.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-#: Below what the kernel hands out to clients, so that none of them takes one that is ours.
-PORTS = range(20_000, 32_000)
-
 
 class Bed:
     """One system: up inside `with`, and gone without a trace after it."""
@@ -106,18 +103,6 @@ class Bed:
     def made(self, kind: str, what: str | Path) -> None:
         """Note something that is about to be made, to be undone after."""
         self.journal.write(kind, str(what))
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    while True:
-        port = PORTS[secrets.randbelow(len(PORTS))]
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def listens(port: int, host: str = "127.0.0.1") -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,10 @@ from urllib.parse import urlsplit
 import httpx2
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
+from testbed.ports import free_port
+from tests.programs import PATIENCE, end, until_ready
+
 SRC = str(Path(__file__).parents[1] / "src")
-PATIENCE = 60.0
 #: A name that would be code if it were ever taken for markup.
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -54,13 +55,12 @@ class Hub:
                 cwd=self.folder, env={**os.environ, "PYTHONPATH": SRC},
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        until(self._answers, self.said.read_text)
+        until_ready(self.process, self._answers, self.said.read_text, PATIENCE)
 
     def stop(self) -> None:
         """End it as a person would."""
         assert self.process is not None
-        self.process.terminate()
-        self.process.wait(timeout=PATIENCE)
+        end(self.process)
 
     def __enter__(self) -> Self:
         self.start()
@@ -70,8 +70,6 @@ class Hub:
         self.stop()
 
     def _answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.said.read_text()
         with suppress(httpx2.TransportError):
             return httpx2.get(f"{self.address}/readyz").status_code == 200
         return False
@@ -117,8 +115,7 @@ class Hub:
         try:
             yield process
         finally:
-            process.terminate()
-            process.wait(timeout=PATIENCE)
+            end(process)
 
     def becomes(self, job: int, *states: str) -> None:
         """Wait for a state of a job."""
@@ -135,12 +132,6 @@ class Made(NamedTuple):
     unfit: int
     held: int
     evil: int
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def until(condition: Callable[[], object], why: Callable[[], object] = lambda: "") -> None:

@@ -15,7 +15,7 @@ from pilotage.hub import auth
 from pilotage.hub.feed import view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from tests.fleet import free_port
+from testbed.ports import free_port
 from tests.sites import PATIENCE, SITE, SRC, Farm
 
 POOL = "burst"
@@ -70,6 +70,10 @@ class Frontend(Farm):
             self._hub = subprocess.Popen(program, env=env, stdout=said, stderr=subprocess.STDOUT)
         return self._hub
 
+    def runs(self) -> bool:
+        """Say whether it was started and has not ended."""
+        return self._hub is not None and self._hub.poll() is None
+
     def token(self, site: str = SITE) -> str:
         """Make a token for a factory."""
         with Project(self.root) as project, project._change() as db:
@@ -116,6 +120,7 @@ class Plant:
         token.chmod(0o600)
         deadline = time.monotonic() + PATIENCE
         while not hub.certificate().exists():
+            assert hub.runs(), hub.said
             assert time.monotonic() < deadline, hub.said
             time.sleep(0.1)
         (self.root / "hubs" / f"{hub.name}.pem").write_text(hub.certificate().read_text())
@@ -155,6 +160,7 @@ class Plant:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None
 
     def dies(self, crash: str) -> None:
         """Run until it kills itself at a point."""
@@ -167,9 +173,10 @@ class Plant:
             self.kill()
 
     def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds."""
+        """Wait until a condition holds; the factory must not end by itself meanwhile."""
         deadline = time.monotonic() + patience
         while not condition():
+            assert self._process is None or self._process.poll() is None, self.said[-6000:]
             assert time.monotonic() < deadline, self.said[-6000:]
             time.sleep(0.1)
 

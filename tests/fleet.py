@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Command, JobSpec, NewJob, State
+from testbed.ports import free_port
+from tests import programs
 from tests.scripted_hub import Program, pilot, wait_for
 
 SRC = Path(__file__).parents[1] / "src"
@@ -68,13 +69,13 @@ class RealHub:
         self.process = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": str(SRC), **(env or {})}
         )
-        wait_for(self._address.exists, 60)
+        programs.until_ready(self.process, self._address.exists)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def token(self, scope: auth.Scope, owner: str = "me", **facts: object) -> str:
         """Make a token."""
@@ -106,8 +107,8 @@ class RealHub:
 def running(root: Path, *, local: bool = False, **settings: str) -> Iterator[RealHub]:
     """Have a hub run while the block does."""
     hub = RealHub(root, **settings)
-    hub.start(local=local)
     try:
+        hub.start(local=local)
         yield hub
     finally:
         hub.kill()
@@ -129,9 +130,3 @@ def enrolled(
         url or hub.url, base, *words, *ca, "--secret-file", str(secret), program=program, env=env
     ) as one:
         yield one
-
-
-def free_port() -> int:
-    """Name a port that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ from pilotage.hub.project import Project
 from pilotage.site.wish import Wish
 from pilotage.store import Db
 from testbed.condor import Condor
+from testbed.ports import free_port
 from testbed.slurm import Slurm
 from testbed.user import User
-from tests.fleet import free_port
-from tests.sites import PATIENCE, SITE, Farm
+from tests.sites import SITE, Farm
 
 #: A port of its own: pilots would look for their hub where another test's may be by then.
 _SETTINGS = """
@@ -103,15 +103,6 @@ class Pooled(Farm):
         self.maxima[name] = maximum
         text = f'site = "{site}"\nmaximum = {maximum}\ninterval = "1s"\n{more}\n[pilot]\n{pilot}\n'
         (self.root / "pools" / f"{name}.toml").write_text(text + _QUICK)
-
-    def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds; the hub must not end by itself meanwhile."""
-
-        def holds() -> object:
-            assert self._hub is None or self._hub.poll() is None, self.told()
-            return condition()
-
-        super().wait(holds, patience)
 
     def drones(self) -> list[Drone]:
         """Read all pilots that pools ever asked for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,9 +18,8 @@ from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
-
-#: Generous: machines are noisy, and a test that waits for a condition loses nothing by it.
-PATIENCE = 60.0
+from tests import programs
+from tests.programs import PATIENCE
 
 
 class Rig:
@@ -58,20 +56,24 @@ class Rig:
 
     def run(self, env: dict[str, str] | None = None) -> int:
         """Run until nothing is left to do; return the exit status."""
-        return self.start("--until-idle", env=env).wait(timeout=PATIENCE)
+        return programs.wait(self.start("--until-idle", env=env))
 
     @contextmanager
     def up(self, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """Have it run while the block does."""
         process = self.start(env=env)
+        self.await_ready(process)
         try:
-            self.wait(lambda project: project.ready() or process.poll() is not None)
             yield process
         finally:
             alive = process.poll() is None
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=PATIENCE)
+            programs.end(process)
             assert alive, self.said
+
+    def await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until a process that was just started runs the project."""
+        with self.project() as project:
+            programs.until_ready(process, project.ready, lambda: self.said)
 
     @asynccontextmanager
     async def live(self, bus: Bus | None = None) -> AsyncIterator[Project]:

@@ -169,6 +169,7 @@ class Farm:
         if self._hub is not None:
             self._hub.kill()
             self._hub.wait()
+            self._hub = None
 
     @contextmanager
     def up(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -181,9 +182,10 @@ class Farm:
             self.kill()
 
     def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds."""
+        """Wait until a condition holds; the hub must not end by itself meanwhile."""
         deadline = time.monotonic() + patience
         while not condition():
+            assert self._hub is None or self._hub.poll() is None, self.told()
             assert time.monotonic() < deadline, self.told()
             time.sleep(0.1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job.model import Command as Program
 from pilotage.job.model import JobSpec, NewJob
+from testbed.ports import free_port
 
 _DAY_S = 86400.0
 _BATCH = 100_000
@@ -49,7 +49,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """Make a project; nothing runs yet. A lease has so many seconds."""
         # Not removed until all is over: ext4 is slow to make files where many were just deleted.
         root = Path(tempfile.mkdtemp(dir=scratch, prefix="hub-"))
-        port = _free_port()
+        port = free_port()
         word = "on" if tls else "off"
         (root / "pilotage.toml").write_text(
             _SETTINGS.format(port=port, word=word, lease=lease, beat=lease / 10)
@@ -95,12 +95,6 @@ def _copy(db: apsw.Connection, table: str, key: str, which: str, times: int) -> 
 
 def _columns(db: apsw.Connection, table: str, but: set[str]) -> list[str]:
     return [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] not in but]
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _trusting() -> ssl.SSLContext:

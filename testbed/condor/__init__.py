@@ -7,9 +7,10 @@ import pwd
 from pathlib import Path
 
 from testbed import processes, user
-from testbed.bed import Bed, free_port
+from testbed.bed import Bed
 from testbed.errors import NotUp
 from testbed.journal import FOLDER
+from testbed.ports import free_port
 
 from . import root
 

@@ -8,8 +8,9 @@ import signal
 import socket
 from pathlib import Path
 
-from testbed.bed import Bed, free_port
+from testbed.bed import Bed
 from testbed.errors import NotUp
+from testbed.ports import free_port
 from testbed.processes import Process
 
 HERE = Path(__file__).parent

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import processes
-from testbed.bed import Bed, free_port, listens
+from testbed.bed import Bed, listens
 from testbed.certificates import Authority, Papers
+from testbed.ports import free_port
 from testbed.processes import Process
 
 HERE = Path(__file__).parent

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import processes
-from testbed.bed import Bed, free_port
+from testbed.bed import Bed
 from testbed.errors import NotUp
 from testbed.journal import FOLDER
+from testbed.ports import free_port
 from testbed.processes import Process
 
 from . import ended

@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from testbed.bed import Bed, free_port, listens
+from testbed.bed import Bed, listens
 from testbed.journal import FOLDER
+from testbed.ports import free_port
 
 TEMPLATE = Path(__file__).parent / "slurmdbd.conf"
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed import processes
-from testbed.bed import Bed, free_port, listens
+from testbed.bed import Bed, listens
+from testbed.ports import free_port
 from testbed.processes import Process
 
 from . import keys

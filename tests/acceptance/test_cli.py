@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import programs
+
 SRC = str(Path(__file__).parents[2] / "src")
 RULES = """
 [rule.upper]
@@ -41,9 +43,17 @@ class Shell:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
+    def up(self) -> subprocess.Popen[bytes]:
+        process, lock = self.start("up"), self.folder / ".pilotage/lock"
+        programs.until_ready(
+            process, lambda: lock.exists() and lock.read_text().endswith("ready"),
+            process.communicate,
+        )  # fmt: skip
+        return process
+
     def run(self, *words: str | bytes, status: int = 0) -> tuple[str, str]:
         process = self.start(*words)
-        out, err = process.communicate(timeout=60)
+        out, err = said(process)
         assert process.returncode == status, (out, err)
         return out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape")
 
@@ -53,6 +63,15 @@ class Shell:
         found: dict[str, Any] = json.loads(out)
         assert found["schema"] == 1
         return found
+
+
+def said(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Wait until a command has ended, and return what it wrote."""
+    try:
+        return process.communicate(timeout=programs.PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -67,16 +86,10 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def served(shell: Shell) -> Iterator[Shell]:
-    process = shell.start("up")
-    deadline = time.monotonic() + 60
-    lock = shell.folder / ".pilotage/lock"
-    while not (lock.exists() and lock.read_text().endswith("ready")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = shell.up()
     yield shell
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    said(process)
 
 
 def test_the_first_five_minutes(tmp_path):
@@ -246,12 +259,9 @@ def test_a_failed_job_makes_until_idle_fail(shell):
 
 
 def test_interrupting_up_is_graceful(shell):
-    process = shell.start("up")
-    lock = shell.folder / ".pilotage/lock"
-    while not (lock.exists() and lock.read_text().endswith("ready")):
-        time.sleep(0.02)
+    process = shell.up()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = said(process)
     assert process.returncode == 130
     assert b"stopping" in err
     assert b"Traceback" not in err
@@ -263,7 +273,7 @@ def test_interrupting_a_wait_is_quiet(shell):
     assert process.stderr is not None
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = said(process)
     assert (process.returncode, err) == (130, b"\ninterrupted\n")
 
 
@@ -276,7 +286,7 @@ def test_a_reader_that_leaves_is_no_mistake(shell):
     assert process.stderr is not None
     with process.stderr as stderr:
         assert stderr.read() == b""
-    assert process.wait(timeout=30) in {0, 141}
+    assert programs.wait(process) in {0, 141}
 
 
 def test_the_doctor_looks_at_everything(shell):

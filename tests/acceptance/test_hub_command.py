@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-PATIENCE = 60.0
+from tests.programs import PATIENCE, end, until_ready
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -42,19 +41,15 @@ def hub(root: Path) -> Iterator[httpx2.Client]:
     with (root / "said").open("w") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
     file = root / ".pilotage" / "hub.json"
-    deadline = time.monotonic() + PATIENCE
+    until_ready(process, file.exists, (root / "said").read_text)
     try:
-        while not file.exists():
-            assert process.poll() is None, (root / "said").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
         url = json.loads(file.read_text())["url"]
         token = (root / ".pilotage" / "admin-token").read_text().strip()
         with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as client:
             yield client
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=PATIENCE) == 0, (root / "said").read_text()
+        status = end(process)
+    assert status == 0, (root / "said").read_text()
     assert not file.exists()
 
 

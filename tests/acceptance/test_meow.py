@@ -18,7 +18,8 @@ import pytest
 
 import pilotage
 from pilotage import errors, meow
-from tests.rig import PATIENCE
+from testbed.ports import free_port
+from tests.programs import PATIENCE
 
 EXAMPLE = """
 import glob, os, time
@@ -311,18 +312,8 @@ def test_notebooks(here: Path):
 
 @pytest.fixture
 def ports() -> list[int]:
-    """Find ports that are free, and in the range that MEOW allows."""
-    found: list[int] = []
-    for port in range(20000 + os.getpid() % 10000, 49152):
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == 2:
-            break
-    return found
+    """Choose ports; MEOW allows what is below 49152."""
+    return [free_port(), free_port()]
 
 
 def send(port: int, text: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from pilotage.hub import pool_view
 from pilotage.hub.project import Project
-from tests.fleet import free_port
+from testbed.ports import free_port
 from tests.sites import SITE, SRC, Farm
 
 #: As COBalD's documentation has it, but quick, and with a pool of ours at the end.

@@ -15,7 +15,10 @@ import pilotage
 from pilotage import errors
 from pilotage.client import AsyncClient, Client, Executor, as_completed
 from pilotage.job.model import Command, JobSpec
-from tests.rig import PATIENCE, Rig
+from testbed.ports import free_port
+from tests import programs
+from tests.programs import PATIENCE
+from tests.rig import Rig
 from tests.sums import add, die_at_seven, double, fail, fail_at_seven, later, note, sleep, twice
 
 SETTINGS = "[hub]\nport = 0\n[site]\ncpus = 2\n"
@@ -223,11 +226,11 @@ async def test_an_encrypted_link_carries_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_hub_that_is_killed_and_comes_back_loses_and_doubles_nothing(tmp_path):
-    rig = Rig(tmp_path / "hub", settings=SETTINGS.replace("port = 0", "port = 18431"))
+    rig = Rig(tmp_path / "hub", settings=SETTINGS.replace("port = 0", f"port = {free_port()}"))
     log = tmp_path / "log"
     process = rig.start()
+    rig.await_ready(process)
     try:
-        rig.wait(lambda project: (project.state / "hub.json").exists())
         with connected(rig) as client:
             futures = []
             for value in range(300):
@@ -238,8 +241,7 @@ def test_a_hub_that_is_killed_and_comes_back_loses_and_doubles_nothing(tmp_path)
                     process = rig.start()
             assert client.gather(futures) == list(range(300))
     finally:
-        process.terminate()
-        process.wait(PATIENCE)
+        programs.end(process)
     # At least once is what a worker that is killed with its call may do; the jobs are once each.
     assert {int(line) for line in log.read_text().split()} == set(range(300))
     with rig.project() as project:

@@ -14,6 +14,7 @@ import pytest
 
 from pilotage.bus.memory import MemoryBus
 from pilotage.job.model import State
+from testbed.ports import free_port
 from tests.rig import Rig
 
 
@@ -160,15 +161,13 @@ async def test_timers(tmp_path: Path) -> None:
     assert all(time.startswith("20") for time in times)
 
 
-async def test_messages_by_every_door(tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_messages_by_every_door(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        http_port = probe.getsockname()[1]
+    http_port, tcp_port = free_port(), free_port()
     rig = Rig(
         tmp_path,
         '[rule.said]\nmessage = "beam.*"\nrun = ["echo", "{message.energy}"]\n'
-        f'[rule.tcp]\nmessage = "tcp.lines"\nport = {unused_tcp_port}\nrun = ["cat", "{{path}}"]\n',
+        f'[rule.tcp]\nmessage = "tcp.lines"\nport = {tcp_port}\nrun = ["cat", "{{path}}"]\n',
         f'[http]\nport = {http_port}\ntoken_file = "secret"\n',
     )
     async with rig.live() as project, httpx2.AsyncClient() as client:
@@ -176,13 +175,13 @@ async def test_messages_by_every_door(tmp_path: Path, unused_tcp_port: int) -> N
         project.emit("other.topic", {"energy": 0})
         url = f"http://127.0.0.1:{http_port}/events/beam.off"
         headers = {"Authorization": "Bearer s3cret", "Idempotency-Key": "one"}
-        await rig.until(lambda: _listens(http_port) and _listens(unused_tcp_port))
+        await rig.until(lambda: _listens(http_port) and _listens(tcp_port))
         for _ in range(2):
             answer = await client.post(url, content=json.dumps({"energy": 7}), headers=headers)
             assert answer.status_code == 202
         denied = await client.post(url, content="{}")
         assert denied.status_code == 401
-        async with await anyio.connect_tcp("127.0.0.1", unused_tcp_port) as stream:
+        async with await anyio.connect_tcp("127.0.0.1", tcp_port) as stream:
             await stream.send(b"hello\nworld\n")
             await stream.send_eof()
             assert (await stream.receive()).startswith(b"ok ")
@@ -197,13 +196,6 @@ async def test_messages_by_every_door(tmp_path: Path, unused_tcp_port: int) -> N
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.fixture
-def unused_tcp_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_a_message_is_kept_while_nothing_runs(tmp_path: Path) -> None:

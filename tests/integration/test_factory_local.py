@@ -17,8 +17,8 @@ from pilotage.hub import fleet
 from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project
 from pilotage.site.wish import Wish
+from testbed.ports import free_port
 from tests.factories import POOL, Frontend, Plant
-from tests.fleet import free_port
 from tests.sites import SITE, Farm
 
 LOCAL = 'batch = "local"\n'

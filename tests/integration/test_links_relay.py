@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from pilotage.job.model import State
-from tests import fleet
+from testbed.ports import free_port
+from tests import fleet, programs
 from tests.fleet import RealHub, enrolled
 from tests.scripted_hub import Program, wait_for
 from tests.system import find
@@ -122,16 +123,16 @@ def _relay(hub: RealHub, log: Path, *words: str) -> Iterator[subprocess.Popen[by
             command, stderr=out, stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(fleet.SRC)},
         )  # fmt: skip
-    wait_for(lambda: b"relays" in log.read_bytes() or process.poll() is not None)
+    programs.until_ready(process, lambda: b"relays" in log.read_bytes(), log.read_text)
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0, log.read_text()
+        status = programs.end(process, signal.SIGINT)
+    assert status == 0, log.read_text()
 
 
 def test_the_relay_takes_pilots_to_the_hub_and_nowhere_else(hub, tmp_path):
-    place = f"127.0.0.1:{fleet.free_port()}"
+    place = f"127.0.0.1:{free_port()}"
     log = tmp_path / "relay.log"
     with (
         _relay(hub, log, "--listen", place),
@@ -150,7 +151,7 @@ def test_the_relay_takes_pilots_to_the_hub_and_nowhere_else(hub, tmp_path):
 
 
 def test_the_relay_itself_may_have_to_go_through_a_proxy(hub, proxy, tmp_path):
-    place = f"127.0.0.1:{fleet.free_port()}"
+    place = f"127.0.0.1:{free_port()}"
     with (
         _relay(hub, tmp_path / "relay.log", "--listen", place, "--proxy", proxy.url),
         enrolled(hub, tmp_path / "p", "--link", f"relay:{place}") as one,
@@ -161,7 +162,7 @@ def test_the_relay_itself_may_have_to_go_through_a_proxy(hub, proxy, tmp_path):
 
 
 def test_a_pilot_behind_a_relay_goes_on_when_the_hub_or_the_relay_was_away(hub, tmp_path):
-    place = f"127.0.0.1:{fleet.free_port()}"
+    place = f"127.0.0.1:{free_port()}"
     marks = tmp_path / "marks"
     marks.mkdir()
     with enrolled(hub, tmp_path / "p", "--link", f"relay:{place}") as one:
@@ -235,7 +236,7 @@ def cable(island) -> Iterator[str]:
 def test_a_node_with_no_way_out_works_through_the_relay_of_its_cluster(
     hub, island, cable, tmp_path
 ):
-    place = f"{cable}:{fleet.free_port()}"
+    place = f"{cable}:{free_port()}"
     routes = island.run("ip", "route").splitlines()
     assert len(routes) == 1
     assert routes[0].startswith("10.231.77.0/30 dev ")

@@ -12,8 +12,8 @@ import pytest
 from pilotage.hub import pool_view, pools
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests.fleet import free_port
 from tests.sites import SITE, Farm, on_slurm
 
 POOL = "burst"

@@ -17,8 +17,8 @@ from pilotage.hub import fleet, pool_view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from testbed.lanes import Lanes
+from testbed.ports import free_port
 from tests import system
-from tests.fleet import free_port
 from tests.sites import Farm
 
 #: Quick, so that a test sees it; patient with a machine on which payloads share the cores.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.kube import Box
-from tests.fleet import free_port
+from testbed.ports import free_port
 from tests.sites import SITE, Farm
 
 pytestmark = [pytest.mark.needs("kubectl"), pytest.mark.slow]

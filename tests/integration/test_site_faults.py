@@ -18,7 +18,7 @@ from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Resources, State
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites
+from tests import programs, sites
 from tests.sites import Farm
 
 pytestmark = pytest.mark.slow
@@ -148,10 +148,12 @@ def test_it_uses_up_the_wall_time(tmp_path: Path, slurm: Slurm) -> None:
 def test_the_hub_goes_and_comes_back(farm: Farm) -> None:
     jobs = farm.submit(4, gate=True, more="echo $0 > '{base}/out/'$0", outputs={"o": "out/{job}"})
     hub = farm.start()
-    farm.wait(lambda: len(farm.ran()) == 4)
-    farm.wait_state(State.RUNNING)
-    hub.send_signal(signal.SIGTERM)
-    hub.wait()
+    try:
+        farm.wait(lambda: len(farm.ran()) == 4)
+        farm.wait_state(State.RUNNING)
+        programs.end(hub)
+    finally:
+        farm.kill()
     assert {job.state for job in farm.jobs().values()} == {State.RUNNING}
     farm.gate.touch()
     farm.finish()

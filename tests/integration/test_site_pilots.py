@@ -13,9 +13,9 @@ import pytest
 from pilotage.hub import fleet
 from pilotage.pilot.model import State
 from pilotage.site.wish import Wish
+from testbed.ports import free_port
 from testbed.slurm import Slurm
 from tests import sites
-from tests.fleet import free_port
 from tests.sites import PATIENCE, SITE, Farm
 
 #: With PILOTAGE_SITES each point is tried in a project of its own; without it a few pilots pass

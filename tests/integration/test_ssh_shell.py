@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pilotage import errors
 from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
+from tests import programs
 from tests.terminal import LOGIN, login, typed
 
 
@@ -91,8 +91,7 @@ class agent:  # noqa: N801 - it is used like a function
     def __enter__(self) -> Path:
         command = ["ssh-agent", "-D", "-a", str(self._socket)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while not self._socket.exists():
-            time.sleep(0.01)
+        programs.until_ready(self._process, self._socket.exists)
         env = {**os.environ, "SSH_AUTH_SOCK": str(self._socket)}
         subprocess.run(["ssh-add", str(self._key)], env=env, check=True, capture_output=True)
         return self._socket

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +18,8 @@ import pytest
 from pilotage.hub import auth
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
-from tests import fleet
+from testbed.ports import free_port
+from tests import fleet, programs
 from tests.fleet import RealHub
 from tests.rig import Rig
 from tests.scripted_hub import wait_for
@@ -65,15 +65,17 @@ class Watch:
 
     @contextmanager
     def up(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        process = self.start(*words)
+        process = self.begin(*words)
         try:
-            wait_for(lambda: self.project.ready() or process.poll() is not None, 60)
-            assert process.poll() is None, self.log.read_text()
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            programs.end(process)
+
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start it, and return when it looks."""
+        process = self.start(*words)
+        programs.until_ready(process, self.project.ready, self.log.read_text)
+        return process
 
     def drop(self, *names: str) -> None:
         for name in names:
@@ -150,7 +152,7 @@ def test_files_that_jobs_at_the_hub_declare_know_their_cause_here(watch):
 def test_until_idle_ends_when_the_hub_has_done_all_and_tells_of_failures(watch):
     watch.rig.rules('[rule.bad]\nfiles = "in/*.txt"\nrun = ["false"]\n')
     watch.drop("a")
-    assert watch.start("--until-idle").wait(60) == 1
+    assert programs.wait(watch.start("--until-idle")) == 1
     (one,) = watch.project.jobs(Selection())
     assert one.state is State.FAILED
     assert "exit" in one.reason
@@ -158,8 +160,7 @@ def test_until_idle_ends_when_the_hub_has_done_all_and_tells_of_failures(watch):
 
 def test_nothing_is_lost_and_nothing_twice_when_both_sides_are_killed_again_and_again(watch, hub):
     names, dice = _names(120), random.Random(5)
-    process = watch.start()
-    wait_for(watch.project.ready, 60)
+    process = watch.begin()
     for number, name in enumerate(names):
         watch.drop(name)
         time.sleep(0.02)
@@ -177,8 +178,7 @@ def test_nothing_is_lost_and_nothing_twice_when_both_sides_are_killed_again_and_
         watch.wait(120)
         watch.wait(120, name="after")
     finally:
-        process.terminate()
-        process.wait(60)
+        programs.end(process)
     marked = watch.marked
     assert marked.pop("after") == "x\n" * 120
     assert marked == dict.fromkeys(names, "x\n")
@@ -264,8 +264,7 @@ def test_a_cut_after_the_hub_has_heard_and_before_it_is_heard_changes_nothing(wa
 @pytest.mark.parametrize("word", [b'"op":"submit"', b'"op":"ends"'])
 def test_a_kill_after_the_hub_has_heard_and_before_it_is_heard_changes_nothing(watch, cutter, word):
     watch.url = cutter.url
-    process = watch.start()
-    wait_for(watch.project.ready, 60)
+    process = watch.begin()
 
     def kill() -> None:
         cutter.word = b""
@@ -273,7 +272,7 @@ def test_a_kill_after_the_hub_has_heard_and_before_it_is_heard_changes_nothing(w
 
     cutter.act, cutter.word = kill, word
     watch.drop(*_names(10))
-    process.wait(60)
+    programs.wait(process)
     with watch.up():
         watch.wait(10)
         watch.wait(10, name="after")
@@ -304,7 +303,7 @@ def test_a_hub_that_has_moved_is_told_again_and_runs_nothing_twice(watch, hub):
         wait_for(lambda: len(watch.marked) == 4, 60)
     hub.kill()
     settings = hub.root / "pilotage.toml"
-    old, hub.port = hub.port, fleet.free_port()
+    old, hub.port = hub.port, free_port()
     settings.write_text(settings.read_text().replace(f"port = {old}", f"port = {hub.port}"))
     hub.start(local=True)
     with watch.up():
@@ -368,11 +367,11 @@ def test_a_job_that_the_hub_refuses_is_rejected_here_and_the_others_go_on(watch)
 
 def test_a_token_that_the_hub_does_not_know_ends_it_with_a_word(watch):
     watch.token.write_text("pil_u_" + "x" * 43)
-    assert watch.start().wait(60) == 5
+    assert programs.wait(watch.start()) == 5
     assert "the token is wrong or revoked" in watch.log.read_text()
 
 
 def test_a_token_does_not_travel_in_the_clear(watch):
     watch.url = "http://hub.example.org:8420"
-    assert watch.start().wait(60) == 2
+    assert programs.wait(watch.start()) == 2
     assert "not encrypted" in watch.log.read_text()

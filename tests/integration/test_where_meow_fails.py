@@ -19,6 +19,7 @@ import pytest
 from pilotage import errors
 from pilotage.job.model import State
 from pilotage.rule import book, sweep
+from tests import programs
 from tests.rig import Rig
 
 TRUE = '[rule.work]\nfiles = "raw/*"\nrun = ["true"]\n'
@@ -345,8 +346,7 @@ def test_w14_an_input_that_changed_is_called_off_not_failed(tmp_path: Path, raw:
 def test_w15_a_second_runner_refuses(tmp_path: Path, raw: Path) -> None:
     rig = Rig(tmp_path, TRUE)
     with rig.up():
-        second = rig.start()
-        assert second.wait(timeout=60) == 7
+        assert programs.wait(rig.start()) == 7
         assert "already" in rig.said
         for number in range(20):
             (raw / str(number)).write_text("x")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser import EVIL, Hub, Window, free_port, until, window
+from testbed.ports import free_port
+from tests.browser import EVIL, Hub, Window, until, window
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
 

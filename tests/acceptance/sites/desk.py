@@ -15,8 +15,9 @@ from typing import Any
 from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Job, State
+from testbed.ports import free_port
 from testbed.ssh import Sshd
-from tests.fleet import free_port
+from tests.programs import until_ready
 
 SRC = Path(__file__).parents[3] / "src"
 #: Generous: real schedulers on a busy machine take their time.
@@ -158,12 +159,10 @@ class Desk:
                 self.argv(command), cwd=self.root, env={**self.env, **(env or {})},
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        self.wait(self._runs)
+        until_ready(self._hub, self._runs, lambda: self.said, PATIENCE)
         assert "its rules stay as they were" not in self.said, self.said
 
     def _runs(self) -> bool:
-        assert self._hub is not None
-        assert self._hub.poll() is None, self.said
         with Project(self.root) as project:
             return project.running() and (project.state / "hub.json").exists()
 
@@ -176,15 +175,15 @@ class Desk:
 
     def kill(self) -> None:
         """End the hub as a power cut would."""
-        assert self._hub is not None
-        self._hub.kill()
-        self._hub.wait()
+        if self._hub is not None:
+            self._hub.kill()
+            self._hub.wait()
 
     @contextmanager
     def up(self, command: str = "up") -> Iterator[Desk]:
         """Have the hub run while the block does, and take connections down after it."""
-        self.start(command)
         try:
+            self.start(command)
             yield self
             self.stop()
         finally:

@@ -17,7 +17,8 @@ from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.patience import Patience
-from testbed.bed import free_port, listens
+from testbed.bed import listens
+from testbed.ports import free_port
 from testbed.ssh import Sshd
 from tests.contract.transfer.web import Web, serving
 

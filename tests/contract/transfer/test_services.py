@@ -17,7 +17,7 @@ from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.kind.globus import Globus, Here
-from testbed.bed import free_port
+from testbed.ports import free_port
 from tests.contract.transfer.places import ONCE
 from tests.contract.transfer.web import listening
 

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from testbed.bed import free_port
+from testbed.ports import free_port
 
 #: What a fault says instead of the answer; nothing means that all goes on.
 Fault = Callable[[Request], Response | None]
