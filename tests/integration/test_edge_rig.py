@@ -1,0 +1,194 @@
+"""What tests of the edge service stand on: the bad line, papers that do not hold, and the rig."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from testbed.fault_proxy import FaultProxy
+from tests.programs import PATIENCE
+from tests.scripted_hub import wait_for
+
+#: Longer than the loopback takes, short enough to wait for nothing.
+QUIET = 0.3
+
+
+class Echo:
+    """A server that says what it is told, and counts who came and who is gone."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self.came = 0
+        self.ends: list[str] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        # Closed alone, it would go on while the thread waits.
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                one, _ = self._server.accept()
+                self.came += 1
+                threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+
+    def _serve(self, one: socket.socket) -> None:
+        with one:
+            try:
+                while data := one.recv(1 << 16):
+                    one.sendall(data)
+                self.ends.append("closed")
+            except OSError:
+                self.ends.append("reset")
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[FaultProxy]:
+    with FaultProxy(echo.port) as one:
+        yield one
+
+
+def dial(proxy: FaultProxy) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.port), PATIENCE)
+
+
+def hear(one: socket.socket, size: int) -> bytes:
+    told = b""
+    while len(told) < size and (data := one.recv(size - len(told))):
+        told += data
+    return told
+
+
+def is_silent(one: socket.socket) -> bool:
+    one.settimeout(QUIET)
+    try:
+        return one.recv(1) == b"never"
+    except TimeoutError:
+        return True
+    finally:
+        one.settimeout(PATIENCE)
+
+
+# -- the line ------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_arrives_and_is_counted(proxy: FaultProxy, echo: Echo):
+    data = bytes(range(256)) * 4000
+    with dial(proxy) as one:
+        sender = threading.Thread(target=one.sendall, args=(data,))
+        sender.start()
+        assert hear(one, len(data)) == data
+        sender.join()
+        assert (proxy.connections, proxy.live) == (1, 1)
+        assert proxy.passed("up") == len(data)
+        wait_for(lambda: proxy.passed("down") == len(data))
+        one.shutdown(socket.SHUT_WR)
+        assert one.recv(1) == b""
+    wait_for(lambda: proxy.live == 0)
+    assert echo.ends == ["closed"]
+
+
+def test_a_line_that_refuses_does_so_until_it_is_well(proxy: FaultProxy):
+    with dial(proxy) as one:
+        proxy.refuse(cut=False)
+        with pytest.raises(ConnectionRefusedError):
+            dial(proxy)
+        one.sendall(b"x")
+        assert hear(one, 1) == b"x"
+        proxy.refuse()
+        with pytest.raises(ConnectionResetError):
+            one.recv(1)
+    proxy.well()
+    with dial(proxy) as one:
+        one.sendall(b"y")
+        assert hear(one, 1) == b"y"
+
+
+def test_a_line_that_is_cut_is_reset_for_both(proxy: FaultProxy, echo: Echo):
+    with dial(proxy) as one:
+        one.sendall(b"x")
+        assert hear(one, 1) == b"x"
+        proxy.cut()
+        with pytest.raises(ConnectionResetError):
+            one.recv(1)
+    wait_for(lambda: echo.ends == ["reset"])
+    with dial(proxy) as one:
+        one.sendall(b"y")
+        assert hear(one, 1) == b"y"
+
+
+def test_in_a_black_hole_all_look_connected_and_hear_nothing(proxy: FaultProxy, echo: Echo):
+    with dial(proxy) as one, dial(proxy) as other:
+        one.sendall(b"x")
+        other.sendall(b"x")
+        assert hear(one, 1) == hear(other, 1) == b"x"
+        proxy.blackhole()
+        with dial(proxy) as new:
+            one.sendall(b"y")
+            new.sendall(b"z")
+            other.close()
+            assert is_silent(one)
+            assert is_silent(new)
+            # Nobody there heard that one came, nor that one left.
+            assert (echo.came, echo.ends) == (2, [])
+            proxy.well()
+            assert hear(one, 1) == b"y"
+            assert hear(new, 1) == b"z"
+    wait_for(lambda: len(echo.ends) == 3)
+
+
+def test_a_direction_can_be_lost_alone(proxy: FaultProxy):
+    with dial(proxy) as one:
+        proxy.blackhole("down")
+        one.sendall(b"x")
+        assert is_silent(one)
+        assert (proxy.passed("up"), proxy.passed("down")) == (1, 0)
+        proxy.well()
+        assert hear(one, 1) == b"x"
+
+
+def test_a_slow_line_takes_its_time_and_may_become_quick(proxy: FaultProxy):
+    with dial(proxy) as one:
+        proxy.slow(2000, "up")
+        begun = time.monotonic()
+        one.sendall(bytes(1000))
+        assert len(hear(one, 1000)) == 1000
+        assert 0.4 <= time.monotonic() - begun < PATIENCE
+        proxy.slow(1, "up")
+        one.sendall(bytes(1000))
+        assert len(hear(one, 1)) == 1
+        proxy.well()
+        assert len(hear(one, 999)) == 999
+
+
+def test_a_late_line_is_late_by_as_much_as_it_should(proxy: FaultProxy):
+    with dial(proxy) as one:
+        proxy.delay(0.2)
+        begun = time.monotonic()
+        one.sendall(b"x")
+        assert hear(one, 1) == b"x"
+        assert time.monotonic() - begun >= 0.4
+
+
+def test_a_line_to_nobody_is_broken_at_once(echo: Echo):
+    echo.close()
+    with FaultProxy(echo.port) as proxy:
+        with pytest.raises(ConnectionResetError), dial(proxy) as one:
+            one.recv(1)
+        wait_for(lambda: proxy.live == 0)
