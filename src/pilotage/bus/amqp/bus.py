@@ -24,6 +24,8 @@ from .receiver import Receiver
 
 #: Where the broker itself leads answers to.
 _ANSWERS = "amq.rabbitmq.reply-to"
+#: How long a queue stays that nobody will read again, and what it holds at most.
+_PASSING = {"x-expires": 600_000, "x-max-length": 10_000, "x-overflow": "drop-head"}
 
 
 class AmqpBus:
@@ -160,6 +162,9 @@ class AmqpBus:
         }
         if pattern in broker.single:
             arguments["x-single-active-consumer"] = True
+        if pattern in broker.passing:
+            del arguments["x-dead-letter-exchange"]
+            arguments |= _PASSING
         found = await channel.declare_queue(
             queue(broker, pattern), durable=True, arguments=arguments
         )

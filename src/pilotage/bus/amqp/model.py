@@ -26,6 +26,9 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     queues: Mapping[str, str] = {}
     #: Patterns of which one subscriber at a time gets messages, the others only when it is gone.
     single: tuple[str, ...] = ()
+    #: Patterns whose queues nobody reads after us: they go some minutes later, and what is too much
+    #: for them is dropped, so that it is nothing to who sends.
+    passing: tuple[str, ...] = ()
     #: Seconds between signs of life; after two without any the connection is given up.
     heartbeat: int = 15
     #: Seconds that sending may take, and a new connection.
