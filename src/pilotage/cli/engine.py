@@ -16,7 +16,6 @@ from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
 from pilotage.hub import config, wiring
-from pilotage.hub.feed import files
 from pilotage.hub.forward import Target
 from pilotage.hub.project import Project
 
@@ -34,8 +33,9 @@ class Choices(msgspec.Struct, frozen=True):
     serve: bool = True
     #: The hub that jobs go to instead.
     target: Target | None = None
-    #: Whether pilots are started for other hubs, and nothing else.
-    feed: bool = False
+    #: What runs instead of a hub, and what people are told of it; its jobs go on without it.
+    instead: wiring.Instead | None = None
+    words: tuple[str, ...] = ()
 
 
 def drive(project: Project, choices: Choices) -> tuple[dict[str, int], int]:
@@ -63,7 +63,7 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
     heard: list[int] = []
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
-            ending = "" if choices.feed else ": jobs that run are asked to end"
+            ending = "" if choices.instead else ": jobs that run are asked to end"
             tasks.start_soon(_listen, scope, watch, heard, ending)
             tasks.start_soon(watch.run)
             await wiring.up(
@@ -73,7 +73,7 @@ async def _run(project: Project, watch: Watch, choices: Choices) -> int:
                 local=choices.local,
                 serve=(lambda address: _invite(watch, address)) if choices.serve else None,
                 target=choices.target,
-                feed=choices.feed,
+                instead=choices.instead,
             )
         tasks.cancel_scope.cancel()
     return heard[0] if heard else 0
@@ -96,10 +96,11 @@ def _invite(watch: Watch, address: str) -> None:
 
 
 def _announce(project: Project, watch: Watch, choices: Choices) -> None:
-    if choices.feed:
-        named = ", ".join(files.names(project.root)) or "nobody any more"
-        watch.say(Styled("pilotage", "bold"), f" starts pilots for {named}; Ctrl-C stops")
-        watch.say("  `pilotage pool hubs` shows how that goes; pilots go on without this process")
+    if choices.instead:
+        first, *more = choices.words
+        watch.say(Styled("pilotage", "bold"), f" {first}; Ctrl-C stops")
+        for line in more:
+            watch.say(f"  {line}")
         return
     offer = config.offer(project.settings)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}

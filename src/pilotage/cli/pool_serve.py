@@ -20,9 +20,19 @@ _STYLES: dict[str, Style] = {"fed": "green", "not fed": "dim"}
 def serve(*, at: Common = HERE) -> Answer:
     """Start pilots at the sites of this folder for the hubs in `hubs/`, until Ctrl-C."""
     from pilotage.cli import engine
+    from pilotage.hub.feed.serve import Serve
 
     with at.open() as project:
-        _, heard = engine.drive(project, engine.Choices(serve=False, local=False, feed=True))
+        named = ", ".join(files.names(project.root)) or "nobody any more"
+        words = (
+            f"starts pilots for {named}",
+            "`pilotage pool hubs` shows how that goes; pilots go on without this process",
+        )
+        choices = engine.Choices(
+            serve=False, local=False, words=words,
+            instead=lambda project, writer, _: Serve(project, writer),
+        )  # fmt: skip
+        _, heard = engine.drive(project, choices)
         found = view.hubs(project.db, project.root, project.clock.now())
     left = sum(one.waiting + one.running for one in found)
     notes = (f"{shape.count(left, 'pilot')} left at the sites; the next `pool serve` finds them",)

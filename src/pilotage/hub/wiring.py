@@ -5,7 +5,8 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
                       books ──▶ Keeper ─────┘                    │ └─▶ Sites ◀──▶ batch systems
                                                                  └─▶ Service ◀──▶ pilots, programs
 
-A factory is a process of another kind: Serve ◀──▶ hubs, batch systems.
+Processes of other kinds: feed.Serve ◀──▶ hubs, batch systems (a factory);
+edge.Agent ◀──▶ broker, batch system (the edge service).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -35,15 +37,25 @@ from pilotage.site.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
 
+class Runs(Protocol):
+    """A process of another kind than a hub."""
+
+    async def run(self, ready: Callable[[], None], /) -> None:
+        """Do its work until cancelled; `ready` is called when it has begun."""
+
+
+Instead = Callable[[Project, Writer, Callable[[], Db]], Runs]
+
+
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
     bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
-    target: Target | None = None, feed: bool = False,
+    target: Target | None = None, instead: Instead | None = None,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
 
     Without `local` nothing runs on this machine; with `serve` the port is open, and that is told
-    its address; with a `target` all jobs go to that hub; with `feed` pilots are started for others.
+    its address; with a `target` all jobs go to that hub; `instead` makes a process of another kind.
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
@@ -64,10 +76,8 @@ async def up(
             announce()
             ready()
 
-        if feed:
-            from pilotage.hub.feed.serve import Serve
-
-            await Serve(project, writer).run(seen_all)
+        if instead:
+            await instead(project, writer, open_reader).run(seen_all)
             return
         await wrap_future(writer.submit(records.refuse_guests))
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
@@ -117,6 +127,10 @@ class Hub:
             self._queue.hope = lambda _: bool(sites) and (self._project.root / "pools").is_dir()
             await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
             tasks.start_soon(self._keep_sites)
+            if self._project.settings.bus.url:
+                from pilotage.hub.edges import Edges  # most projects have no broker
+
+                tasks.start_soon(Edges(self._project, self._writer).run)
             await self._reception.begin(tasks)
             ready()
             if serve:

@@ -56,6 +56,10 @@ class AmqpBus:
         """Why there is no connection; empty if there is one."""
         return self._link.trouble
 
+    def renew(self) -> None:
+        """Connect anew, with the certificates that there are now."""
+        self._link.renew()
+
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
         """Send, and return once the broker has it on disk."""
         message = self._message(body, message_id=key or None)

@@ -56,6 +56,7 @@ class Link:
         self._broker = broker
         self._line: Line | None = None
         self._changed = anyio.Event()
+        self._renewed = anyio.Event()
         #: Why there is no connection; empty if there is one.
         self.trouble = "not connected yet"
 
@@ -78,7 +79,9 @@ class Link:
                 async with self._dialled() as line:
                     tries = 0
                     self._set(line, "")
-                    await line.lost()
+                    if await self._renewal(line):
+                        self._set(None, "the connection is made anew")
+                        continue
                     self._set(None, "the connection was lost")
             except (*TROUBLES, errors.PilotageError) as error:
                 self._set(None, str(error) or type(error).__name__)
@@ -86,7 +89,24 @@ class Link:
             most = min(_LATE_S, _SOON_S * 2.0 ** min(tries, 10))
             _log.warning("broker %s: %s; it is tried again", self._broker.url, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
-            await anyio.sleep(random.uniform(0.5, 1.0) * most)  # noqa: S311 - no secret
+            with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret
+                await self._renewed.wait()
+
+    def renew(self) -> None:
+        """Connect anew, with the certificates that there are now."""
+        self._renewed.set()
+        self._renewed = anyio.Event()
+
+    async def _renewal(self, line: Line) -> bool:
+        """Wait until a connection is lost, or is to be another one; say which."""
+        renewed = asyncio.ensure_future(self._renewed.wait())
+        lost = asyncio.ensure_future(line.lost())
+        try:
+            await asyncio.wait((renewed, lost), return_when=asyncio.FIRST_COMPLETED)
+            return renewed.done() and not lost.done()
+        finally:
+            renewed.cancel()
+            lost.cancel()
 
     def _set(self, line: Line | None, trouble: str) -> None:
         self._line, self.trouble = line, trouble
