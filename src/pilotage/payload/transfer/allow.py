@@ -20,7 +20,9 @@ Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 
 #: Addresses at which clouds tell machines their secrets.
 _METADATA = frozenset({"169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
-_DEFAULT_PORT = {"http": 80, "https": 443, "sftp": 22, "rsync": 873, "root": 1094, "roots": 1094}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: The port of a scheme, if an address names none.
+DEFAULT_PORT = {"http": 80, "https": 443, "sftp": 22, "rsync": 873, "root": 1094, "roots": 1094}
 
 
 class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,8 +30,10 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     #: Schemes such as `https`.
     schemes: tuple[str, ...] = ()
-    #: Names, `*.names`, addresses and networks, each perhaps with a `:port`.
+    #: Names, `*.names`, `*`, addresses and networks, each perhaps with a `:port`.
     hosts: tuple[str, ...] = ()
+    #: If given, only addresses of the whole world and of these networks are connected to.
+    private: tuple[str, ...] | None = None
     #: Folders of this machine that `file:` may read.
     read: tuple[str, ...] = ()
     #: Folders of this machine that `file:` may write.
@@ -60,6 +64,10 @@ def check(allowed: Allowed, url: Url, *, write: bool = False) -> None:
 
 def refused_address(allowed: Allowed, address: Address) -> str:
     """Say why nobody may connect to an address, unless it is listed itself."""
+    if allowed.private is not None:
+        if open_to_all(address, allowed.private):
+            return ""
+        return f"{address} is of this machine or a private network"
     plain = getattr(address, "ipv4_mapped", None) or address
     special = (
         plain.is_loopback or plain.is_link_local or plain.is_unspecified or plain.is_multicast
@@ -68,6 +76,26 @@ def refused_address(allowed: Allowed, address: Address) -> str:
     if not special or any(_holds(entry, plain) for entry in allowed.hosts):
         return ""
     return f"{plain} is an address of this machine or of its neighbours, and is not listed"
+
+
+def open_to_all(address: Address, private: Sequence[str]) -> bool:
+    """Tell whether an address is one of the whole world, or in a network that is named."""
+    if any(address in ipaddress.ip_network(one) for one in private):
+        return True
+    if any(not open_to_all(one, private) for one in _within(address)):
+        return False
+    return address.is_global and not address.is_multicast
+
+
+def _within(address: Address) -> list[Address]:
+    """Return the addresses of version 4 that one of version 6 leads to."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    found: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
+    found += address.teredo or ()
+    if address in _NAT64:
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [one for one in found if one is not None]
 
 
 async def pin(allowed: Allowed, url: Url, resolve: Resolve | None = None) -> str:
@@ -121,8 +149,10 @@ def _split(entry: str) -> tuple[str, int]:
 
 def _fits(entry: str, url: Url) -> bool:
     host, port = _split(entry)
-    if port and port != (url.port or _DEFAULT_PORT.get(url.scheme, 0)):
+    if port and port != (url.port or DEFAULT_PORT.get(url.scheme, 0)):
         return False
+    if host == "*":
+        return True
     if host.startswith("*."):
         return url.host.endswith(host[1:].lower())
     address = _address(url.host)

@@ -24,7 +24,7 @@ from pilotage.payload.transfer.kind.sftp import Sftp
 from pilotage.payload.transfer.kind.xrootd import Xrootd
 from pilotage.payload.transfer.manifest import Manifest
 from pilotage.payload.transfer.model import Carrier, Flags
-from pilotage.payload.transfer.patience import Patience, Sleep, Steps, persist
+from pilotage.payload.transfer.patience import Patience, Sleep, Steps, Told, persist
 from pilotage.payload.transfer.send import send
 from pilotage.payload.transfer.url import Url
 
@@ -64,6 +64,8 @@ class Courier:
         self._clock = clock or clocks.WallClock()
         self._dice = dice or clocks.dice()
         self._sleep = sleep
+        #: Hears why something is tried again.
+        self.on_trouble: Told = lambda _: None
 
     async def look(self, address: str) -> Manifest:
         """List the files of an address."""
@@ -74,12 +76,14 @@ class Courier:
 
         return await self._persist(where, act)
 
-    async def fetch(self, address: str, target: str, *, replace: bool = False) -> Receipt:
+    async def fetch(
+        self, address: str, target: str, *, replace: bool = False, spare: int = 0
+    ) -> Receipt:
         """Bring a file or a folder into a folder here; see `fetch.fetch`."""
         where = self._parse(address)
 
         async def act(carrier: Carrier, steps: Steps) -> Receipt:
-            return await fetch(carrier, where, target, replace=replace, steps=steps)
+            return await fetch(carrier, where, target, replace=replace, steps=steps, spare=spare)
 
         return await self._persist(where, act)
 
@@ -109,7 +113,7 @@ class Courier:
 
         return await persist(
             attempt, self._patience, clock=self._clock, dice=self._dice, sleep=self._sleep,
-            credential=keys.version,
+            credential=keys.version, told=self.on_trouble,
         )  # fmt: skip
 
     def _carrier(self, where: Url, keys: Keys) -> Carrier:

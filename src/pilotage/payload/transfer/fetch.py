@@ -29,6 +29,8 @@ class Receipt(msgspec.Struct, frozen=True):
     moved: int
     #: What identifies the list of files.
     digest: str
+    #: Whether it is a folder rather than one file.
+    folder: bool = True
 
 
 async def look(carrier: Carrier, url: Url) -> Manifest:
@@ -67,16 +69,17 @@ def _read(base: Url, path: str) -> Manifest:
 
 
 async def fetch(
-    carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None
-) -> Receipt:
-    """Bring a file or all of a folder into a folder here.
+    carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None,
+    spare: int = 0,
+) -> Receipt:  # fmt: skip
+    """Bring a file or all of a folder into a folder here, of whose disk `spare` bytes stay free.
 
     Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced.
     """
     steps = steps or Steps()
     found = await look(carrier, url)
     try:
-        wanted, part = await asyncio.to_thread(_prepare, found, target, replace)
+        wanted, part = await asyncio.to_thread(_prepare, found, target, spare, replace=replace)
         for batch in plan.batches(wanted):
             left = [item for item in batch if not _complete(item, part)]
             before = await asyncio.to_thread(_measure, left, part)
@@ -94,10 +97,10 @@ async def fetch(
         await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
     except OSError as error:
         raise trouble.trouble(error) from error
-    return Receipt(found.files, found.bytes, wanted.files, found.digest)
+    return Receipt(found.files, found.bytes, wanted.files, found.digest, found.folder)
 
 
-def _prepare(found: Manifest, target: str, replace: bool) -> tuple[Manifest, str]:  # noqa: FBT001 - passed on
+def _prepare(found: Manifest, target: str, spare: int, *, replace: bool) -> tuple[Manifest, str]:
     """Find out which files must come, whether they fit, and where they come first."""
     os.makedirs(target, exist_ok=True)
     wanted = Manifest(found.base, folder=found.folder)
@@ -115,7 +118,7 @@ def _prepare(found: Manifest, target: str, replace: bool) -> tuple[Manifest, str
                 wanted.add(item)
     part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
     need = sum(max(0, item.need - settle.arrived(item, part)) for item in wanted)
-    plan.check_room(target, settle.room(target), files=wanted.files, size=need)
+    plan.check_room(target, settle.room(target), files=wanted.files, size=need + spare)
     _make(part, found, target)
     return wanted, part
 

@@ -16,6 +16,7 @@ from pilotage.payload.transfer.trouble import Class, classify
 T = TypeVar("T")
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Told: TypeAlias = Callable[[errors.PilotageError], None]
 
 
 class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -108,9 +109,12 @@ class Steps(msgspec.Struct):
 async def persist(
     act: Callable[[Steps], Awaitable[T]], patience: Patience, *, clock: Clock,
     dice: random.Random, sleep: Sleep = asyncio.sleep,
-    credential: Callable[[], object] = lambda: None,
+    credential: Callable[[], object] = lambda: None, told: Told = lambda _: None,
 ) -> T:  # fmt: skip
-    """Do something until it succeeds or the policy says that it is over."""
+    """Do something until it succeeds or the policy says that it is over.
+
+    `told` hears of each failure after which it is tried again.
+    """
     tried = Tried(clock.now())
     while True:
         steps, seen = Steps(), credential()
@@ -121,6 +125,8 @@ async def persist(
             after = decide(
                 patience, tried, kind, now=clock.now(), dice=dice, progress=steps.moved > 0
             )
+            if not isinstance(after, GiveUp):
+                told(error)
             match after:
                 case GiveUp():
                     if kind is not Class.PERMANENT:

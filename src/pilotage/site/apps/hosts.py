@@ -13,9 +13,8 @@ import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pilotage.bus.strict import BAD
+from pilotage.payload.transfer import allow
 from pilotage.site.apps.model import Staging
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PORTS = {
     "http": 80, "https": 443, "dav": 80, "davs": 443, "sftp": 22, "scp": 22, "rsync": 22,
@@ -30,7 +29,6 @@ _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 _NUMERIC = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)")
 #: Names that mean this machine or its network, whoever asks.
 _INNER = re.compile(r"(.*\.)?(localhost|localdomain|local|internal|intranet|lan|home|corp|arpa)")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def why_not(url: str, staging: Staging) -> str:
@@ -132,20 +130,5 @@ def _name(host: str, staging: Staging) -> str:
     return ""
 
 
-def _allowed(address: _Address, staging: Staging) -> bool:
-    if any(address in ipaddress.ip_network(one) for one in staging.private):
-        return True
-    if any(not _allowed(one, staging) for one in _within(address)):
-        return False
-    return address.is_global and not address.is_multicast
-
-
-def _within(address: _Address) -> list[_Address]:
-    """Return the addresses of version 4 that one of version 6 leads to."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    found: list[_Address | None] = [address.ipv4_mapped, address.sixtofour]
-    found += address.teredo or ()
-    if address in _NAT64:
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [one for one in found if one is not None]
+def _allowed(address: allow.Address, staging: Staging) -> bool:
+    return allow.open_to_all(address, staging.private)
