@@ -11,9 +11,8 @@ from typing import Any
 import anyio.to_thread
 
 from pilotage import errors, text
-from pilotage.job import moves
 from pilotage.payload.transfer.names import sync_folder
-from pilotage.site import guest, output
+from pilotage.site import guest
 from pilotage.site.doors import Doors
 from pilotage.site.guest import Guest, Room
 from pilotage.site.image import Images
@@ -23,13 +22,7 @@ from pilotage.site.stage import names, place
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.pull import Puller
 from pilotage.site.stage.push import Pusher
-
-_STREAMS = ("stdout", "stderr")
-#: Bytes of one stream that are brought home, in all and at once.
-_MOST = 10 << 20
-_AT_ONCE = 1 << 20
-#: Jobs whose streams are asked for together.
-_TOGETHER = 64
+from pilotage.site.streams import Streams
 
 
 class Carrier:
@@ -48,6 +41,20 @@ class Carrier:
         self._jails = jails
         self._pusher: Pusher | None = None
         self._puller: Puller | None = None
+        self._streams = Streams(remote, state)
+
+    @property
+    def apart(self) -> bool:
+        """Jobs of an array often read the same, and go together when all of it is there."""
+        return False
+
+    def brings(self, one: Guest) -> bool:
+        """Say whether anything must be at the site before a job can be submitted."""
+        return guest.brings(one)
+
+    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+        """Say whether a job has left anything that comes home."""
+        return bool(found and (one.outputs or one.optional))
 
     async def bring(self, one: Guest) -> None:
         """Have all that a job reads at the site, or ready to be mounted there."""
@@ -73,38 +80,7 @@ class Carrier:
 
     async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
         """Bring home what jobs have written so far."""
-        for at in range(0, len(some), _TOGETHER):
-            left = list(some[at : at + _TOGETHER])
-            while left:
-                left = await self._logs(left)
-
-    async def _logs(self, some: list[tuple[Guest, Room]]) -> list[tuple[Guest, Room]]:
-        """Bring the next piece of each; return those of which there may be more."""
-        streams = [(one, room, name) for one, room in some for name in _STREAMS]
-        sizes = [_size(self._stream(one, name)) for one, _, name in streams]
-        most = _AT_ONCE // len(some)
-        wanted = [
-            [f"{room.run}/{name}", at, max(0, min(most, _MOST - at))]
-            for (_, room, name), at in zip(streams, sizes, strict=True)
-        ]
-        tails = (await self._remote.call("tails", files=wanted))["tails"]
-
-        def write() -> list[tuple[Guest, Room]]:
-            again = {}
-            for (one, room, name), at, data in zip(streams, sizes, tails, strict=True):
-                if data and at < _MOST:
-                    jobs = str(self._state / "jobs")
-                    output.write(jobs, one.claim.job, one.claim.attempt, name, at, data)
-                    # On a full disk, to ask again would never end.
-                    if _size(self._stream(one, name)) >= at + most:
-                        again[one.attempt] = (one, room)
-            return list(again.values())
-
-        return await anyio.to_thread.run_sync(write)
-
-    def _stream(self, one: Guest, name: str) -> str:
-        jobs = str(self._state / "jobs")
-        return f"{moves.attempt_dir(jobs, one.claim.job, one.claim.attempt)}/{name}"
+        await self._streams.bring(some)
 
     async def leave(self, one: Guest) -> None:
         """Serve nothing any more for a job."""
@@ -201,13 +177,6 @@ def _join(source: str, target: str) -> None:
         shutil.copy(source, target)
     with open(target, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _remove(folder: Path) -> None:

@@ -62,9 +62,9 @@ class Direct:
         self._data = data
         self._listener = listener
         self._telling = Telling(writer, queue)
-        self._homing = Homing(driver.remote, data, self._telling)
         self.place: Place
         self._house = House(self._poke)
+        self._homing = Homing(driver.remote, self._house, data, self._telling)
         self._outward = Outward(
             name, driver, self._house, writer, place, data, listener, self._telling
         )
@@ -241,8 +241,7 @@ class Direct:
         return await self._outward.items(one, key)
 
     async def _close(self, one: Guest, room: Room, end: End) -> None:
-        stopping = self._house.stops.get(one.attempt, "")
-        self._house.finish(one, await self._homing.close(one, room, end, stopping))
+        self._house.finish(one, await self._homing.close(one, room, end))
 
     # -- stop, and follow ------------------------------------------------------------------------
 
@@ -250,7 +249,7 @@ class Direct:
         """End the jobs that a person or the matchmaker wants ended."""
         unstopped = self._house.guests.keys() - self._house.stops.keys()
         fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
-        self._house.stops |= {(stop.job, stop.attempt): stop.words for stop in fresh}
+        self._house.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
         out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
             self._spawn(self._driver.stop(known))

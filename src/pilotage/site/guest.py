@@ -43,6 +43,8 @@ class Guest(msgspec.Struct):
     mount: dict[str, Any] | None = None
     #: The image that comes along with it.
     image: dict[str, Any] | None = None
+    #: The folder at the site that it runs in, if that is there already: then no path of it moves.
+    folder: str = ""
 
     @property
     def key(self) -> str:
@@ -166,7 +168,9 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
         other=room.there(guest.binding.other, guest.base) if guest.binding.other else "",
     )
     _check(guest, [file] if (file := getattr(guest.spec.recipe, "file", "")) else [])
-    spec = _moved(launch.carried(guest.spec), guest.base, room.data)
+    spec = launch.carried(guest.spec)
+    if not guest.folder:
+        spec = _moved(spec, guest.base, room.data)
     at = msgspec.structs.replace(place, base=room.data, python=site.python, programs=room.lib)
     sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
     prepared = launch.prepare(
@@ -181,7 +185,9 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
     guest.optional = _here(prepared.optional, room, guest.base)
     _check(guest, [*guest.outputs.values(), *guest.optional.values()])
     started = _parallel(msgspec.to_builtins(prepared.launch), guest.spec, site)
-    if not guest.mount:
+    if guest.folder:
+        started = _writing(started, guest.folder)
+    elif not guest.mount:
         started = _shown(started, room, used=bool(guest.inputs or guest.outputs or guest.optional))
     return {
         "launch": started,
@@ -244,9 +250,14 @@ def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[
 def _shown(started: dict[str, Any], room: Room, *, used: bool) -> dict[str, Any]:
     """Let a job in a container see its data; what is mounted is shown by who mounts it."""
     used = used or f"{started['cwd']}/".startswith(f"{room.data}/")
-    if not (started.get("sandbox") and used):
+    return _writing(started, room.data) if used else started
+
+
+def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Let a job in a container, if it is in one, see a folder and write there."""
+    if not started.get("sandbox"):
         return started
-    return {**started, "sandbox": {**started["sandbox"], "writable": [room.data]}}
+    return {**started, "sandbox": {**started["sandbox"], "writable": [folder]}}
 
 
 def homeward(guest: Guest, room: Room, found: Mapping[str, Any]) -> list[Wanted | Folder]:

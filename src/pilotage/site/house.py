@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from pilotage.job import retry
 from pilotage.site.guest import Guest
 from pilotage.site.submission import Submission, Work
 from pilotage.site.telling import Attempt
+
+_T = TypeVar("_T")
 
 
 class House:
@@ -26,6 +30,8 @@ class House:
         self.stops: dict[Attempt, str] = {}
         #: Attempts whose end has been told, once.
         self._ended: set[Attempt] = set()
+        #: What is under way for attempts, and ends when they are called off.
+        self._under_way: dict[Attempt, asyncio.Task[Any]] = {}
 
     @property
     def stirred(self) -> bool:
@@ -43,6 +49,27 @@ class House:
             self._ended.add(one.attempt)
             self.ends.append((one, end))
             self._changed()
+
+    def stop(self, stops: Mapping[Attempt, str]) -> None:
+        """Hear why attempts are to end; what is under way for them ends now."""
+        self.stops |= stops
+        for attempt in stops:
+            if task := self._under_way.get(attempt):
+                task.cancel()
+
+    async def while_wanted(self, one: Guest, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Do something for an attempt; return nothing if that was called off before it was done."""
+        task: asyncio.Task[_T] = asyncio.create_task(work)
+        self._under_way[one.attempt] = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            us = asyncio.current_task()
+            if us is None or us.cancelling() or one.attempt not in self.stops:
+                raise
+            return None
+        finally:
+            self._under_way.pop(one.attempt, None)
 
     def called_off(self, one: Guest) -> bool:
         """End a job that was called off before it was submitted."""

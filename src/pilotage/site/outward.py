@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from asyncio import wrap_future
 from typing import Any
 
@@ -20,9 +21,12 @@ from pilotage.site.submission import Submission, Work
 from pilotage.site.telling import Telling
 from pilotage.store import Writer
 
+_log = logging.getLogger("pilotage.site")
 #: What one job may name or say that cannot be: it must not keep others from being submitted.
 ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 _AGAIN_S = 5.0
+#: Jobs whose data comes within this time of another's are submitted together, in seconds.
+_BLINK_S = 0.02
 #: An item of an order that nobody may run.
 _EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
@@ -47,9 +51,34 @@ class Outward:
 
     async def send(self, guests: list[Guest]) -> None:
         """Bring the data of jobs to the site, and submit them."""
-        if any(guest.brings(one) for one in guests):
-            results = await asyncio.gather(*(self._bring(one) for one in guests))
-            guests = [one for one, ready in zip(guests, results, strict=True) if ready]
+        if not any(self._data.brings(one) for one in guests):
+            await self._submit(guests)
+            return
+        coming = {asyncio.create_task(self._bring(one)): one for one in guests}
+        until = asyncio.FIRST_COMPLETED if self._data.apart else asyncio.ALL_COMPLETED
+        try:
+            while coming:
+                await asyncio.wait(coming, return_when=until)
+                if self._data.apart and len(coming) > 1:
+                    await asyncio.sleep(_BLINK_S)
+                done = [task for task in coming if task.done()]
+                brought = [(coming.pop(task), task) for task in done]
+                await self._submit([one for one, task in brought if self._ready(one, task)])
+        finally:
+            for task in coming:
+                task.cancel()
+
+    def _ready(self, one: Guest, task: asyncio.Task[bool]) -> bool:
+        """Say whether the data of a job is there; what nobody foresaw is the end of it alone."""
+        error = task.exception()
+        if error is None:
+            return task.result()
+        _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
+        self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error!r}"))
+        return False
+
+    async def _submit(self, guests: list[Guest]) -> None:
+        """Submit jobs whose data is there."""
         hello = await self._remote.ready()
         guests = [one for one in guests if not self._house.called_off(one)]
         key = submission.new_key()
@@ -93,6 +122,10 @@ class Outward:
 
     async def _bring(self, one: Guest) -> bool:
         """Have what a job reads at the site; say whether the job may go on."""
+        ready = await self._house.while_wanted(one, self._persist(one))
+        return not self._house.called_off(one) and bool(ready)
+
+    async def _persist(self, one: Guest) -> bool:
         while not self._house.called_off(one):
             # All of a file may have to be read for it.
             if objection := await anyio.to_thread.run_sync(
