@@ -172,6 +172,29 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     group: dict[str, Owner] = {}
 
 
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The broker by which sites are reached that nobody can log in to."""
+
+    #: Such as `"amqps://broker.example.org:5671/"`; the path is the virtual host. Empty means none.
+    url: str = ""
+    #: File of the certificates that vouch for the broker, below the project; empty means those of
+    #: the system.
+    ca: str = ""
+    #: Files of our certificate and its key, read anew with each connection.
+    certificate: str = ""
+    key: str = ""
+    #: Our name as the broker reads it in the certificate.
+    user: str = ""
+    #: The exchange of all topics, and the one of what the broker gives up.
+    exchange: str = "pilotage"
+    dead: str = "pilotage.dead"
+    #: The topics that heartbeats of sites come by.
+    beats: str = "heartbeat.**"
+    #: Seconds between signs of life of the connection, and how long sending may take.
+    heartbeat: int = 15
+    patience: float = 30.0
+
+
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A registered application."""
 
@@ -194,6 +217,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     pilots: Pilots = Pilots()
     match: Match = Match()
     share: Share = Share()
+    bus: Bus = Bus()
     #: Applications that recipes may name.
     app: dict[str, App] = {}
 
@@ -231,6 +255,8 @@ def _keys(message: str) -> list[str]:
 
 
 def _check(settings: Settings) -> None:
+    if settings.bus.url and not settings.bus.url.startswith(("amqps://", "amqp://")):
+        raise errors.UsageError("it begins with `amqps://` - at `$.bus.url`")
     for table, name, read in _MEASURES:
         written = getattr(getattr(settings, table), name)
         try:

@@ -1,0 +1,50 @@
+"""The bus of a project: how the broker is spoken with, under the settings `[bus]`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pilotage import errors
+from pilotage.hub.config import Bus
+
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
+
+def connect(bus: Bus, root: Path, *passing: str) -> AmqpBus:
+    """Make a bus; it is connected inside `async with`.
+
+    What comes by the patterns in `passing` is for this process alone, and waits for nobody long
+    after it.
+    """
+    if not bus.url:
+        message = "this project has no broker: `bus.url` in pilotage.toml is not set"
+        raise errors.ConfigError(message, hint="the page on the edge service shows how")
+    try:
+        from pilotage.bus.amqp.bus import AmqpBus
+        from pilotage.bus.amqp.model import Broker
+    except ImportError as error:
+        message = f"the broker cannot be spoken with: {error}"
+        raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
+    mine = secrets.token_hex(6)
+    return AmqpBus(
+        Broker(
+            url=bus.url, ca=_path(root, bus.ca), certificate=_path(root, bus.certificate),
+            key=_path(root, bus.key), user=bus.user, exchange=bus.exchange, dead=bus.dead,
+            heartbeat=bus.heartbeat, patience=bus.patience, passing=passing,
+            queues={one: f"{bus.exchange}:{one.replace('*', '@')}:{mine}" for one in passing},
+        )
+    )  # fmt: skip
+
+
+def shown(bus: Bus) -> str:
+    """Name the broker, without a password."""
+    parts = urlsplit(bus.url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _path(root: Path, name: str) -> str:
+    return str(root / name) if name else ""

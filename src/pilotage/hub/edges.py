@@ -1,0 +1,213 @@
+"""Listens to the heartbeats of sites that are reached by the bus alone, and says how those are.
+
+A broker that is away says nothing of sites: none is called silent before we have listened for
+long enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from pilotage import errors, text
+from pilotage.bus import wire
+from pilotage.bus.model import Heartbeat
+from pilotage.bus.port import Message
+from pilotage.hub import edge_bus, edge_health, edge_seen
+from pilotage.hub.edge_seen import Record
+from pilotage.hub.project import Project
+from pilotage.store import Db, Writer
+
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
+_log = logging.getLogger("pilotage.edge")
+_T = TypeVar("_T")
+_LOOK_S = 1.0
+#: How often the store hears that we listen, in seconds.
+_SHOW_S = 5.0
+#: How long it rests after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
+#: What is wrong for a shorter time needs nobody, in seconds; a silence is long by itself.
+_ALARM_S = 60.0
+_NOT_YET = "not connected yet"
+_REFUSED = "we are not let listen: is there the right to make queues `{exchange}:…` and bind them?"
+#: So many who say odd things are told of.
+_MOST_ODD = 100
+
+
+class Edges:
+    """All sites that this hub hears of by the bus."""
+
+    def __init__(self, project: Project, writer: Writer) -> None:
+        """Get ready; nothing happens before `run`."""
+        self._writer, self._now = writer, project.clock.now
+        self._root, self._settings = project.root, project.settings.bus
+        #: Why nothing is heard, and since when it is as it is.
+        self._trouble, self._since = _NOT_YET, self._now()
+        #: Whether the broker has a queue for us.
+        self._bound = False
+        self._shown = 0.0
+        #: Alarms that are raised.
+        self._alarms: set[str] = set()
+        self._odd: set[str] = set()
+
+    async def run(self) -> None:
+        """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
+        await self._do(self._load)
+        while True:
+            trouble = "it is begun anew after a mistake"
+            try:
+                await self._listen()
+            except errors.PilotageError as error:
+                trouble = f"{error}: {error.hint}" if error.hint else str(error)
+                _log.error("broker: %s", trouble)
+            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("broker: this is a mistake in Pilotage")
+            with contextlib.suppress(errors.StoreUnavailable):
+                await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
+            await anyio.sleep(_ANEW_S)
+
+    async def _listen(self) -> None:
+        pattern, self._bound = self._settings.beats, False
+        async with (
+            edge_bus.connect(self._settings, self._root, pattern) as bus,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(self._watch, bus)
+            async with bus.subscribe(pattern) as messages:
+                self._bound = True
+                async for message in messages:
+                    if beat := self._read(message):
+                        hear = functools.partial(_hear, message.user, beat, self._now())
+                        await self._do(hear)
+                    await bus.ack(message)
+
+    async def _watch(self, bus: AmqpBus) -> None:
+        """Look at the broker and at all sites, again and again."""
+        while True:
+            trouble = bus.trouble or ("" if self._bound else self._refused())
+            await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
+            await anyio.sleep(_LOOK_S)
+
+    def _refused(self) -> str:
+        return _REFUSED.format(exchange=self._settings.exchange)
+
+    # -- heartbeats ------------------------------------------------------------------------------
+
+    def _read(self, message: Message) -> Heartbeat | None:
+        """Read a heartbeat; whoever may send to one site's topic must not speak for another."""
+        try:
+            beat = wire.decode(message.body)
+        except errors.BadMessage as error:
+            self._wonder(message, str(error))
+            return None
+        if not isinstance(beat, Heartbeat):
+            self._wonder(message, "it is no heartbeat")
+            return None
+        own, star, _ = self._settings.beats.partition("*")
+        if star and message.topic.removeprefix(own) != beat.site:
+            self._wonder(message, f"it is of the site {beat.site}")
+            return None
+        return beat
+
+    def _wonder(self, message: Message, why: str) -> None:
+        """Tell of an odd message, once for each topic."""
+        if message.topic not in self._odd and len(self._odd) < _MOST_ODD:
+            self._odd.add(message.topic)
+            _log.warning("a message of %r by %r is left alone: %s", message.user or "somebody",
+                         message.topic, why)  # fmt: skip
+
+    # -- how things are --------------------------------------------------------------------------
+
+    def _load(self, db: Db) -> None:
+        """Go on with a trouble that an earlier process had."""
+        row = db.row("edges_broker")
+        if row and row[0]:
+            self._since = min(self._since, row[1])
+
+    def _look(self, db: Db, trouble: str, now: float) -> None:
+        turned = bool(trouble) != bool(self._trouble)
+        if turned:
+            self._since = now
+        changed = trouble != self._trouble
+        self._trouble = trouble
+        due = changed or now >= self._shown + _SHOW_S
+        if due:
+            self._shown = now
+            db.run("edges_listen", trouble=trouble, since=self._since, now=now)
+        known = edge_seen.records(db)
+        if not trouble:
+            known = [self._judged(db, one, now) for one in known]
+        self._alarm(db, _alarms(known, trouble, self._since, now), due=due)
+
+    def _judged(self, db: Db, one: Record, now: float) -> Record:
+        """Say anew how a site is; of one that was not heard of since we listen, what is known."""
+        word = edge_health.judge(one.beat, now - max(one.heard, self._since), one.gaps)
+        if word != "silent" and one.heard < self._since:
+            word = one.state
+        if word == one.state:
+            return one
+        since = one.heard if word == "silent" else now
+        _log.warning("site %s is %s: %s", one.name, word,
+                     edge_health.tell(word, one.beat, now - one.heard))  # fmt: skip
+        db.run("edges_became", name=one.name, state=word, since=since)
+        return Record(one.name, one.speaker, one.heard, word, since, one.gaps, one.beat)
+
+    def _alarm(self, db: Db, wanted: dict[str, tuple[float, str]], *, due: bool) -> None:
+        """Raise alarms, those that somebody else has cleared too, and call others off."""
+        for name, (since, words) in wanted.items():
+            if due or name not in self._alarms:
+                db.run("alarm_put", name=name, words=words, now=since)
+        for name in self._alarms - wanted.keys():
+            db.run("alarm_drop", name=name)
+        self._alarms = set(wanted)
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
+    """Note a heartbeat that has just come."""
+    before = edge_seen.record(db, beat.site)
+    gaps: list[float] = []
+    if before:
+        quiet = now - before.heard
+        if edge_health.stale(before.beat, beat, quiet, before.gaps):
+            _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
+            return
+        gaps = edge_health.learn(before.gaps, before.beat, beat)
+    word = edge_health.judge(beat, 0.0, gaps)
+    since = before.since if before and before.state == word else now
+    db.run(
+        "edges_heard", name=beat.site, speaker=speaker, heard=now, state=word, since=since,
+        gaps=text.dump(gaps), body=wire.encode(beat).decode(),
+    )  # fmt: skip
+    if before and before.state != word:
+        _log.warning("site %s is %s again" if word == "well" else "site %s is %s", beat.site, word)
+
+
+def _alarms(
+    known: list[Record], trouble: str, since: float, now: float
+) -> dict[str, tuple[float, str]]:
+    """Say what needs a person, since when and in which words."""
+    if trouble:
+        # Of sites nothing is known now.
+        words = f"the broker cannot be reached: {trouble}"
+        return {"edge broker": (since, words)} if now - since >= _ALARM_S else {}
+    found = {}
+    for one in known:
+        name = f"edge site {one.name}"
+        if one.state == "silent":
+            words = f"site {one.name} is silent: no heartbeat comes from its agent"
+            found[name] = (one.since, words)
+        elif one.state == "trouble" and now - one.since >= _ALARM_S:
+            said = "; ".join(edge_health.troubles(one.beat, now - one.heard))
+            found[name] = (one.since, f"site {one.name}: {said}")
+    return found
