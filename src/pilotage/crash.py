@@ -20,6 +20,16 @@ SITE = (
     "site.finished",
     "site.closed",
 )
+#: Those on the way of a message into the store of an agent, and of what it says onto the bus.
+EDGE = (
+    "edge.delivered",
+    "edge.judged",
+    "edge.committed",
+    "edge.acked",
+    "edge.published",
+    "edge.sent",
+    "edge.obeyed",
+)
 #: Every crash point of the product, in the order in which a file becomes a finished job.
 POINTS = (
     "event.read",
@@ -40,6 +50,7 @@ POINTS = (
     "result.after_commit",
     "jobevent.before_commit",
     *SITE,
+    *EDGE,
 )
 
 _WHERE, _, _NTH = os.environ.get("PILOTAGE_CRASH_AT", "").partition(":")

@@ -224,10 +224,12 @@ SELECT * FROM (
 ) ORDER BY job;
 
 -- name: job_purgeable
--- Jobs that ended before a time, but for those that a job follows which may still run.
+-- Jobs that ended before a time, but for those that a job follows which may still run, and those
+-- of which something is still to be said.
 SELECT id FROM job WHERE ended < :before AND state IN ('done', 'failed', 'cancelled', 'rejected')
   AND id NOT IN (SELECT on_job FROM dependency JOIN job AS later ON later.id = dependency.job
                  WHERE later.state <> 'done')
+  AND NOT EXISTS (SELECT 1 FROM edge_outbox WHERE edge_outbox.job = job.id)
 ORDER BY id LIMIT :most;
 
 -- name: attempt_dirs
