@@ -51,7 +51,21 @@ CHAIN = {
     "group": "g", "username": "me", "email": "me@place.example", "inputs": FULL["inputs"],
     "outputs": FULL["outputs"], "jobs": [FULL], "reply": "r", "speech": "argo",
 }  # fmt: skip
-ALL = {"job": FULL, "control": CONTROL, "status": STATUS, "heartbeat": HEARTBEAT, "chain": CHAIN}
+ANSWER = {
+    "v": 1, "kind": "answer", "site": "mira", "time": 1e9, "verb": "cancel", "ok": True, "text": "",
+    "draining": False, "counts": {"running": 3}, "more": False,
+    "results": [{"job": 3, "key": "k", "ok": True, "state": "cancelled", "step": "run",
+                 "attempt": 1, "text": "by alice"}],
+}  # fmt: skip
+REFUSAL = {
+    "v": 1, "kind": "refusal", "site": "mira", "time": 1e9, "user": "alice", "topic": "job.mira",
+    "key": "k", "job_id": 1, "argo_job_id": 2, "sha256": "0" * 64, "size": 12,
+    "reason": {"class": "policy", "code": "denied", "text": "no"},
+}  # fmt: skip
+ALL = {
+    "job": FULL, "control": CONTROL, "status": STATUS, "heartbeat": HEARTBEAT, "chain": CHAIN,
+    "answer": ANSWER, "refusal": REFUSAL,
+}  # fmt: skip
 
 
 def body(value: object) -> bytes:

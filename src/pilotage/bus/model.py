@@ -1,8 +1,8 @@
 """Every message that crosses the bus between a hub or a user and a site.
 
-A *job* and a *control* go to the site; a *status* and a *heartbeat* come from it. The schemas are
-closed: what is not here is refused, since a word that one side does not understand must not be
-taken for one that it obeyed.
+A *job* and a *control* go to the site; a *status*, an *answer*, a *refusal* and a *heartbeat* come
+from it. The schemas are closed: what is not here is refused, since a word that one side does not
+understand must not be taken for one that it obeyed.
 """
 
 from __future__ import annotations
@@ -300,4 +300,84 @@ class Heartbeat(
     scheduler: Scheduler = Scheduler()
 
 
-Message = Job | Chain | Control | Status | Heartbeat
+class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a control did to one job."""
+
+    #: The number of the job; 0 if there is no such job of the sender's.
+    job: Whole = 0
+    #: The key that it was named by.
+    key: Token = ""
+    #: Whether it is now as was asked for, or will be.
+    ok: bool = True
+    #: Where it is now; empty if there is no such job.
+    state: State | Literal[""] = ""
+    step: Step = ""
+    attempt: Whole = 0
+    #: Why it is there, or why not what was asked for.
+    text: Annotated[str, Meta(max_length=400)] = ""
+
+
+class Answer(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="answer",
+):
+    """What became of a control."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that says it.
+    site: Word
+    #: When, in seconds since 1970.
+    time: Seconds
+    #: What was asked for; empty if it could not be read.
+    verb: Verb | Literal[""] = ""
+    #: Whether it was obeyed at all; of single jobs `results` says more.
+    ok: bool = True
+    #: Why not.
+    text: Annotated[str, Meta(max_length=10_000)] = ""
+    #: Whether the site takes no more jobs.
+    draining: bool = False
+    #: Jobs of the sender by state, or of everybody for an administrator; with `query` alone.
+    counts: dict[State, Whole] = {}
+    #: What was done to each job, in the order in which they were named.
+    results: Annotated[tuple[Result, ...], Meta(max_length=20_000)] = ()
+    #: Whether a further answer follows, since this one would be too long.
+    more: bool = False
+
+
+class Refusal(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="refusal",
+):
+    """A message that a site would not take. It stays there: it may hold what is nobody's business."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that says it.
+    site: Word
+    #: When, in seconds since 1970.
+    time: Seconds
+    #: Who sent it, as the broker has verified; empty if nobody knows.
+    user: Annotated[str, Meta(max_length=300)] = ""
+    #: The topic that it came by.
+    topic: Annotated[str, Meta(max_length=300)] = ""
+    #: The key and the numbers that came with it, as far as they could be read.
+    key: Token = ""
+    job_id: Whole = 0
+    argo_job_id: Whole = 0
+    #: Why.
+    reason: Reason = Reason()
+    #: The SHA-256 of its body, and how many bytes that has.
+    sha256: Digest = ""
+    size: Whole = 0
+
+
+Message = Job | Chain | Control | Status | Heartbeat | Answer | Refusal

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from pilotage.bus.model import Chain, Control, Heartbeat, Job, Message, Status
+from pilotage.bus.model import Answer, Chain, Control, Heartbeat, Job, Message, Refusal, Status
 
 #: Every kind of message, by the name of its schema.
 KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "control": Control, "status": Status, "heartbeat": Heartbeat,
+    "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

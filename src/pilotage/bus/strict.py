@@ -17,7 +17,15 @@ from pilotage.bus.model import MOST_BYTES, MOST_DEPTH
 
 #: Fields that may have several lines, by path.
 MANY_LINES = frozenset(
-    {"config", "config_file", "description", "scheduler_config", "reason.text", "scheduler.text"}
+    {
+        "config",
+        "config_file",
+        "description",
+        "scheduler_config",
+        "reason.text",
+        "scheduler.text",
+        "text",
+    }
 )
 _WITHIN = re.compile(r"^(?:sub)?jobs\[\d+\]\.")
 #: Each part takes what it takes in one go: an attacker must not make us read anything twice.

@@ -10,7 +10,17 @@ import msgspec
 
 from pilotage import errors
 from pilotage.bus import strict
-from pilotage.bus.model import VERSION, Chain, Control, Heartbeat, Job, Message, Status
+from pilotage.bus.model import (
+    VERSION,
+    Answer,
+    Chain,
+    Control,
+    Heartbeat,
+    Job,
+    Message,
+    Refusal,
+    Status,
+)
 
 _T = TypeVar("_T")
 
@@ -24,6 +34,7 @@ FORBIDDEN = {
 }
 _KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "control": Control, "status": Status, "heartbeat": Heartbeat,
+    "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
 #: Verbs that are about jobs, and would be about all of them if none is named.
 _OF_JOBS = ("cancel", "hold", "release", "retry")
