@@ -38,8 +38,13 @@ class Authority:
         signed = made.add_extension(limits, critical=True).sign(self._key, hashes.SHA256())
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, seconds: float = DAY_S, address: str = "") -> Papers:
-        """Say who somebody is; `address` makes it a server's, and seconds below 0 are over."""
+    def issue(
+        self, name: str, *, seconds: float = DAY_S, address: str = "", into: Path | None = None
+    ) -> Papers:
+        """Say who somebody is; `address` makes it a server's, and seconds below 0 are over.
+
+        Papers of the same name in the same folder, by default the authority's own, are replaced.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         made = _begun(_named(name), self._name, key.public_key(), seconds)
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if address else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -48,10 +53,11 @@ class Authority:
             where = x509.IPAddress(ipaddress.ip_address(address))
             names = x509.SubjectAlternativeName([where, x509.DNSName("localhost")])
             made = made.add_extension(names, critical=False)
-        papers = Papers(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        folder = into or self._folder
+        papers = Papers(folder / f"{name}.pem", folder / f"{name}.key")
         signed = made.sign(self._key, hashes.SHA256())
-        _put(papers.key, _plain(key))
-        _put(papers.certificate, signed.public_bytes(serialization.Encoding.PEM))
+        put(papers.key, _plain(key))
+        put(papers.certificate, signed.public_bytes(serialization.Encoding.PEM))
         return papers
 
 
@@ -85,7 +91,7 @@ def _plain(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Replace a file at once, as those who renew certificates do."""
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(content)

@@ -91,7 +91,6 @@ class FaultProxy:
         self.connections = 0
         self._flows: dict[Direction, _Flow] = {each: _Flow() for each in BOTH}
         self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
         self._live: dict[asyncio.Task[None], list[socket.socket]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -160,25 +159,29 @@ class FaultProxy:
         self._do(act)
 
     async def _listen(self) -> None:
-        if self._accepting is None:
+        if self._listener is None:
             self._listener = socket.create_server((self.host, self.port), backlog=256)
             self._listener.setblocking(False)
-            self._accepting = self._loop.create_task(self._accept(self._listener))
+            self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _shut(self) -> None:
-        if self._accepting is not None and self._listener is not None:
-            await _ended(self._accepting)
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            # Who is connected already as far as the kernel goes is not refused.
+            self._accept(self._listener)
             self._listener.close()
-            self._accepting = None
+            self._listener = None
 
-    async def _accept(self, listener: socket.socket) -> None:
-        while True:
-            near, _ = await self._loop.sock_accept(listener)
-            self.connections += 1
-            ends = [near]
-            task = self._loop.create_task(self._serve(ends))
-            self._live[task] = ends
-            task.add_done_callback(self._over)
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                near, _ = listener.accept()
+                near.setblocking(False)
+                self.connections += 1
+                ends = [near]
+                task = self._loop.create_task(self._serve(ends))
+                self._live[task] = ends
+                task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         for end in self._live.pop(task):
@@ -189,7 +192,9 @@ class FaultProxy:
         for ends in live.values():
             _break(ends)
         for task in live:
-            await _ended(task)
+            task.cancel()
+        if live:
+            await asyncio.wait(live)
 
     async def _serve(self, ends: list[socket.socket]) -> None:
         """Lead one connection on until both sides closed it, or one broke."""
@@ -227,8 +232,3 @@ def _break(ends: list[socket.socket]) -> None:
     """Have sockets be reset when they are closed."""
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed import processes
 from testbed.bed import Bed, listens
-from testbed.certificates import Authority, Papers
+from testbed.certificates import Authority, Papers, put
 from testbed.ports import free_port
 from testbed.processes import Process
 
@@ -29,16 +29,17 @@ class Rights:
 
 
 class Rabbit(Bed):
-    """One broker on the loopback; each of its users has papers."""
+    """One broker, on the loopback unless told otherwise; each of its users has papers."""
 
     kind = "rabbit"
 
     def __init__(
         self, users: Mapping[str, Rights] | Sequence[str] = ("hub", "site", "alice", "bob"),
-        folder: Path | None = None,
+        folder: Path | None = None, *, address: str = "127.0.0.1",
     ) -> None:  # fmt: skip
-        """Take the names of who may come, and what each may do."""
+        """Take the names of who may come, what each may do, and where the broker listens."""
         super().__init__(folder)
+        self.address = address
         given = users if isinstance(users, Mapping) else dict.fromkeys(users, Rights())
         self._users = dict(given)
 
@@ -46,15 +47,18 @@ class Rabbit(Bed):
         """Make certificates and start the broker."""
         self.port, self._dist, self._names = free_port(), free_port(), free_port()
         self.authority = Authority(self.folder / "papers")
-        self._own = self.authority.issue("broker", address="127.0.0.1")
+        self._own = self.authority.issue("broker", address=self.address)
         self.papers = {name: self.authority.issue(name) for name in self._users}
+        self._trusted = self.folder / "trusted.pem"
+        put(self._trusted, self.authority.certificate.read_bytes())
         definitions = self.folder / "definitions.json"
         definitions.write_text(json.dumps(self._definitions()))
         text = (HERE / "rabbitmq.conf").read_text()
         (self.folder / "rabbitmq.conf").write_text(
             text.format(
+                address=self.address,
                 port=self.port,
-                authority=self.authority.certificate,
+                authority=self._trusted,
                 certificate=self._own.certificate,
                 key=self._own.key,
                 definitions=definitions,
@@ -87,16 +91,33 @@ class Rabbit(Bed):
     @property
     def url(self) -> str:
         """Where it is."""
-        return f"amqps://127.0.0.1:{self.port}/"
+        return f"amqps://{self.address}:{self.port}/"
 
     def renew(self, name: str, seconds: float) -> Papers:
         """Renew the papers of a user, in the same files."""
         return self.authority.issue(name, seconds=seconds)
 
+    def become(self, papers: Papers) -> None:
+        """Have the broker show other papers to whoever comes from now on."""
+        for new, old in zip(papers, self._own, strict=True):
+            put(old, new.read_bytes())
+        self._read_again()
+
+    def trust(self, *authorities: Authority) -> None:
+        """Have the broker believe these authorities, and no other, from now on."""
+        put(self._trusted, b"".join(one.certificate.read_bytes() for one in authorities))
+        self._read_again()
+
+    def _read_again(self) -> None:
+        # It would do so by itself after minutes.
+        self.control("eval", "ssl:clear_pem_cache().")
+
     def start(self) -> None:
         """Start the broker, with what it had on disk."""
         self._process = self.daemon(str(PROGRAMS / "rabbitmq-server"), log="broker.log")
-        self.wait(lambda: listens(self.port), "the broker did not listen", "broker.log", 120)
+        self.wait(
+            lambda: listens(self.port, self.address), "the broker did not listen", "broker.log", 120
+        )
 
     def stop(self) -> None:
         """Have the broker end in good order."""

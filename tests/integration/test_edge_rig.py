@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from testbed.certificates import Authority, Papers
 from testbed.fault_proxy import FaultProxy
+from testbed.rabbit import Rabbit
 from tests.programs import PATIENCE
 from tests.scripted_hub import wait_for
 
@@ -192,3 +196,61 @@ def test_a_line_to_nobody_is_broken_at_once(echo: Echo):
         with pytest.raises(ConnectionResetError), dial(proxy) as one:
             one.recv(1)
         wait_for(lambda: proxy.live == 0)
+
+
+# -- papers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(rabbit: Rabbit) -> Iterator[Rabbit]:
+    """Lend the broker, whatever is done to its papers."""
+    yield rabbit
+    rabbit.trust(rabbit.authority)
+    rabbit.become(rabbit.authority.issue("broker", address=rabbit.address))
+
+
+def greeting(rabbit: Rabbit, authority: Authority, papers: Papers) -> bytes:
+    """Come with papers, believing an authority; return how the broker begins to speak."""
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.load_cert_chain(*papers)
+    with (
+        socket.create_connection((rabbit.address, rabbit.port), PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname=rabbit.address) as one,
+    ):
+        one.sendall(b"AMQP\x00\x00\x09\x01")
+        return one.recv(1)
+
+
+def test_papers_that_are_over_open_nothing_and_renewed_ones_do(rabbit: Rabbit, tmp_path: Path):
+    authority = rabbit.authority
+    old = authority.issue("site", seconds=-5, into=tmp_path)
+    with pytest.raises(OSError):  # noqa: PT011 - how it says so differs
+        greeting(rabbit, authority, old)
+    new = authority.issue("site", into=tmp_path)
+    assert new == old
+    assert greeting(rabbit, authority, new) == b"\x01"
+    # Those of the broker's own folder are others.
+    assert greeting(rabbit, authority, rabbit.papers["site"]) == b"\x01"
+
+
+def test_a_broker_can_show_papers_of_another_host_and_old_ones(broker: Rabbit, tmp_path: Path):
+    authority, mine = broker.authority, broker.papers["site"]
+    broker.become(authority.issue("broker", address="10.9.9.9", into=tmp_path))
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        greeting(broker, authority, mine)
+    broker.become(authority.issue("broker", address=broker.address, seconds=-5, into=tmp_path))
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        greeting(broker, authority, mine)
+
+
+def test_an_authority_can_take_the_place_of_another(broker: Rabbit, tmp_path: Path):
+    old, new = broker.authority, Authority(tmp_path, "Next authority")
+    broker.trust(old, new)
+    broker.become(new.issue("broker", address=broker.address))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        greeting(broker, old, broker.papers["site"])
+    assert greeting(broker, new, broker.papers["site"]) == b"\x01"
+    assert greeting(broker, new, new.issue("site")) == b"\x01"
+    broker.trust(new)
+    with pytest.raises(OSError):  # noqa: PT011 - how it says so differs
+        greeting(broker, new, broker.papers["site"])
