@@ -14,7 +14,6 @@ from pilotage.site import model
 from pilotage.site.apps import trust
 from pilotage.site.model import Site
 
-FILE = "agent.toml"
 #: Settings that are durations.
 _MEASURES = ("heartbeat", "keep.done", "keep.failed", "keep.refused")
 
@@ -24,17 +23,21 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
     url: str
-    #: PEM files, read anew when they change: who vouches for the broker, and who we are.
+    #: PEM file of who vouches for the broker; empty means those of the system.
     ca: str = ""
+    #: PEM file of our certificate; it is read anew when it changes, as the other two are.
     certificate: str = ""
+    #: PEM file of its key.
     key: str = ""
     #: Our name as the broker reads it in the certificate.
     user: str = ""
-    #: The exchange of all topics, and the one of what the broker gives up.
+    #: The exchange of all topics.
     exchange: str = "pilotage"
+    #: The exchange of what the broker gives up.
     dead: str = "pilotage.dead"
-    #: Seconds between signs of life of the connection, and how long sending may take.
+    #: Seconds between signs of life of the connection.
     heartbeat: int = 15
+    #: Seconds that sending may take.
     patience: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
     #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
@@ -60,11 +63,13 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     #: Of all.
     jobs: int = 0
-    #: Of each user, and of single ones.
+    #: Of each user.
     user: int = 0
+    #: Of single users, by name.
     users: dict[str, int] = {}
-    #: Of each queue, and of single ones.
+    #: Of each queue.
     queue: int = 0
+    #: Of single queues, by name.
     queues: dict[str, int] = {}
     #: Bytes that must stay free where jobs have their folders.
     free: str = "1G"
@@ -75,7 +80,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long what is over is kept."""
 
+    #: Jobs that ended well, with their folders.
     done: str = "7d"
+    #: All other jobs.
     failed: str = "30d"
     #: Messages that were refused.
     refused: str = "30d"
@@ -103,8 +110,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     bus: Bus
     #: The batch system, with the settings that a site has.
     batch: Site
+    #: How many jobs go on at once.
     limits: Limits = Limits()
+    #: How long what is over is kept.
     keep: Keep = Keep()
+    #: A way out for pilots.
     relay: Relay = Relay()
     #: By host that data comes from or goes to: the files that open it.
     credentials: dict[str, Keys] = {}
@@ -148,6 +158,11 @@ def read(file: Path) -> Settings:
     if reason := trust.exposed(str(file.resolve())):
         hint = "whoever can write it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
+    return parse(source, file)
+
+
+def parse(source: str, file: Path) -> Settings:
+    """Make settings of the text of a file."""
     return named.parse(source, file, _make, "the edge service")
 
 

@@ -1,0 +1,99 @@
+"""The settings of an agent as they are now: a change of the file counts, a mistake in it does not.
+
+Certificates are files that somebody renews while we run; who uses them is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from pilotage import errors
+from pilotage.site.agent import settings
+from pilotage.site.agent.settings import Settings
+
+_log = logging.getLogger("pilotage.edge")
+#: How often files are looked at, in seconds.
+_LOOK_S = 1.0
+_Mark = tuple[int, int, int] | None
+
+
+class Followed:
+    """The settings in force."""
+
+    def __init__(self, file: Path) -> None:
+        """Read them for the first time; a mistake is an error now."""
+        self._file = file
+        self._mark = _mark(str(file))
+        self.now: Settings = settings.read(file)
+        self._marks = self._certificates()
+        #: What is wrong with the file; the settings before it count then.
+        self.trouble = ""
+        self._changed = anyio.Event()
+        #: Told that certificates have changed.
+        self.on_renewal: list[Callable[[], None]] = []
+
+    def __call__(self) -> Settings:
+        """Return the settings in force."""
+        return self.now
+
+    async def other(self, part: Callable[[Settings], object], than: object) -> None:
+        """Return once a part of the settings is another than it was."""
+        while part(self.now) == than:
+            await self._changed.wait()
+
+    async def run(self) -> None:
+        """Look after the files until cancelled."""
+        while True:
+            await anyio.sleep(_LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read what has changed."""
+        mark, marks = await anyio.to_thread.run_sync(
+            lambda: (_mark(str(self._file)), self._certificates())
+        )
+        if mark != self._mark:
+            self._mark = mark
+            await self._read()
+            marks = self._certificates()
+        if marks != self._marks:
+            self._marks = marks
+            _log.info("certificates have changed: the broker is called anew")
+            for tell in self.on_renewal:
+                tell()
+
+    async def _read(self) -> None:
+        try:
+            fresh = await anyio.to_thread.run_sync(settings.read, self._file)
+            if fresh.site != self.now.site:
+                message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
+                raise errors.ConfigError(message, hint="stop the agent first")
+        except errors.PilotageError as error:
+            self.trouble = f"{error}; what was set before goes on"
+            _log.error("%s", self.trouble)
+            return
+        self.now, self.trouble = fresh, ""
+        _log.info("%s has changed, and counts", self._file.name)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _certificates(self) -> tuple[_Mark, ...]:
+        bus = self.now.bus
+        return tuple(_mark(path) for path in (bus.ca, bus.certificate, bus.key))
+
+
+def _mark(path: str) -> _Mark:
+    """Return what is another one when a file has changed."""
+    if not path:
+        return None
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_ino, facts.st_size

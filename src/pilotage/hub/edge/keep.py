@@ -1,0 +1,45 @@
+"""Parts of a process that must go on: one that dies is begun anew, after a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from pilotage import errors
+
+_log = logging.getLogger("pilotage.edge")
+#: The pauses before a part is begun anew, and how long it must last for the first pause again.
+_FIRST_S, _LONGEST_S, _GOOD_S = 0.5, 60.0, 60.0
+
+
+class Parts:
+    """The parts of one process, and what is wrong with them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        #: What is wrong, by part.
+        self.troubles: dict[str, str] = {}
+
+    async def keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Run a part until cancelled; whatever it dies of, the others go on."""
+        pause = _FIRST_S
+        while True:
+            began = time.monotonic()
+            try:
+                await part()
+                told = "it ended by itself"
+            except errors.PilotageError as error:
+                told = str(error)
+                _log.error("%s: %s; it is begun anew", name, error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                told = f"a mistake in Pilotage: {error}"
+                _log.exception("%s: this is a mistake in Pilotage; it is begun anew", name)
+            self.troubles[name] = told
+            if time.monotonic() - began > _GOOD_S:
+                pause = _FIRST_S
+            await anyio.sleep(pause)
+            pause = min(_LONGEST_S, 2 * pause)
+            self.troubles.pop(name, None)

@@ -1,0 +1,202 @@
+"""The process of an agent: what it does with settings, other agents, and parts that die."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from pilotage import errors
+from pilotage.bus.model import Heartbeat
+from pilotage.hub.edge import keep as keeping
+from pilotage.hub.edge import look, notify, owner
+from pilotage.hub.edge.follow import Followed
+from pilotage.hub.edge.keep import Parts
+from pilotage.site.agent import settings
+
+PLAIN = """\
+site = "mira"
+[bus]
+url = "amqps://broker/"
+certificate = "{certificate}"
+[batch]
+batch = "local"
+[limits]
+user = {user}
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(user: object = 1) -> None:
+        text = PLAIN.format(certificate=tmp_path / "own.pem", user=user)
+        part = tmp_path / "part"
+        part.write_text(text)
+        part.replace(tmp_path / "agent.toml")
+
+    write()
+    return write
+
+
+def test_settings_that_change_count_and_mistakes_do_not(tmp_path, written):
+    async def run() -> None:
+        followed = Followed(tmp_path / "agent.toml")
+        heard = []
+
+        async def other() -> None:
+            await followed.other(lambda one: one.limits, followed().limits)
+            heard.append(followed().limits.user)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other)
+            await anyio.lowlevel.checkpoint()
+            written('"many"')
+            await followed.look()
+            assert followed().limits.user == 1
+            assert "limits.user" in followed.trouble
+            written(7)
+            await followed.look()
+        assert (heard, followed.trouble) == ([7], "")
+
+    anyio.run(run)
+
+
+def test_a_site_does_not_become_another_one(tmp_path, written):
+    async def run() -> None:
+        followed = Followed(tmp_path / "agent.toml")
+        file = tmp_path / "agent.toml"
+        file.write_text(file.read_text().replace("mira", "theta"))
+        await followed.look()
+        assert followed().site == "mira"
+        assert "theta" in followed.trouble
+
+    anyio.run(run)
+
+
+def test_a_certificate_that_is_renewed_is_told_once(tmp_path, written):
+    async def run() -> None:
+        followed = Followed(tmp_path / "agent.toml")
+        told = []
+        followed.on_renewal.append(lambda: told.append(1))
+        await followed.look()
+        assert told == []
+        (tmp_path / "own.pem").write_text("new")
+        await followed.look()
+        await followed.look()
+        assert told == [1]
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_settings_that_others_may_write_are_refused(tmp_path, written, mode):
+    (tmp_path / "agent.toml").chmod(mode)
+    with pytest.raises(errors.Denied, match="can be written by others"):
+        settings.read(tmp_path / "agent.toml")
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ('[batch]\nbatch = "factory"', "factory"),
+        ('[batch]\nbatch = "slurm"\nhost = "far"', "another host"),
+        ('[batch]\nbatch = "slurm"\n[keep]\ndone = "soon"', "soon"),
+        ('[batch]\nbatch = "slurm"\n[limits]\nfree = "much"', "much"),
+        ('[batch]\nbatch = "slurm"\n[shell]\n', "shell"),
+    ],
+)
+def test_settings_that_cannot_be_say_so(tmp_path, line, words):
+    file = tmp_path / "agent.toml"
+    file.write_text(f'site = "mira"\n[bus]\nurl = "amqps://b/"\n{line}\n')
+    with pytest.raises(errors.ConfigError, match=words):
+        settings.read(file)
+
+
+def test_a_site_has_one_agent(tmp_path):
+    file = tmp_path / "shared" / "agent-mira.json"
+    first, second = owner.Owner("aaa", "login1", 1.0), owner.Owner("bbb", "login2", 2.0)
+    owner.take(file, first)
+    owner.take(file, first)
+    with pytest.raises(errors.Conflict, match="login1") as caught:
+        owner.take(file, second)
+    assert "--take-over" in caught.value.hint
+    owner.take(file, second, over=True)
+    owner.check(file, second)
+    with pytest.raises(errors.Conflict, match="login2"):
+        owner.check(file, first)
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+def test_the_same_store_at_another_host_is_another_agent(tmp_path):
+    file = tmp_path / "agent-mira.json"
+    owner.take(file, owner.Owner("aaa", "login1", 1.0))
+    with pytest.raises(errors.Conflict):
+        owner.take(file, owner.Owner("aaa", "login2", 2.0))
+
+
+def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(keeping, "_FIRST_S", 0.001)
+    begun = []
+
+    async def run() -> None:
+        parts, lives = Parts(), anyio.Event()
+
+        async def dies() -> None:
+            begun.append(len(begun))
+            if len(begun) < 4:
+                raise (ValueError("odd"), errors.Unavailable("away"), KeyError("x"))[begun[-1]]
+            lives.set()
+            await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(parts.keep, "dying", dies)
+            with anyio.fail_after(10):
+                await lives.wait()
+            assert parts.troubles == {}
+            tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+    assert begun == [0, 1, 2, 3]
+
+
+def test_how_an_agent_is_is_found_again(tmp_path):
+    state = tmp_path / ".pilotage"
+    state.mkdir()
+    with pytest.raises(errors.NotFound, match="no agent has run"):
+        look.read(state)
+    seen = look.Look(
+        beat=Heartbeat(site="mira", time=1.0, version="1"), broker="gone", parts={"a": "b"}
+    )
+    look.write(state, seen)
+    assert look.read(state) == seen
+    assert [one.name for one in state.iterdir()] == [look.FILE]
+
+
+def test_the_days_of_a_certificate(tmp_path):
+    words = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 10 -subj /CN=x"
+    )
+    subprocess.run(
+        [*words.split(), "-subj", "/CN=x"], cwd=tmp_path, check=True, capture_output=True
+    )
+    certificate, now = look.Certificate(), (tmp_path / "c.pem").stat().st_mtime
+    assert certificate.days(str(tmp_path / "c.pem"), now) == pytest.approx(10, abs=0.1)
+    assert certificate.days(str(tmp_path / "c.pem"), now + 11 * 86400) == pytest.approx(-1, abs=0.1)
+    assert certificate.days("", now) is None
+    (tmp_path / "c.pem").write_text("rubbish")
+    assert certificate.days(str(tmp_path / "c.pem"), now) is None
+
+
+def test_systemd_hears_of_us(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify.tell("READY=1")
+        assert heard.recv(100) == b"READY=1"
+    notify.tell("READY=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify.tell("READY=1")
