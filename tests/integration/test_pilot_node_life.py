@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from testbed import processes
 from tests.scripted_hub import SECRET, Hub, pilot, wait_for
 
 PYTHON = sys.executable
@@ -265,6 +267,35 @@ def test_a_refused_pilot_leaves_at_once(hub, tmp_path):
     with pilot(hub.url, tmp_path) as one:
         assert one.status() == 11
         assert "the token was used" in one.words
+
+
+@pytest.mark.parametrize("argv", [("sleep", "1000"), ("sh", "-c", "sleep 1000; exit $?")])
+def test_payloads_that_were_ended_with_their_pilot_were_stopped(hub, tmp_path, argv):
+    """A batch system that ends a job signals all its processes, often the last of them first."""
+    with pilot(hub.url, tmp_path) as one:
+        _ready(hub)
+        keys = [f"{number}.1" for number in range(4)]
+        for key in keys:
+            hub.grant(key, *argv)
+        started: dict[str, int] = {}
+
+        def all_run() -> bool:
+            started.update(entry for sync in hub.ops("sync") for entry in sync["started"])
+            below = processes.below(one.process.pid)
+            return len(started) == len(keys) and sum(_sleeps(each.pid) for each in below) == 4
+
+        wait_for(all_run)
+        for each in reversed(processes.below(one.process.pid)):
+            each.send(signal.SIGTERM)
+        one.terminate()
+        assert one.status() == 0
+    assert {key: hub.ends[key]["reason"] for key in keys} == dict.fromkeys(keys, "stopped")
+
+
+def _sleeps(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")
+    return False
 
 
 def test_payloads_do_not_outlive_a_pilot_that_is_killed(hub, tmp_path):

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
 import os
+import resource
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.payload import Ending, Why, alive, end_orphans, evidence
-from pilotage.payload.starter import care, process, spawn
+from pilotage.payload.starter import care, loop, process, spawn, wire
 
 
 def an_ending(reason: Why, code: int | None) -> Ending:
@@ -88,6 +91,56 @@ def test_the_first_reason_stays():
     payload.decide("timeout", "too slow")
     payload.decide("stopped", "not wanted")
     assert (payload.reason, payload.message) == ("timeout", "too slow")
+
+
+def _ended(status: int, reason: str = "") -> care.Payload:
+    order = {"key": "7.1", "timeout": None, "grace": 1.0, "memory": None}
+    payload = care.Payload(order, os.getpid(), b"/")
+    payload.reason = reason
+    payload.end(status, resource.getrusage(resource.RUSAGE_SELF))
+    return payload
+
+
+@pytest.mark.parametrize(
+    "status, reason, excused",
+    [
+        (signal.SIGTERM, "", True),
+        (signal.SIGKILL, "", True),
+        # What a shell says of a program of its own that was killed.
+        ((128 + signal.SIGTERM) << 8, "", True),
+        (signal.SIGSEGV, "", False),
+        (1 << 8, "", False),
+        (0, "", False),
+        (signal.SIGKILL, "memory", False),
+    ],
+)
+def test_an_end_from_outside_may_be_excused_by_the_end_of_its_starter(status, reason, excused):
+    payload = _ended(status, reason)
+    before = payload.ending["reason"]
+    assert bool(payload.doubt) == excused
+    payload.excuse("ended with its starter")
+    assert payload.ending["reason"] == ("stopped" if excused else before)
+    assert not payload.doubt
+
+
+def test_an_end_that_is_in_doubt_is_told_when_the_doubt_is_over(monkeypatch):
+    # What other tests have started is nothing that a payload left behind.
+    monkeypatch.setattr(process, "children", list)
+    ours, theirs = socket.socketpair()
+    line = wire.Wire(theirs.detach())
+    with ours, line.socket:
+        starter = loop.Loop(line, b"/", b"/lock")
+        payload = starter.sweeping["7.1"] = _ended(signal.SIGTERM)
+        payload.doubt = payload.due = math.inf
+        starter.sweep()
+        assert (list(starter.sweeping), starter.kept) == (["7.1"], {})
+        payload.doubt = 1.0
+        starter.sweep()
+        assert starter.kept["7.1"][1]["reason"] == "signalled"
+        starter.sweeping["7.1"] = _ended(signal.SIGTERM)
+        starter.terminate()
+        starter.sweep()
+        assert starter.kept["7.1"][1]["reason"] == "stopped"
 
 
 def test_evidence_is_read_back(tmp_path):

@@ -19,6 +19,13 @@ EVIDENCE = b"exit.json"
 RESULT = b"result.json"
 
 _SWEEP_SECONDS = 10.0
+#: Who ends a tree of processes may begin with the last of them: for so many seconds after a payload
+#: was killed it is in doubt whether that was meant for us, too.
+_DOUBT_SECONDS = 1.0
+_FROM_OUTSIDE = frozenset(
+    {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1,
+     signal.SIGUSR2, signal.SIGXCPU}
+)  # fmt: skip
 _KIBI = 1024
 _LONGEST_RESULT = 1 << 20
 _ODD = re.compile(rb"\\u[dD]|[eE]\+?[0-9]{3}|[0-9]{300}")
@@ -49,6 +56,8 @@ class Payload:
         self.ending: dict[str, Any] = {}
         #: When its end is reported even if something of it cannot be killed.
         self.due = 0.0
+        #: Until when its end may turn out to be ours; 0 if there is no doubt.
+        self.doubt = 0.0
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole group, or to all in the sandbox."""
@@ -88,6 +97,8 @@ class Payload:
             self.decide("exited", f"exited with code {code}")
         now = time.monotonic()
         self.due = now + _SWEEP_SECONDS
+        if self.reason in {"signalled", "exited"} and _killed_by(code) in _FROM_OUTSIDE:
+            self.doubt = now + _DOUBT_SECONDS
         usage = {
             "wall": now - self.begun,
             "cpu_user": used.ru_utime,
@@ -101,6 +112,12 @@ class Payload:
         if self.result and (result := read_result(self.place)):
             self.ending["result"] = result
 
+    def excuse(self, message: str) -> None:
+        """Say that it was stopped, if its end is in doubt: it was ended with us."""
+        if self.doubt:
+            self.ending.update(reason="stopped", message=message)
+            self.doubt = 0.0
+
     def add(self, used: resource.struct_rusage) -> None:
         """Count what the first process in its sandbox has used, which outlives the one outside."""
         usage = self.ending["usage"]
@@ -109,6 +126,11 @@ class Payload:
         usage["max_rss"] = max(usage["max_rss"], used.ru_maxrss * _KIBI)
         usage["read_bytes"] += used.ru_inblock * 512
         usage["written_bytes"] += used.ru_oublock * 512
+
+
+def _killed_by(code: int) -> int:
+    """Return the signal that ended a process, or the one of which a shell says that."""
+    return -code if code < 0 else code - 128
 
 
 def ending(

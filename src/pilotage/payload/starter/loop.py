@@ -25,6 +25,7 @@ _BURST = 16
 #: For how long reports may wait while there is something to start.
 _TALK_SECONDS = 0.005
 _SAMPLE_SECONDS = 0.25
+_TOGETHER = "stopped together with its starter"
 
 
 class Loop:
@@ -71,6 +72,8 @@ class Loop:
         elif order["op"] == "stop" and key in self.running:
             message = order["message"] or "stopped"
             self.stop(self.running[key], "stopped", message, order["grace"])
+        elif order["op"] == "stop" and key in self.sweeping:
+            self.sweeping[key].excuse(order["message"] or "stopped")
         elif order["op"] == "stop" and self.waiting.pop(key, None):
             self.report(None, ending(key, "stopped", order["message"] or "stopped"))
         elif order["op"] == "ack":
@@ -207,7 +210,7 @@ class Loop:
         now = time.monotonic()
         for payload in list(self.sweeping.values()):
             # What cannot be killed (a dead file server holds it) must not hide the end.
-            if payload.key not in held or now > payload.due:
+            if (payload.key not in held and now >= payload.doubt) or now > payload.due:
                 del self.sweeping[payload.key]
                 self.report(payload.place, payload.ending)
 
@@ -233,7 +236,9 @@ class Loop:
         """Stop all payloads, take no more, and end after them."""
         self.terminated = True
         for payload in self.running.values():
-            self.stop(payload, "stopped", "stopped together with its starter", None)
+            self.stop(payload, "stopped", _TOGETHER, None)
+        for payload in self.sweeping.values():
+            payload.excuse(_TOGETHER)
 
     def settle(self) -> bool:
         """Write down what nobody will acknowledge; tell whether all work is done."""
@@ -258,7 +263,7 @@ class Loop:
         if self.limited:
             waits.append(self.sampled + _SAMPLE_SECONDS - now)
         if self.sweeping:
-            waits.append(1.0)
+            waits += [1.0, *(one.doubt - now for one in self.sweeping.values() if one.doubt > now)]
         if (wait := self.workers.patience()) is not None:
             waits.append(wait)
         return max(0.0, min(waits)) * 1000 + 1 if waits else None
