@@ -176,12 +176,9 @@ def test_how_an_agent_is_is_found_again(tmp_path):
 
 
 def test_the_days_of_a_certificate(tmp_path):
-    words = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 10 -subj /CN=x"
-    )
-    subprocess.run(
-        [*words.split(), "-subj", "/CN=x"], cwd=tmp_path, check=True, capture_output=True
-    )
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 10"
+    argv = [*words.split(), "-subj", "/CN=x"]
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
     certificate, now = look.Certificate(), (tmp_path / "c.pem").stat().st_mtime
     assert certificate.days(str(tmp_path / "c.pem"), now) == pytest.approx(10, abs=0.1)
     assert certificate.days(str(tmp_path / "c.pem"), now + 11 * 86400) == pytest.approx(-1, abs=0.1)
