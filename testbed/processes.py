@@ -62,7 +62,10 @@ class Process:
 
 
 def end(those: Iterable[Process]) -> None:
-    """Kill processes at once."""
+    """Kill processes at once: none is there to see that another is gone."""
+    those = list(those)
+    for process in those:
+        process.send(signal.SIGKILL)
     for process in those:
         process.end()
 

@@ -6,13 +6,14 @@ import collections
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from pilotage.hub.project import Project
 from testbed import processes
+from testbed.errors import NotUp
 from testbed.slurm import Slurm
 from tests.misbehaving.double import Misbehaving
 from tests.pooled import ANY, Drone, Pooled
@@ -84,11 +85,13 @@ def test_a_provider_that_refuses_every_submission(tmp_path: Path):
     with Misbehaving(tmp_path / "scheduler") as double:
         double.plan("sbatch", "refuse", times=100)
         farm = beside_good(tmp_path / "p", f'batch = "slurm"\npath = ["{double.bin}"]\n')
-        jobs = farm.submit(30, more="sleep 0.3", site="", requirements=ANY)
+        # Nothing is done before the bad one was tried, however slow it is.
+        jobs = farm.submit(30, gate=True, site="", requirements=ANY)
         with farm.up():
             farm.wait(lambda: farm.look(BAD).state in {"backs off", "paused"})
             assert "Invalid partition name" in farm.look(BAD).trouble
             assert "Invalid partition name" in farm.alarms()[f"pool {BAD}"]
+            farm.gate.touch()
             farm.wait(lambda: farm.done() == len(jobs) and not farm.live())
             rests(farm)
         # What was refused is one row of orders, not one after the other without end.
@@ -103,10 +106,11 @@ def test_a_provider_that_cannot_be_reached(tmp_path: Path):
     with Misbehaving(tmp_path / "scheduler") as double:
         double.plan("sbatch", "error", times=300)
         farm = beside_good(tmp_path / "p", f'batch = "slurm"\npath = ["{double.bin}"]\n')
-        jobs = farm.submit(30, more="sleep 0.3", site="", requirements=ANY)
+        jobs = farm.submit(30, gate=True, site="", requirements=ANY)
         with farm.up():
             farm.wait(lambda: len(of(farm, BAD)) == PENDING)
             farm.wait(lambda: "Socket timed out" in of(farm, BAD)[0].reason)
+            farm.gate.touch()
             farm.wait(lambda: farm.done() == len(jobs))
             # Nobody needs them any more, so they are called off before they were ever taken.
             farm.wait(lambda: not farm.live())
@@ -119,10 +123,11 @@ def test_a_provider_that_cannot_be_reached(tmp_path: Path):
 
 def test_a_provider_that_never_starts_anything(tmp_path: Path, slurm: Slurm):
     farm = beside_good(tmp_path / "p", slurm_site(slurm), pilot='cpus = 1\nqueue = "long"')
-    jobs = farm.submit(40, more="sleep 0.3", site="", requirements=ANY)
+    jobs = farm.submit(40, gate=True, site="", requirements=ANY)
     with down(slurm, "long"):
         with farm.up():
             farm.wait(lambda: slurm.run("squeue", "--noheader", "-r", "--partition=long"))
+            farm.gate.touch()
             farm.wait(lambda: farm.done() == len(jobs) and not farm.live())
             farm.wait(lambda: not slurm.run("squeue", "--noheader", "--partition=long"))
             rests(farm)
@@ -135,16 +140,19 @@ def test_a_provider_that_never_starts_anything(tmp_path: Path, slurm: Slurm):
 
 def test_a_provider_that_kills_at_random(tmp_path: Path, slurm: Slurm):
     farm = beside_good(tmp_path / "p", slurm_site(slurm), lease="20s")
-    jobs = farm.submit(8, more="sleep 3", site="", requirements=ANY)
+    # Nothing is done while somebody lives whom the killer will find.
+    jobs = farm.submit(8, gate=True, site="", requirements=ANY)
     killer = Killer(slurm, farm)
 
     with farm.up():
         farm.wait(lambda: killer.strikes() and farm.look(BAD).state in {"backs off", "paused"})
         assert "died" in farm.alarms()[f"pool {BAD}"]
+        farm.wait(lambda: killer.strikes() and not farm.live(BAD) and not running(slurm))
         ordered = len(of(farm, BAD))
         assert 3 <= ordered <= 4 * PENDING
-        farm.wait(lambda: killer.strikes() and farm.done() == len(jobs))
-        farm.wait(lambda: not farm.live() and not running(slurm))
+        farm.gate.touch()
+        farm.wait(lambda: farm.done() == len(jobs) and not farm.live())
+        # It backs off for longer than that takes.
         assert len(of(farm, BAD)) == ordered
     assert killer.hits[True] > 0
     committed_once(farm, jobs)
@@ -152,7 +160,7 @@ def test_a_provider_that_kills_at_random(tmp_path: Path, slurm: Slurm):
 
 
 class Killer:
-    """Ends pilots of a cluster: some at once, some with what they run; nobody gets a job done."""
+    """Ends pilots of a cluster, the first with what it runs, others at once."""
 
     def __init__(self, slurm: Slurm, farm: Pooled) -> None:
         self._slurm = slurm
@@ -167,16 +175,25 @@ class Killer:
         """Look around once."""
         works = self._busy()
         for one, shown in running(self._slurm).items():
-            late = self._fates.setdefault(one, self._dice.random() < 0.7)
-            if one not in self._struck and (not late or one in works):
+            # Until one has died at work, all others live.
+            first = not self.hits[True]
+            late = first or self._fates.setdefault(one, self._dice.random() < 0.7)
+            if one not in self._struck and (not late or one in works) and self._strike(one, shown):
                 self._struck.add(one)
                 self.hits[late] += 1
-                if self._dice.random() < 0.5:
-                    self._slurm.run("scancel", shown)
-                else:
-                    # As when a node is gone: nobody says good-bye.
-                    processes.end(processes.marked("SLURM_JOB_ID", one))
         return True
+
+    def _strike(self, one: str, shown: str) -> bool:
+        """End one; say whether it was there, since a job may have a node before it has begun."""
+        if self._dice.random() < 0.5:
+            # The pool may have called it off meanwhile.
+            with suppress(NotUp):
+                self._slurm.run("scancel", shown)
+            return True
+        # As when a node is gone: nobody says good-bye.
+        there = processes.marked("SLURM_JOB_ID", one)
+        processes.end(there)
+        return bool(there)
 
     def _busy(self) -> set[str]:
         """Name the batch jobs of pilots that run something."""
