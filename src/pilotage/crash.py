@@ -30,6 +30,14 @@ EDGE = (
     "edge.sent",
     "edge.obeyed",
 )
+#: Those on the way of the data of such a job.
+STAGE = (
+    "stage.fetched",
+    "stage.preprocessed",
+    "stage.prepared",
+    "stage.postprocessed",
+    "stage.sent",
+)
 #: Every crash point of the product, in the order in which a file becomes a finished job.
 POINTS = (
     "event.read",
@@ -51,6 +59,7 @@ POINTS = (
     "jobevent.before_commit",
     *SITE,
     *EDGE,
+    *STAGE,
 )
 
 _WHERE, _, _NTH = os.environ.get("PILOTAGE_CRASH_AT", "").partition(":")

@@ -58,7 +58,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 @pytest.mark.parametrize(
-    "point", [one for one in crash.POINTS if one not in (*crash.SITE, *crash.EDGE)]
+    "point", [one for one in crash.POINTS if one not in (*crash.SITE, *crash.EDGE, *crash.STAGE)]
 )
 def test_kill_and_restart(rig: Rig, point: str) -> None:
     nth = {"event.read": 3, "event.matched": 2, "intake.before_commit": 4, "intake.after_commit": 4}

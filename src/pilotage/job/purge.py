@@ -22,7 +22,12 @@ def forget(db: Db, before: float) -> list[str] | None:
     found = [row[0] for row in db.rows("job_purgeable", before=before, most=_AT_ONCE)]
     if not found:
         return None
-    ids = text.dump(found)
+    return drop(db, found)
+
+
+def drop(db: Db, jobs: list[int]) -> list[str]:
+    """Forget jobs that have ended; return the directories to remove."""
+    ids = text.dump(jobs)
     folders = [text.load_path(row[0]) for row in db.rows("attempt_dirs", ids=ids)]
     for step in (
         "job_spend", "dependency_purge", "output_purge", "journal_purge", "attempt_purge",

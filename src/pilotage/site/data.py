@@ -158,17 +158,17 @@ def _place(source: Path, local: str) -> None:
             _place(file, names.inside(local, str(file.relative_to(source))))
     elif source.is_dir():
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(source, aside, copy_function=_join)
+        shutil.copytree(source, aside, copy_function=join)
         place.Place([], aside, local).show()
     else:
-        _join(str(source), aside)
+        join(str(source), aside)
         os.replace(aside, local)
         # Two names of one file stay two when one is to replace the other.
         Path(aside).unlink(missing_ok=True)
         sync_folder(os.path.dirname(local))
 
 
-def _join(source: str, target: str) -> None:
+def join(source: str, target: str) -> None:
     """Give a file a second name, or copy it where that cannot be done; it is on disk then."""
     Path(target).unlink(missing_ok=True)
     try:

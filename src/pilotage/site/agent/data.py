@@ -1,0 +1,309 @@
+"""The data of jobs that came by messages: brought by URL, prepared, and sent by URL.
+
+    inputs ──▶ config ──▶ parser ──▶ preprocess ──▶ kept on disk ──▶ batch system
+                                                    postprocess ──▶ outputs, the manifest last
+
+What is kept on disk is done once: who is killed goes on after it. Before each step it is written
+down which one it is, so that what is said of a failure is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from asyncio import wrap_future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from pilotage import crash, errors, text, units
+from pilotage.bus.fields import Step
+from pilotage.bus.model import Job
+from pilotage.job import moves
+from pilotage.job.model import State
+from pilotage.payload.transfer.patience import Told
+from pilotage.site.agent import aside, prepare, records, staging
+from pilotage.site.agent.model import Blame
+from pilotage.site.agent.prepare import Kept
+from pilotage.site.agent.registry import Registry
+from pilotage.site.agent.settings import Settings
+from pilotage.site.agent.staging import Errand, Lanes
+from pilotage.site.apps.model import App
+from pilotage.site.apps.trust import Trust
+from pilotage.site.guest import Guest, Room
+from pilotage.site.remote import Remote
+from pilotage.site.streams import Streams
+from pilotage.store import Db, Writer
+
+#: Where jobs have their folders at the site, and what is kept of them in the state folder.
+FOLDER = "edge"
+_CLOSE_S = 10.0
+_T = TypeVar("_T")
+
+
+class EdgeData:
+    """Sees to the data of all jobs of an agent."""
+
+    def __init__(
+        self, remote: Remote, writer: Writer, state: Path, registry: Registry,
+        settings: Callable[[], Settings], now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Keep what must outlive the agent below `state`; settings may change."""
+        self._remote = remote
+        self._writer = writer
+        self._state = state
+        self._registry = registry
+        self._settings = settings
+        self._now = now
+        self._trust = Trust()
+        self._lanes = Lanes(lambda: settings().limits.transfers)
+        self._streams = Streams(remote, state)
+        self._busy: set[asyncio.Task[Any]] = set()
+
+    @property
+    def apart(self) -> bool:
+        """One job's data may take a minute and another's a day."""
+        return True
+
+    def brings(self, one: Guest) -> bool:
+        """Every job has a folder of its own, which must be there."""
+        del one
+        return True
+
+    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+        """Bring what jobs have written so far to where commands look for it."""
+        await self._streams.bring(some)
+
+    async def close(self) -> None:
+        """End what is under way: no program is left behind."""
+        for task in self._busy:
+            task.cancel()
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=_CLOSE_S)
+
+    # -- before the job --------------------------------------------------------------------------
+
+    async def bring(self, one: Guest) -> None:
+        """Have the folder of a job ready, and say in the guest what runs there."""
+        with self._working():
+            job, user = await self._do(lambda db: _asked(db, one))
+            async with self._blaming(one):
+                app = await run_sync(self._registry.find, job.application)
+                prepare.check(app, job, user)
+                await run_sync(self._trust.require, app)
+                folder = f"{(await self._remote.ready()).root}/{FOLDER}/{one.key}"
+                kept = await run_sync(_known, self._file(one), folder)
+                if kept is None:
+                    kept = await self._prepare(one, app, job, folder)
+                filled = prepare.fill(app, job, kept, one.claim.job)
+                # It may have taken long.
+                await run_sync(self._trust.require, app)
+            one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
+            await self._do(lambda db: self._ready(db, one))
+
+    async def _prepare(self, one: Guest, app: App, job: Job, folder: str) -> Kept:
+        """Bring the inputs, read the config, and run what runs before; keep that it is done."""
+        await self._step(one, "stage_in")
+        errand = self._errand(one, app, job, folder)
+        beside = f"{folder}.in"
+        await run_sync(_make, folder, beside, errand.spare)
+        await staging.fetch(errand, beside, self._lanes)
+        if job.config:
+            await run_sync(prepare.write_config, job, folder, beside)
+        crash.point("stage.fetched")
+        kept = await prepare.read_config(app, job, folder)
+        filled = prepare.fill(app, job, kept, one.claim.job)
+        if filled.preprocess:
+            await self._step(one, "preprocess")
+            await self._run(one, app, folder, "preprocess", filled.preprocess)
+            crash.point("stage.preprocessed")
+        after = bool(filled.postprocess)
+        kept = msgspec.structs.replace(kept, after=after, leaves=after or bool(job.outputs))
+        await run_sync(prepare.write, self._file(one), kept)
+        crash.point("stage.prepared")
+        await run_sync(_remove, beside)
+        return kept
+
+    def _ready(self, db: Db, one: Guest) -> None:
+        """Write down that a job can be submitted; one that is further stays there."""
+        if db.value("edge_staging", job=one.claim.job):
+            records.step(db, one.claim.job, "submit")
+            moves.progress(db, [one.attempt], State.READY, "", self._now())
+
+    # -- after it --------------------------------------------------------------------------------
+
+    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+        """Say whether anything is still to be done after a job."""
+        del found
+        kept = await self._kept(one)
+        if not kept.leaves or kept.sent:
+            return False
+        step: Step = "postprocess" if _to_run(kept) else "stage_out"
+        # The state changes next, and that is told.
+        await self._do(lambda db: records.step(db, one.claim.job, step))
+        return True
+
+    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+        """Run what runs after a job, and send what it has left."""
+        del found
+        with self._working():
+            job, _ = await self._do(lambda db: _asked(db, one))
+            kept, folder = await self._kept(one), f"{room.root}/{FOLDER}/{one.key}"
+            async with self._blaming(one):
+                app = await run_sync(self._registry.find, job.application)
+                if _to_run(kept):
+                    await self._step(one, "postprocess")
+                    argv = prepare.fill(app, job, kept, one.claim.job).postprocess
+                    if argv:
+                        await self._run(one, app, folder, "postprocess", argv)
+                    kept = await self._keep(one, kept, postprocessed=True)
+                    crash.point("stage.postprocessed")
+                if job.outputs:
+                    kept = await self._send(one, app, job, folder, kept)
+            await self._keep(one, kept, sent=True)
+            crash.point("stage.sent")
+
+    async def _send(self, one: Guest, app: App, job: Job, folder: str, kept: Kept) -> Kept:
+        await self._step(one, "stage_out")
+        prepare.check_outputs(app, job)
+        again, kept = kept.sending, await self._keep(one, kept, sending=True)
+        beside = f"{folder}.out"
+        await staging.send(self._errand(one, app, job, folder), beside, self._lanes, again=again)
+        await run_sync(_remove, beside)
+        return kept
+
+    async def leave(self, one: Guest) -> None:
+        """Remove what only the work on an attempt needed; its folder stays for a while."""
+
+        def remove() -> None:
+            for folder in (f"{one.folder}.in", f"{one.folder}.out") if one.folder else ():
+                _remove(folder)
+            self._file(one).with_suffix(".lock").unlink(missing_ok=True)
+
+        await run_sync(remove)
+
+    # -- what both need --------------------------------------------------------------------------
+
+    def _file(self, one: Guest) -> Path:
+        return self._state / FOLDER / f"{one.key}.json"
+
+    async def _kept(self, one: Guest) -> Kept:
+        kept = await run_sync(prepare.read, self._file(one))
+        if kept is None:
+            # To guess that nothing is left to do would be to lose its results.
+            raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
+        return kept
+
+    async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:
+        kept = msgspec.structs.replace(kept, **changes)
+        await run_sync(prepare.write, self._file(one), kept)
+        return kept
+
+    def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
+        settings = self._settings()
+        return Errand(
+            app=app, job=job, key=one.key, folder=folder, keys=settings.credentials,
+            spare=units.size(settings.limits.free), told=self._tell(one),
+        )  # fmt: skip
+
+    async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
+        """Run a program of the application in the folder of a job."""
+        await run_sync(self._trust.require, app)
+        attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
+        await aside.run(
+            argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
+            output=Path(attempt) / f"{what}.out",
+        )  # fmt: skip
+
+    def _tell(self, one: Guest) -> Told:
+        rows = text.dump([one.attempt])
+
+        def told(error: errors.PilotageError) -> None:
+            words = f"its data waits: {error.message}"
+            self._writer.submit(lambda db: db.run("job_say", rows=rows, reason=words))
+
+        return told
+
+    async def _step(self, one: Guest, step: Step) -> None:
+        """Say what is done now, to people too."""
+        await self._do(lambda db: records.step(db, one.claim.job, step, self._now()))
+
+    @contextlib.asynccontextmanager
+    async def _blaming(self, one: Guest) -> AsyncIterator[None]:
+        """Write down whose doing it is if something fails for good."""
+        try:
+            yield
+        except errors.Unavailable:
+            raise
+        except errors.PilotageError as error:
+            kind, code = blame(error)
+            await self._do(lambda db: records.blame(db, one.claim.job, kind, code))
+            raise
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Be waited for by who closes."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._busy.add(task)
+        try:
+            yield
+        finally:
+            if task is not None:
+                self._busy.discard(task)
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def blame(error: errors.PilotageError) -> tuple[Blame, str]:
+    """Say whose doing a failure is, in the words of status messages."""
+    match error:
+        case errors.NeedsCredential():
+            return "credential", "credential"
+        case errors.JobFailed():
+            return "application", "exit"
+        case errors.TimedOut():
+            return "application", "timeout"
+        case errors.UsageError():
+            return "message", "config"
+        case errors.Denied() | errors.ConfigError():
+            return "policy", "policy"
+        case errors.Conflict():
+            return "staging", "conflict"
+        case _:
+            return "staging", "staging"
+
+
+def _asked(db: Db, one: Guest) -> tuple[Job, str]:
+    """Read what was asked for, and by whom."""
+    return records.message(db, one.claim.job), records.owner_of(db, one.claim.job) or ""
+
+
+def _to_run(kept: Kept) -> bool:
+    return kept.after and not kept.postprocessed
+
+
+def _known(file: Path, folder: str) -> Kept | None:
+    """Read what is kept of an attempt; without its folder that is worth nothing."""
+    return prepare.read(file) if os.path.isdir(folder) else None
+
+
+def _make(folder: str, beside: str, spare: int) -> None:
+    """Make the folders of a job, which are nobody else's."""
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    staging.check_room(os.path.dirname(folder), spare)
+    for one in (folder, beside):
+        os.makedirs(one, mode=0o700, exist_ok=True)
+        if os.path.realpath(one) != os.path.join(os.path.realpath(os.path.dirname(one)),
+                                                 os.path.basename(one)):  # fmt: skip
+            raise errors.Denied(f"{text.show(one)} is a link")
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

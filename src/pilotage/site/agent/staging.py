@@ -1,0 +1,268 @@
+"""The files of a job come by URL into its folder, and go from there by URL.
+
+Inputs arrive in a folder beside the job's, each in one of its own, and are put in their places when
+all are whole. A path of a stranger is looked at again where it is used: no link leads out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pilotage import errors, text, units
+from pilotage.bus.model import Input, Job
+from pilotage.payload.transfer import allow, names, settle, tree
+from pilotage.payload.transfer.allow import Allowed
+from pilotage.payload.transfer.courier import Courier
+from pilotage.payload.transfer.fetch import Receipt
+from pilotage.payload.transfer.keys import Keys
+from pilotage.payload.transfer.patience import Patience, Told
+from pilotage.payload.transfer.url import SAME
+from pilotage.site.apps import fill, hosts
+from pilotage.site.apps.model import App, Staging
+from pilotage.site.data import join
+
+#: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.
+PATIENCE = Patience(attempts=10_000)
+#: Beside the inputs that have arrived: all of them are in their places.
+_PLACED = "placed"
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the transfers of one attempt."""
+
+    app: App
+    job: Job
+    #: What the attempt is known by, everywhere.
+    key: str
+    #: The folder of the job.
+    folder: str
+    #: By host, what opens it.
+    keys: Mapping[str, Keys] = {}
+    #: Bytes that stay free where the folder is.
+    spare: int = 0
+    #: Hears why something is tried again.
+    told: Told = lambda _: None
+
+
+def allowed(staging: Staging) -> Allowed:
+    """Say what jobs of an application may reach, in the words of transfers."""
+    schemes = tuple(dict.fromkeys(SAME.get(one, one) for one in staging.protocols))
+    ports = [allow.DEFAULT_PORT.get(one, 0) for one in schemes]
+    return Allowed(
+        schemes=schemes,
+        hosts=tuple(one for host in staging.hosts for one in _with_ports(host, ports)),
+        private=staging.private,
+        read=staging.roots,
+        write=staging.roots,
+    )
+
+
+def _with_ports(host: str, ports: list[int]) -> list[str]:
+    """Name the usual ports of a host that is listed without one: no other is meant."""
+    name, colon, digits = host.rpartition(":")
+    if colon and digits.isdecimal() and not name.endswith(":"):
+        return [host]
+    plain = f"[{host.strip('[]')}]" if ":" in host else host
+    return list(dict.fromkeys(f"{plain}:{port}" if port else host for port in ports))
+
+
+def check_room(folder: str, spare: int) -> None:
+    """Raise `Unavailable` if less is free than is to stay free."""
+    left = settle.room(folder).bytes
+    if left < spare:
+        free, most = units.bytes_for_people(left), units.bytes_for_people(spare)
+        message = f"{text.show(folder)} has {free} left, and {most} are to stay free"
+        raise errors.Unavailable(message, hint="free space")
+
+
+class Lanes:
+    """Lets so many transfers go on at once; one that only waits is not counted."""
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        """Take how many those are, which may change."""
+        self._most = most
+        self._limiter = anyio.CapacityLimiter(most())
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
+        """Have a lane within the block; what it gives is how to wait without it."""
+        mine = object()
+        await self._enter(mine)
+        held = True
+
+        async def sleep(seconds: float) -> None:
+            nonlocal held
+            self._limiter.release_on_behalf_of(mine)
+            held = False
+            await asyncio.sleep(seconds)
+            await self._enter(mine)
+            held = True
+
+        try:
+            yield sleep
+        finally:
+            if held:
+                self._limiter.release_on_behalf_of(mine)
+
+    async def _enter(self, mine: object) -> None:
+        self._limiter.total_tokens = self._most()
+        await self._limiter.acquire_on_behalf_of(mine)
+
+
+# -- to the job ------------------------------------------------------------------------------------
+
+
+async def fetch(errand: Errand, aside: str, lanes: Lanes) -> None:
+    """Bring all inputs of a job into its folder; what an earlier process brought is kept."""
+    inputs, done = errand.job.inputs, f"{aside}/{_PLACED}"
+    if not inputs or await anyio.to_thread.run_sync(os.path.exists, done):
+        return
+    work = [_fetch(errand, one, f"{aside}/{at}", lanes) for at, one in enumerate(inputs)]
+    folders = await _all(work)
+    for at, (one, folder) in enumerate(zip(inputs, folders, strict=True)):
+        await anyio.to_thread.run_sync(_place, one, f"{aside}/{at}", folder, errand.folder)
+    await anyio.to_thread.run_sync(_mark, errand.folder, done)
+
+
+async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
+    """Do all at once; the first that fails ends the others."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _fetch(errand: Errand, one: Input, target: str, lanes: Lanes) -> bool:
+    """Bring one input; say whether it is a folder."""
+    _check(one.path, one.url, errand.app)
+    async with lanes.one() as sleep:
+        courier = _courier(errand, sleep)
+        receipt = await _lasting(courier.fetch(one.url, target, replace=True, spare=errand.spare))
+    if one.sha256:
+        await anyio.to_thread.run_sync(_check_sum, one, target, receipt)
+    return receipt.folder
+
+
+def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
+    courier = Courier(
+        allowed(errand.app.staging), keys=errand.keys, key=errand.key, patience=PATIENCE,
+        sleep=sleep,
+    )  # fmt: skip
+    courier.on_trouble = errand.told
+    return courier
+
+
+async def _lasting(work: Awaitable[Receipt]) -> Receipt:
+    """Wait for a transfer; one that was tried for long enough has failed for good."""
+    try:
+        return await work
+    except (errors.Unavailable, errors.TimedOut) as error:
+        words = "; ".join(getattr(error, "__notes__", ()))
+        raise errors.PilotageError(f"{error.message} ({words})", hint=error.hint) from error
+
+
+def _check(path: str, url: str, app: App) -> None:
+    if reason := hosts.why_not(url, app.staging):
+        raise errors.Denied(f"{text.show(url)} cannot be used: {reason}")
+    if path and (reason := fill.outside(path.removesuffix("/"))):
+        raise errors.Denied(f"{text.show(path)} is not below the job's folder: {reason}")
+
+
+def _check_sum(one: Input, target: str, receipt: Receipt) -> None:
+    if receipt.folder:
+        raise errors.Denied(f"{text.show(one.url)} is a folder, and has no SHA-256")
+    (item,) = tree.walk(target)
+    with tree.opened(target, item.name) as file:
+        found = tree.digest(file)
+    if found != one.sha256:
+        message = f"{text.show(one.url)} has the SHA-256 {found} instead of {one.sha256}"
+        raise errors.Conflict(message)
+
+
+def _mark(folder: str, done: str) -> None:
+    """Note that all inputs are in their places; they need not come again."""
+    names.sync_folder(folder)
+    with open(done, "wb"):
+        pass
+
+
+def _place(one: Input, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
+    """Give what has arrived its place in the job's folder."""
+    path = one.path.removesuffix("/")
+    named = path and not folder and not one.path.endswith("/")
+    try:
+        if folder and _whole(source, names.inside(home, path) if path else home):
+            return
+        for item in tree.walk(source):
+            name = path if named else f"{path}/{item.name}".removeprefix("/")
+            os.replace(os.path.join(source, item.name), names.inside(home, name))
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        message = f"the inputs have {text.show(path or one.url)} as a file and as a folder"
+        raise errors.Conflict(message) from error
+
+
+def _whole(source: str, target: str) -> bool:
+    """Move a folder as a whole, if nothing is in its place yet: it may hold very many files."""
+    with contextlib.suppress(OSError):
+        os.chmod(source, 0o700)
+        os.rename(source, target)
+        return True
+    return False
+
+
+# -- from the job ----------------------------------------------------------------------------------
+
+
+async def send(errand: Errand, aside: str, lanes: Lanes, *, again: bool) -> None:
+    """Send all outputs of a job; `again` means that an earlier process may have sent some.
+
+    What goes to one URL goes there together, so that its manifest tells of all.
+    """
+    groups: dict[str, list[str]] = {}
+    for one in errand.job.outputs:
+        _check(one.path, one.url, errand.app)
+        groups.setdefault(one.url, []).append(one.path)
+    for at, (url, paths) in enumerate(groups.items()):
+        source = await anyio.to_thread.run_sync(_gather, errand.folder, paths, f"{aside}/{at}")
+        async with lanes.one() as sleep:
+            await _lasting(_courier(errand, sleep).send(source, url, replace=again))
+
+
+def _gather(folder: str, paths: list[str], aside: str) -> str:
+    """Name what goes to one URL: an output, or a folder that all of them are joined in."""
+    sources = [inside(folder, path) for path in dict.fromkeys(paths)]
+    if len(sources) == 1:
+        return sources[0]
+    shutil.rmtree(aside, ignore_errors=True)
+    os.makedirs(aside, mode=0o700)
+    for source in sources:
+        top, only = (source, "") if os.path.isdir(source) else os.path.split(source)
+        for name in [only] if only else [item.name for item in tree.walk(top)]:
+            target = names.inside(aside, name)
+            if os.path.lexists(target):
+                raise errors.Conflict(f"two outputs have the name {text.show(name)}")
+            join(os.path.realpath(os.path.join(top, name)), target)
+    return aside
+
+
+def inside(folder: str, path: str) -> str:
+    """Return where an output is; no part of its path may be a link."""
+    home = os.path.realpath(folder)
+    whole = os.path.join(home, path.removesuffix("/")) if path else home
+    if os.path.realpath(whole) != whole:
+        raise errors.Denied(f"the output {text.show(path)} is a link, or behind one")
+    if not os.path.exists(whole):
+        raise errors.NotFound(f"there is no output {text.show(path)}")
+    return whole
