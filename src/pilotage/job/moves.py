@@ -199,7 +199,9 @@ def _resume(db: Db, job: Job, why: str, now: float) -> State:
             message = f"job {job.id} follows job {before}, which is {found}"
             raise errors.IllegalTransition(message, hint=f"first: `pilotage retry {before}`")
         left.append(before)
-    state = State.WAITING if left else State.QUEUED
+    # One that came as a message may have to wait for room, which its agent gives it.
+    waits = bool(left) or db.value("edge_has", job=job.id) is not None
+    state = State.WAITING if waits else State.QUEUED
     new = Next(state, records.waits_for(left) if left else why)
     move(db, job.id, job.attempt, job.state, new, now=now)
     return state

@@ -12,19 +12,19 @@ from pilotage.site.guest import Guest
 from pilotage.site.party import End
 
 #: What the scheduler says of ends that are the job's own, in words.
-_OWN = {
+OWN = {
     Cause.MEMORY: "it used more memory than it had asked for",
     Cause.TIMEOUT: "it used up its wall time",
 }
 #: And of those that are nobody's fault: the job is tried again.
-_LOST = {
+LOST = {
     Cause.NODE: "its node failed",
     Cause.PREEMPTED: "its place was given to another job",
     Cause.SIGNALLED: "it was killed from outside",
     Cause.UNKNOWN: "the batch system does not say how it ended",
 }
 #: What the scheduler may tell of an end from outside of which there is evidence.
-_TOLD = {*_OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
+_TOLD = {*OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
 
 
 def judge(one: Guest, end: End, stopping: str) -> retry.End:
@@ -72,8 +72,8 @@ def _by_scheduler(item: Item, never: str) -> retry.End:
     if cause is Cause.CANCELLED:
         words = f"it was called off at the batch system{said}"
         return retry.End(ok=False, message=words, call_off=words)
-    if cause in _OWN and not never:
-        return retry.End(ok=False, message=f"the batch system ended it: {_OWN[cause]}{said}")
+    if cause in OWN and not never:
+        return retry.End(ok=False, message=f"the batch system ended it: {OWN[cause]}{said}")
     # Our program leaves evidence before it ends as the payload did: this is not the payload's code.
-    words = _LOST.get(cause, f"its batch job ended with exit code {item.exit} and no evidence")
+    words = LOST.get(cause, f"its batch job ended with exit code {item.exit} and no evidence")
     return retry.End(ok=False, message=f"{words}{'; ' + never if never else ''}{said}", lost=True)

@@ -116,6 +116,10 @@ GROUP BY user, queue;
 SELECT user, queue, sum(count) FROM edge_count WHERE state = 'waiting' AND count > 0
 GROUP BY user, queue;
 
+-- name: edge_waiting_count
+-- How many jobs wait for room.
+SELECT coalesce(sum(count), 0) FROM edge_count WHERE state = 'waiting';
+
 -- name: edge_waiting_of
 -- The oldest jobs of a user that wait for room in a queue, with their attempts.
 SELECT edge_job.job, job.attempt FROM edge_job INDEXED BY edge_waiting JOIN job ON job.id = edge_job.job

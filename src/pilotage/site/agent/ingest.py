@@ -1,0 +1,160 @@
+"""Messages from the bus become jobs: understood, judged, committed, and only then acknowledged."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import wrap_future
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import anyio
+
+from pilotage import crash, errors
+from pilotage.bus.port import Bus, Message
+from pilotage.site.agent import accept
+from pilotage.site.agent.enter import Entered, enter
+from pilotage.site.agent.model import Arrival
+from pilotage.site.agent.registry import Registry
+from pilotage.site.agent.settings import Settings
+from pilotage.store import Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: Messages, and bytes of them, that go into one transaction.
+_MOST = 400
+_MOST_BYTES = 8_000_000
+#: Seconds before messages are taken again after the store did not.
+_PAUSE_S = 2.0
+
+
+class Ingest:
+    """Takes jobs from one topic or more."""
+
+    def __init__(
+        self, bus: Bus, writer: Writer, registry: Registry, settings: Callable[[], Settings],
+        now: Callable[[], float], poke: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`. `poke` is called when jobs are queued."""
+        self._bus = bus
+        self._writer = writer
+        self._registry = registry
+        self._settings = settings
+        self._now = now
+        self._poke = poke
+        self._taking = True
+        self._changed = anyio.Event()
+
+    @property
+    def taking(self) -> bool:
+        """Whether jobs are taken; else they stay at the broker."""
+        return self._taking
+
+    @taking.setter
+    def taking(self, wanted: bool) -> None:
+        if wanted != self._taking:
+            self._taking = wanted
+            self._changed.set()
+            self._changed = anyio.Event()
+
+    async def run(self, topic: str, unnamed: str) -> None:
+        """Take messages of a topic until cancelled; `unnamed` is who sent those with no name."""
+        trouble = ""
+        while True:
+            try:
+                if self._taking:
+                    await self._while_taking(topic, unnamed)
+                else:
+                    await self._changed.wait()
+                trouble = ""
+            except errors.Unavailable as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("jobs by %s: %s", topic, error)
+                await anyio.sleep(_PAUSE_S)
+
+    async def _while_taking(self, topic: str, unnamed: str) -> None:
+        """Take messages until none are to be taken any more."""
+        ahead = self._settings().bus.ahead
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_changed, tasks.cancel_scope)
+                async with self._bus.subscribe(topic, ahead=ahead) as incoming:
+                    await self._take(incoming, unnamed)
+        except* errors.Unavailable as group:
+            raise _first(group) from None
+
+    async def _until_changed(self, scope: anyio.CancelScope) -> None:
+        while self._taking:
+            await self._changed.wait()
+        scope.cancel()
+
+    async def _take(self, incoming: AsyncIterator[Message], unnamed: str) -> None:
+        here: deque[Message] = deque()
+        came = [anyio.Event()]
+
+        async def pump() -> None:
+            async for message in incoming:
+                here.append(message)
+                came[0].set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pump)
+            while True:
+                await came[0].wait()
+                came[0] = anyio.Event()
+                while here:
+                    await self._some(_batch(here), unnamed)
+
+    async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
+        """Make messages durable, and say so to the broker."""
+        crash.point("edge.delivered")
+        settings = self._settings()
+        arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
+        crash.point("edge.judged")
+        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
+        try:
+            entered = await wrap_future(self._writer.submit(step))
+        except errors.StoreUnavailable as error:
+            _log.error("%s; %d messages go back to the broker", error, len(messages))
+            await anyio.sleep(_PAUSE_S)
+            await self._settle(messages, done=False)
+            return
+        crash.point("edge.committed")
+        await self._settle(messages, done=True)
+        crash.point("edge.acked")
+        self._tell(entered)
+
+    def _judge(
+        self, messages: Sequence[Message], unnamed: str, settings: Settings
+    ) -> list[Arrival]:
+        return [self._arrival(one, one.user or unnamed, settings) for one in messages]
+
+    def _arrival(self, one: Message, user: str, settings: Settings) -> Arrival:
+        verdict = accept.judge(one.body, user, self._registry.find, settings)
+        return Arrival(user, one.topic, one.body, verdict, one.again)
+
+    async def _settle(self, messages: Sequence[Message], *, done: bool) -> None:
+        for one in messages:
+            await self._bus.ack(one, done=done)
+
+    def _tell(self, entered: Entered) -> None:
+        if entered.refused:
+            _log.warning("%d messages were refused: `pilotage site status`", entered.refused)
+        if entered.queued:
+            self._poke()
+
+
+def _batch(here: deque[Message]) -> list[Message]:
+    """Take what is there, as much as goes into one transaction."""
+    taken: list[Message] = []
+    size = 0
+    while here and len(taken) < _MOST and size < _MOST_BYTES:
+        taken.append(here.popleft())
+        size += len(taken[-1].body)
+    return taken
+
+
+def _first(group: BaseExceptionGroup[errors.Unavailable]) -> errors.Unavailable:
+    """Return one error of those that came together."""
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one

@@ -1,0 +1,135 @@
+"""The nouns of an agent: what was decided on a message, and what is to be said of a job."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pilotage.bus import key
+from pilotage.bus.fields import Speech
+from pilotage.bus.model import Job
+from pilotage.job.model import JobSpec
+
+#: Whose doing something is, as in `bus.model.Reason`.
+Blame = Literal[
+    "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
+]
+
+
+class Return(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a job's message, what every status message needs."""
+
+    reply: str = ""
+    speech: Speech = "pilotage"
+    key: str = ""
+    job_id: int = 0
+    argo_job_id: int = 0
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that may become a job."""
+
+    #: What was asked for, with all that was left open filled in.
+    job: Job
+    key: key.Key
+    spec: JobSpec
+    #: The queue that it counts for.
+    queue: str
+    #: Jobs of this application that the sender may have which are not over; 0 means any number.
+    most: int = 0
+    #: What was not taken as the sender may have meant it, in sentences.
+    notes: tuple[str, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that becomes nothing."""
+
+    kind: Blame
+    #: A word for programs.
+    code: str
+    #: A sentence for people.
+    reason: str
+    #: What of it could be read; nothing means that nobody can be told.
+    job: Job | None = None
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A message with who sent it, and what was decided on it."""
+
+    user: str
+    topic: str
+    body: bytes
+    verdict: Accepted | Refused
+    #: Whether it may have come before.
+    again: bool = False
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A message that was refused, as it is kept."""
+
+    digest: str
+    #: When it came first.
+    time: float
+    user: str
+    topic: str
+    code: str
+    reason: str
+    size: int
+    #: Its beginning.
+    body: bytes
+    #: How often it came.
+    count: int
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a job that came as a message, beside the job itself."""
+
+    user: str
+    application: str
+    queue: str
+    #: The sender's own key.
+    token: str
+    body_sha256: str
+    notes: tuple[str, ...]
+    state: str
+    step: str
+    seq: int
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A message that the bus does not have yet."""
+
+    id: int
+    #: 0 if it is written already.
+    job: int
+    seq: int
+    attempt: int
+    state: str
+    step: str
+    kind: str
+    code: str
+    reason: str
+    time: float
+    topic: str
+    body: str
+
+
+class Tale(msgspec.Struct, frozen=True):
+    """What a status message needs of a job and of one of its attempts."""
+
+    back: Return
+    created: float
+    #: Of the attempt: its state, and how it ended.
+    attempt: str = ""
+    exit: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    #: The number that the batch system gave it.
+    scheduler_id: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def back(job: Job) -> Return:
+    """Say what is needed of a job's message to speak of the job."""
+    return Return(job.reply, job.speech, job.key, job.job_id, job.argo_job_id)

@@ -1,0 +1,151 @@
+"""What is to be said reaches the bus: in order for each job, and is forgotten only when it did."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from pilotage import crash, errors
+from pilotage.bus.port import Bus
+from pilotage.site.agent import records, tell
+from pilotage.site.agent.model import Word
+from pilotage.site.agent.settings import Settings
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: Seconds between two looks shortly after something was said, and long after.
+_SOON_S = 0.025
+_LATE_S = 0.1
+_RECENT_S = 60.0
+#: Seconds before the bus is tried again that took nothing.
+_PAUSE_S = 1.0
+#: Messages that are looked at together, and those on the way to the bus at once.
+_MOST = 500
+_AT_ONCE = 100
+#: Beyond so many that wait, what is old news is dropped; ends are not.
+_TOO_MANY = 10_000
+
+
+class Outbox:
+    """Says what the store holds to be said."""
+
+    def __init__(
+        self, bus: Bus, writer: Writer, open_reader: Callable[[], Db],
+        settings: Callable[[], Settings], now: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`."""
+        self._bus = bus
+        self._writer = writer
+        self._open_reader = open_reader
+        self._settings = settings
+        self._now = now
+        #: How many messages wait.
+        self.depth = 0
+        self._counted = 0.0
+        self._after = 0
+        #: Jobs of which a message could not be sent: later ones must wait for it.
+        self._stuck: set[int] = set()
+        self._trouble = ""
+        self._empty = anyio.Event()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        db = self._open_reader()
+        said = self._now()
+        try:
+            while True:
+                words = records.unsent(db, self._after, _MOST)
+                if words:
+                    said = self._now()
+                    await self._round(db, words)
+                elif self._after:
+                    # All that could be sent is; what could not is tried again after a rest.
+                    self._after, self._stuck = 0, set()
+                    await anyio.sleep(_PAUSE_S)
+                else:
+                    self._all_sent()
+                    recent = self._now() - said < _RECENT_S
+                    await anyio.sleep(_SOON_S if recent else _LATE_S)
+        finally:
+            db.close()
+
+    async def flush(self, within: float) -> None:
+        """Wait until all is sent that is there now, but not for longer than so many seconds."""
+        self._empty = anyio.Event()
+        with anyio.move_on_after(within):
+            await self._empty.wait()
+
+    def _all_sent(self) -> None:
+        self.depth = 0
+        self._empty.set()
+        if self._trouble:
+            self._trouble = ""
+            _log.info("status messages are sent again")
+
+    async def _round(self, db: Db, words: Sequence[Word]) -> None:
+        """Send some messages, those on different jobs at once."""
+        await self._count(db, len(words))
+        by_job: dict[tuple[int, int], list[Word]] = {}
+        for word in words:
+            # What is not about a job has no order.
+            by_job.setdefault((word.job, 0 if word.job else word.id), []).append(word)
+        sent: list[int] = []
+        room = anyio.Semaphore(_AT_ONCE)
+        async with anyio.create_task_group() as tasks:
+            for some in by_job.values():
+                if some[0].job not in self._stuck:
+                    tasks.start_soon(self._story, db, some, sent, room)
+        crash.point("edge.published")
+        if sent:
+            await wrap_future(self._writer.submit(lambda db: records.sent(db, sent)))
+            crash.point("edge.sent")
+        if len(sent) < len(words):
+            self._after = words[-1].id
+
+    async def _story(
+        self, db: Db, words: Sequence[Word], sent: list[int], room: anyio.Semaphore
+    ) -> None:
+        """Send the messages on one job, one after the other; the first that fails is the last."""
+        for word in words:
+            async with room:
+                try:
+                    await self._send(db, word)
+                except errors.Unavailable as error:
+                    self._stuck.add(word.job)
+                    self._complain(error)
+                    return
+            sent.append(word.id)
+
+    async def _send(self, db: Db, word: Word) -> None:
+        settings = self._settings()
+        if word.body:
+            await self._bus.publish(word.topic, word.body.encode())
+            return
+        tale = records.tale(db, word.job, word.attempt)
+        if tale is None:
+            return  # the job was forgotten, and with it what there was to say
+        said = tell.status(word, tale, settings.site)
+        body = tell.body(
+            said, tale.back.speech, lambda: records.message(db, word.job), tale.created
+        )
+        key = f"{settings.site}:{word.job}:{word.seq}"
+        await self._bus.publish(tell.topic(tale.back, settings), body, key)
+
+    async def _count(self, db: Db, seen: int) -> None:
+        """Know how many wait; counting many takes a while, so it is not done each time."""
+        if seen < _MOST and not self._after:
+            self.depth = seen
+            return
+        if self._now() - self._counted < 1.0:
+            return
+        self.depth, self._counted = records.waiting(db), self._now()
+        if self.depth > _TOO_MANY:
+            await wrap_future(self._writer.submit(records.thin))
+
+    def _complain(self, error: errors.Unavailable) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            _log.warning("status messages wait: %s", error)

@@ -1,0 +1,43 @@
+"""The applications of the site, read anew when their files change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pilotage import errors
+from pilotage.site.apps import files, trust
+from pilotage.site.apps.model import App
+
+_Stat = tuple[int, int, int, int]
+
+
+class Registry:
+    """Finds applications by name; a file with a mistake in it is nobody's application."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the folder that has `apps/`."""
+        self._root = root
+        self._known: dict[str, tuple[_Stat, App]] = {}
+
+    def names(self) -> list[str]:
+        """List applications, those with mistakes in their files too."""
+        return files.names(self._root)
+
+    def find(self, name: str) -> App:
+        """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used."""
+        file = files.file_of(self._root, name)
+        try:
+            facts = os.stat(file)
+        except (OSError, ValueError):
+            self._known.pop(name, None)
+            return files.read(self._root, name)
+        now = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        known = self._known.get(name)
+        if known is None or known[0] != now:
+            app = files.read(self._root, name)
+            if reason := trust.exposed(str(file.resolve())):
+                hint = "whoever can write it decides what runs here: `chmod go-w`"
+                raise errors.ConfigError(reason, hint=hint)
+            known = self._known[name] = (now, app)
+        return known[1]
