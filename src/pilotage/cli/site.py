@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from pilotage import errors
-from pilotage.cli import shape, sheet
+from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import State, look
@@ -24,6 +24,9 @@ for _name, _place, _help in (
     ("check", "site_check:check", "Look at all that a site needs."),
     ("login", "site_login:login", "Log in to a site where it asks for a code or a password."),
     ("logout", "site_login:logout", "End the connection to a site."),
+    ("send", "site_send:send", "Send a job to a site by the broker."),
+    ("control", "site_control:control", "Change the course of jobs at a site, or of the site."),
+    ("forget", "site_edges:forget", "Forget a site that is no longer served."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 
@@ -88,12 +91,19 @@ def add(
 def ls(*, at: Common = HERE) -> Answer:
     """List all sites, and how they are."""
     with at.open() as project:
-        states = look(project)
-    notes = () if states else ("no sites: `pilotage site add NAME --batch slurm --host HOST`",)
+        states, heard = look(project), site_edges.look(project)
+        notes = site_edges.notes(project, heard)
+    rows = [_row(one) for one in states.values()] + [site_edges.row(one) for one in heard.edges]
+    if not rows and not notes:
+        notes = ("no sites: `pilotage site add NAME --batch slurm --host HOST`",)
     return Answer(
-        {"sites": [_data(one) for one in states.values()]},
-        (Table(_HEADS, tuple(_row(one) for one in states.values())),) if states else (),
-        tuple(states),
+        {
+            "sites": [_data(one) for one in states.values()],
+            "edges": [site_edges.data(one) for one in heard.edges],
+            "broker": site_edges.broker(heard),
+        },
+        (Table(_HEADS, tuple(rows)),) if rows else (),
+        (*states, *(one.name for one in heard.edges)),
         notes,
     )
 
@@ -102,11 +112,21 @@ def ls(*, at: Common = HERE) -> Answer:
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a site."""
     with at.open() as project:
+        seen = site_edges.look(project)
+        notes = site_edges.notes(project, seen)
+        heard = next((one for one in seen.edges if one.name == name), None)
+        if heard and name not in files.names(project.root):
+            data = {"edge": site_edges.data(heard), "broker": site_edges.broker(seen)}
+            return Answer(data, tuple(site_edges.show(heard)), (name,), notes)
         site = files.read(project.root, name)
         state = look(project)[name]
         file = files.file_of(project.root, name)
-    data = _data(state) | {"file": str(file), "settings": msgspec.to_builtins(site)}
-    return Answer({"site": data}, tuple(_sheet(name, site, state, file)), (name,))
+    data = {"site": _data(state) | {"file": str(file), "settings": msgspec.to_builtins(site)}}
+    shown = _sheet(name, site, state, file)
+    if heard:
+        data["edge"] = site_edges.data(heard)
+        shown += ["", *site_edges.show(heard)]
+    return Answer(data, tuple(shown), (name,), notes if heard else ())
 
 
 @app.command
@@ -123,6 +143,7 @@ def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
 
 def _ask(name: str, asked: str, said: str, at: Common) -> Answer:
     with at.open() as project:
+        site_edges.check_here(project, name, asked or "resume")
         files.read(project.root, name)
         project.ask_site(name, asked)
     return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,))

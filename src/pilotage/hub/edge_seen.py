@@ -123,8 +123,9 @@ def _edge(one: Record, broker: Broker, now: float) -> Edge:
     return Edge(
         name=one.name, state="unknown" if broker.trouble else one.state, words=words,
         warned=edge_health.warned(beat, age), since=one.since, heard=one.heard,
-        speaker=one.speaker, batch=beat.scheduler.batch, jobs={str(word): count for word, count in beat.counts.items()},
-        outbox=beat.outbox, certificate_days=None if left is None else round(left, 2),
+        speaker=one.speaker, batch=beat.scheduler.batch,
+        jobs={str(word): count for word, count in beat.counts.items()}, outbox=beat.outbox,
+        certificate_days=None if left is None else round(left, 2),
         disk_free=beat.disk_free, version=beat.version, epoch=beat.epoch,
         age=max(0.0, beat.time - beat.since) + age if beat.since else age,
         interval=edge_health.interval(one.gaps),

@@ -36,6 +36,8 @@ _SHOW_S = 5.0
 _ANEW_S = 30.0
 #: What is wrong for a shorter time needs nobody, in seconds; a silence is long by itself.
 _ALARM_S = 60.0
+#: What begins the names of alarms.
+_ALARM = "edge "
 _NOT_YET = "not connected yet"
 _REFUSED = "we are not let listen: is there the right to make queues `{exchange}:…` and bind them?"
 #: So many who say odd things are told of.
@@ -127,10 +129,12 @@ class Edges:
     # -- how things are --------------------------------------------------------------------------
 
     def _load(self, db: Db) -> None:
-        """Go on with a trouble that an earlier process had."""
+        """Go on with the trouble that an earlier process had, and with its alarms."""
         row = db.row("edges_broker")
         if row and row[0]:
             self._since = min(self._since, row[1])
+        raised = (name for name, _, _ in db.rows("alarm_all"))
+        self._alarms = {name for name in raised if name.startswith(_ALARM)}
 
     def _look(self, db: Db, trouble: str, now: float) -> None:
         turned = bool(trouble) != bool(self._trouble)
@@ -200,10 +204,10 @@ def _alarms(
     if trouble:
         # Of sites nothing is known now.
         words = f"the broker cannot be reached: {trouble}"
-        return {"edge broker": (since, words)} if now - since >= _ALARM_S else {}
+        return {f"{_ALARM}broker": (since, words)} if now - since >= _ALARM_S else {}
     found = {}
     for one in known:
-        name = f"edge site {one.name}"
+        name = f"{_ALARM}site {one.name}"
         if one.state == "silent":
             words = f"site {one.name} is silent: no heartbeat comes from its agent"
             found[name] = (one.since, words)

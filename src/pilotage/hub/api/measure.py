@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotage.hub import metrics
-from pilotage.hub.api import pools
+from pilotage.hub.api import pools, sites
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.metrics import Family
 from pilotage.job.model import State
@@ -27,5 +27,6 @@ def text(db: Db, whole: Whole, now: float) -> str:
         Family("pilotage_cpus_used", "gauge", "Cores in use.", view.used),
         Family("pilotage_alarms", "gauge", "What needs a person.", len(view.alarms)),
         *pools.families(db, now),
+        *sites.families(db, now),
         *metrics.process(),
     ])  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage.hub.edge_seen import Broker, Edge
 from pilotage.hub.places import Seen
 from pilotage.hub.pool_view import Look
 from pilotage.hub.pool_view import Sample as PoolSample
@@ -185,6 +186,9 @@ class Sites(msgspec.Struct, frozen=True):
     """The sites of the project."""
 
     sites: list[Seen]
+    #: Those that are heard of by the broker, and how it goes with that; nothing if there is none.
+    edges: list[Edge]
+    broker: Broker | None
 
 
 class Pools(msgspec.Struct, frozen=True):

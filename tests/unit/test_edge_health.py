@@ -1,0 +1,184 @@
+"""How a site is, judged by its heartbeats: every word, whose clock counts, and what is learned."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotage.bus import wire
+from pilotage.bus.model import Heartbeat, Scheduler
+from pilotage.hub import edge_health, edge_seen
+from pilotage.store import Db, connect
+
+DAY = 86_400.0
+ROOM = 10**12
+
+
+def beat(**more: Any) -> Heartbeat:
+    plain = {"site": "mira", "time": 1000.0, "version": "1.0", "epoch": 2, "since": 900.0}
+    return Heartbeat(**{**plain, "disk_free": ROOM, **more})
+
+
+def sick(words: str = "slurmctld does not answer") -> Scheduler:
+    return Scheduler(batch="slurm", well=False, text=words)
+
+
+@pytest.mark.parametrize(
+    "found, quiet, word",
+    [
+        (beat(), 0.0, "well"),
+        (beat(), 90.0, "well"),
+        (beat(), 90.1, "silent"),
+        (beat(draining=True), 1.0, "draining"),
+        (beat(draining=True), 91.0, "silent"),
+        (beat(scheduler=sick()), 1.0, "trouble"),
+        (beat(scheduler=sick(), draining=True), 1.0, "trouble"),
+        (beat(disk_free=999_999_999), 1.0, "trouble"),
+        (beat(disk_free=0), 1.0, "trouble"),
+        (beat(certificate_days=13.9), 1.0, "well"),
+        (beat(certificate_days=-0.1), 1.0, "trouble"),
+        (beat(certificate_days=0.0001), 60.0, "trouble"),
+    ],
+)
+def test_a_site_is_one_of_four_things(found, quiet, word):
+    assert edge_health.judge(found, quiet, []) == word
+
+
+@pytest.mark.parametrize(
+    "word, found, age, said",
+    [
+        ("well", beat(), 3.0, ""),
+        ("well", beat(certificate_days=20), 3.0, ""),
+        ("well", beat(certificate_days=13.5), 0.0, "its certificate ends in 13 d 12 h"),
+        ("draining", beat(draining=True), 3.0, "takes no more jobs"),
+        ("silent", beat(), 192.0, "no heartbeat for 3 m 12 s"),
+        ("trouble", beat(scheduler=sick()), 3.0, "slurm: slurmctld does not answer"),
+        ("trouble", beat(scheduler=sick("")), 3.0, "slurm: does not answer"),
+        ("trouble", beat(disk_free=2**20), 3.0, "1.0 MiB of disk are free for jobs"),
+        ("trouble", beat(certificate_days=-1), 3.0, "its certificate is over"),
+        (
+            "trouble",
+            beat(certificate_days=-1, scheduler=sick("down"), draining=True),
+            3.0,
+            "slurm: down; its certificate is over; takes no more jobs",
+        ),
+    ],
+)
+def test_a_sentence_says_why(word, found, age, said):
+    assert edge_health.tell(word, found, age) == said
+
+
+def test_a_certificate_goes_on_to_end_while_no_heartbeat_comes():
+    assert edge_health.warned(beat(certificate_days=15), 2 * DAY)
+    assert not edge_health.warned(beat(certificate_days=15), 0.0)
+    assert not edge_health.warned(beat(), 0.0)
+    assert edge_health.days(beat(certificate_days=15), 16 * DAY) == -1
+
+
+def rhythm(times: list[float]) -> list[float]:
+    gaps: list[float] = []
+    for before, after in itertools.pairwise(times):
+        gaps = edge_health.learn(gaps, beat(time=before), beat(time=after))
+    return gaps
+
+
+def test_the_rhythm_is_learned_and_neither_a_gap_nor_an_early_one_spoils_it():
+    assert edge_health.interval([]) == edge_health.USUAL_S
+    steady = rhythm([300.0 * n for n in range(1, 8)])
+    assert edge_health.interval(steady) == 300
+    assert edge_health.patience(steady) == 900
+    assert edge_health.interval(rhythm([0, 30, 60, 62, 90, 120])) == 30
+    assert edge_health.interval(rhythm([0, 30, 60, 900, 930, 960])) == 30
+    # Fast ones get some patience all the same.
+    assert edge_health.patience(rhythm([1.0 * n for n in range(1, 9)])) == 10
+
+
+def test_what_is_no_rhythm_is_not_learned():
+    assert rhythm([100.0, 50.0]) == []
+    assert rhythm([100.0, 100.0]) == []
+    assert rhythm([100.0, 100.0 + 2 * 3600]) == []
+    other = beat(time=1060.0, since=1050.0)
+    assert edge_health.learn([30.0], beat(), other) == [30.0]
+    assert edge_health.learn([30.0], beat(), beat(time=1060.0, epoch=3)) == [30.0]
+
+
+def test_an_agent_that_was_followed_by_another_is_not_heard():
+    old, new = beat(epoch=1), beat(epoch=2)
+    assert edge_health.stale(new, old, 1.0, [])
+    assert not edge_health.stale(old, new, 1.0, [])
+    assert not edge_health.stale(new, new, 1.0, [])
+    # A site that began to count anew is heard once the other is silent.
+    assert not edge_health.stale(new, old, 91.0, [])
+
+
+@given(
+    st.floats(0, 1e11), st.floats(0, 1e5), st.lists(st.floats(0.5, 3600), max_size=5), st.booleans()
+)
+def test_the_clock_of_the_site_does_not_matter(skewed, quiet, gaps, draining):
+    here = edge_health.judge(beat(draining=draining), quiet, gaps)
+    assert edge_health.judge(beat(draining=draining, time=skewed), quiet, gaps) == here
+    said = edge_health.tell(here, beat(draining=draining), quiet)
+    assert edge_health.tell(here, beat(draining=draining, time=skewed), quiet) == said
+
+
+# -- what commands and the page see --------------------------------------------------------------
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Db:
+    return connect(tmp_path / "store.db")
+
+
+def put(db: Db, state: str = "well", heard: float = 1000.0, **more: Any) -> None:
+    db.run(
+        "edges_heard", name="mira", speaker="site", heard=heard, state=state, since=500.0,
+        gaps="[60.0]", body=wire.encode(beat(**more)).decode(),
+    )  # fmt: skip
+
+
+def test_nothing_is_known_while_nobody_listens(db):
+    assert edge_seen.look(db, 0.0).edges == []
+    put(db)
+    for seen, now in (("never", 1001.0), (1000.0, 1100.0)):
+        if seen != "never":
+            db.run("edges_listen", trouble="", since=10.0, now=seen)
+        found = edge_seen.look(db, now)
+        assert "pilotage up" in found.broker.trouble
+        assert (found.edges[0].state, found.edges[0].words) == (
+            "unknown",
+            "was well when it was heard of",
+        )
+
+
+def test_a_broker_that_is_away_makes_no_site_silent(db):
+    put(db, heard=1000.0)
+    db.run("edges_listen", trouble="connection refused", since=1010.0, now=9000.0)
+    found = edge_seen.look(db, 9001.0)
+    assert (found.broker.trouble, found.broker.since) == ("connection refused", 1010.0)
+    assert found.edges[0].state == "unknown"
+    db.run("edges_listen", trouble="", since=9002.0, now=9002.0)
+    assert edge_seen.look(db, 9003.0).edges[0].state == "well"
+
+
+def test_all_that_a_heartbeat_says_is_seen(db):
+    counts = {"running": 3, "queued": 2, "done": 40}
+    put(db, counts=counts, certificate_days=3.0, outbox=7, time=5000.0, since=4000.0)
+    db.run("edges_listen", trouble="", since=10.0, now=1000.0)
+    one = edge_seen.look(db, 1010.0).edges[0]
+    assert (one.live, one.jobs["done"], one.outbox, one.epoch, one.version) == (5, 40, 7, 2, "1.0")
+    assert (one.interval, one.age, one.warned) == (60.0, 1010.0, True)
+    assert one.speaker == "site"
+
+
+def test_a_heartbeat_of_another_version_is_left_out(db):
+    put(db)
+    db.run(
+        "edges_heard", name="old", speaker="", heard=1.0, state="well", since=1.0, gaps="[]",
+        body='{"kind": "heartbeat", "site": "old", "new_field": 1}',
+    )  # fmt: skip
+    assert [one.name for one in edge_seen.look(db, 1.0).edges] == ["mira"]
