@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import aio_pika
+import aiormq
 import pytest
 
+from pilotage.site.agent import settings
+from pilotage.site.apps import files
+from pilotage.site.apps.trust import Trust
 from testbed.certificates import Authority, Papers
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
+from tests.edge import law, rig
+from tests.edge.programs import DOES
+from tests.edge.rig import Edge
 from tests.programs import PATIENCE
 from tests.scripted_hub import wait_for
 
@@ -254,3 +265,96 @@ def test_an_authority_can_take_the_place_of_another(broker: Rabbit, tmp_path: Pa
     broker.trust(new)
     with pytest.raises(OSError):  # noqa: PT011 - how it says so differs
         greeting(broker, new, broker.papers["site"])
+
+
+# -- the rig -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def edge(tmp_path: Path, rabbit: Rabbit) -> Iterator[Edge]:
+    with rig.at_local(tmp_path / "e", rabbit) as one:
+        yield one
+
+
+def test_the_files_that_the_rig_writes_are_good(edge: Edge):
+    made = settings.read(edge.root / "agent.toml")
+    assert (made.site, made.batch.batch, made.bus.user) == (edge.site, "local", "site")
+    edge.change({"limits": {"users": {"CN=alice, O=x": 3}}, "admins": ["hub", "bob"]})
+    made = settings.read(edge.root / "agent.toml")
+    assert (made.limits.users, made.admins) == ({"CN=alice, O=x": 3}, ("hub", "bob"))
+    apps = {name: files.read(edge.root, name) for name in files.names(edge.root)}
+    assert set(apps) == set(DOES)
+    trusts = Trust()
+    assert [trusts.reasons(one) for one in apps.values()] == [[]] * len(DOES)
+
+
+def test_an_outsider_posts_and_hears_also_after_the_broker_was_killed(edge: Edge):
+    edge.send({"kind": "status", "n": 1}, b"no JSON", topic="status.x")
+    edge.wait(lambda: len(edge.raw("status.x")) == 2)
+    assert [one.user for one in edge.raw()] == ["alice", "alice"]
+    edge.send(b"{}", topic="status.y", named=False)
+    with pytest.raises(aiormq.exceptions.ChannelPreconditionFailed):
+        edge.send(b"{}", topic="status.z", posing="bob", patience=0)
+    edge.wait(lambda: len(edge.raw("status.y")) == 1)
+    assert edge.raw("status.y")[0].user == ""
+    edge.rabbit.kill()
+    edge.rabbit.start()
+    edge.send({"n": 2}, topic="status.x")
+    edge.wait(lambda: edge.raw("status.x")[-1].said == {"n": 2})
+    assert edge.raw("status.z") == []
+    with pytest.raises(aio_pika.exceptions.DeliveryError):
+        edge.send(b"nobody hears this", topic="nowhere", patience=0)
+
+
+def status(edge: Edge, key: str, seq: int, state: str, **more: Any) -> None:
+    said = {"kind": "status", "site": edge.site, "job": 1, "attempt": 1, "key": key, "seq": seq}
+    edge.send(said | {"state": state} | more, topic="status.x")
+
+
+def test_what_breaks_the_law_is_seen(edge: Edge):
+    for seq, state in ((1, "queued"), (2, "running"), (2, "running"), (3, "done"), (4, "done")):
+        status(edge, "good", seq, state)
+    for seq, state in ((1, "queued"), (3, "done"), (2, "running")):
+        status(edge, "disorder", seq, state)
+    for seq, state in ((1, "done"), (2, "failed")):
+        status(edge, "twofold", seq, state)
+    status(edge, "endless", 1, "running")
+    edge.wait(lambda: len(edge.heard()) == 11)
+    law.i3_said_in_order(edge, ["good"])
+    law.i4_nothing_lost(edge, ["good", "endless"])
+    for bad in ("disorder", "twofold", "endless"):
+        with pytest.raises(AssertionError):
+            law.i3_said_in_order(edge, [bad])
+    with pytest.raises(AssertionError):
+        law.i4_nothing_lost(edge, ["good", "unheard"])
+    with pytest.raises(AssertionError):
+        law.i5_done_means_done(edge, ["good"])
+    (edge.programs.place / "ends").write_text("1 1 77\n")
+    law.i5_done_means_done(edge, ["good"])
+    law.i1_started_once(edge)
+    (edge.programs.place / "ledger").write_text("1 1 77\n1 1 78\n")
+    with pytest.raises(AssertionError):
+        law.i1_started_once(edge)
+    law.i8_no_secret(edge)
+    status(edge, "loose", 1, "queued", reason=(edge.papers / "site.key").read_text())
+    edge.wait(lambda: edge.statuses("loose"))
+    with pytest.raises(AssertionError):
+        law.i8_no_secret(edge)
+
+
+def test_programs_leave_their_lines_and_are_known_while_they_run(edge: Edge):
+    env = {"PILOTAGE_JOB": "7", "PILOTAGE_ATTEMPT": "2", "PATH": os.defpath}
+    run = [subprocess.Popen([edge.programs.folder / "gate"], env=env) for _ in range(2)]
+    try:
+        wait_for(lambda: len(edge.programs.running()) == 2)
+        assert edge.programs.started() == {(7, 2): 2}
+        run[0].kill()
+        run[0].wait()
+        assert edge.programs.running() == [run[1].pid]
+        edge.programs.gate.touch()
+        assert run[1].wait(PATIENCE) == 0
+        assert [one.pid for one in edge.programs.ends()] == [run[1].pid]
+    finally:
+        for one in run:
+            one.kill()
+            one.wait()
