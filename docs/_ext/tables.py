@@ -10,10 +10,12 @@ from pilotage.event.model import Event, Kind
 from pilotage.hub import config
 from pilotage.hub.feed import files as hubs
 from pilotage.job import machine, model, records
+from pilotage.payload.transfer import keys
 from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
 from pilotage.rule import schema, template
 from pilotage.site import model as site
+from pilotage.site.agent import settings as agent
 from pilotage.site.apps import fill
 from pilotage.site.apps import model as apps
 
@@ -326,6 +328,23 @@ def app_words() -> str:
     )
 
 
+def agent_keys() -> str:
+    """Write the keys of an agent's file."""
+    parts = []
+    for owner, head in (
+        (agent.Settings, ""),
+        (agent.Bus, "### `[bus]`\n\n"),
+        (agent.Limits, "### `[limits]`\n\n"),
+        (agent.Keep, "### `[keep]`\n\n"),
+        (agent.Relay, "### `[relay]`\n\n"),
+        (keys.Keys, "### `[credentials.HOST]`\n\n"),
+    ):
+        about = f"{facts.sentence(owner)}\n\n" if head else ""
+        rows = [_setting(field) for field in facts.fields(owner)]
+        parts.append(head + about + table(("key", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
 def hub_keys() -> str:
     """Write the keys of a hub's file in the folder of a factory."""
     rows = [_setting(field) for field in facts.fields(hubs.Hub)]
@@ -338,6 +357,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pool-keys": pool_keys,
     "app-keys": app_keys,
     "app-words": app_words,
+    "agent-keys": agent_keys,
     "messages": messages.page,
     "hub-keys": hub_keys,
     "rule-keys": rule_keys,

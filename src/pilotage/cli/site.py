@@ -27,6 +27,10 @@ for _name, _place, _help in (
     ("send", "site_send:send", "Send a job to a site by the broker."),
     ("control", "site_control:control", "Change the course of jobs at a site, or of the site."),
     ("forget", "site_edges:forget", "Forget a site that is no longer served."),
+    ("setup", "site_run:setup", "Write the settings of an agent."),
+    ("run", "site_run:run", "Serve this site: take jobs from a broker and run them here."),
+    ("unit", "site_run:unit", "Print a unit by which systemd keeps the agent running."),
+    ("status", "site_status:status", "Show how the agent of this site is."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 

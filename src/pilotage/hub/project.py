@@ -23,6 +23,7 @@ from pilotage.hub import config
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
+from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Project:
         """Open the project of a folder or of the nearest one above it."""
         here = (start or Path.cwd()).resolve()
         for folder in (here, *here.parents):
-            if (folder / config.FILE).exists() or (folder / config.STATE).is_dir():
+            if any((folder / name).exists() for name in (config.FILE, config.STATE, AGENT)):
                 return cls(folder)
         message = f"there is no Pilotage project in {here} or above"
         raise errors.NoProject(message, hint="`pilotage init` makes one here")

@@ -1,0 +1,132 @@
+"""`pilotage site setup`, `run` and `unit`: the agent of a site that nobody can log in to."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pilotage import errors
+from pilotage.cli.answer import Answer
+from pilotage.cli.common import HERE, Common
+from pilotage.hub.project import Project
+from pilotage.site.agent import FILE, draft, settings
+
+_INTERRUPTED = 130
+_Folder = Annotated[
+    Path | None, Parameter(help="Folder of `agent.toml`; else the project from here upwards.")
+]
+_UNIT = """\
+[Unit]
+Description=Pilotage, the agent of {site}
+After=network-online.target
+
+[Service]
+Type=notify
+ExecStart={program} site run {folder}
+Restart=always
+RestartSec=5
+WatchdogSec=120
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a person says of a new agent."""
+
+    url: Annotated[str, Parameter(help="The broker, such as amqps://broker.example.org:5671/.")]
+    batch: Annotated[str, Parameter(help="What runs jobs here, such as slurm.")]
+    ca: Annotated[str, Parameter(help="PEM file of who vouches for the broker.")] = ""
+    certificate: Annotated[str, Parameter(help="PEM file of our certificate.")] = ""
+    key: Annotated[str, Parameter(help="PEM file of its key.")] = ""
+    user: Annotated[str, Parameter(help="Our name, as the broker reads it there.")] = ""
+    admin: Annotated[
+        tuple[str, ...], Parameter(help="User who may call off anybody's job; repeatable.")
+    ] = ()
+
+
+def setup(
+    name: Annotated[str, Parameter(help="Name of the site in messages.")],
+    /,
+    *,
+    given: Given,
+    folder: Annotated[Path | None, Parameter(help="Where to; else here.")] = None,
+    at: Common = HERE,
+) -> Answer:
+    """Write the settings of an agent."""
+    del at
+    root = (folder or Path.cwd()).resolve()
+    bus = settings.Bus(
+        url=given.url, ca=given.ca, certificate=given.certificate, key=given.key, user=given.user
+    )
+    file = draft.write(root / FILE, name, bus, given.batch, given.admin)
+    notes = (
+        "`pilotage app add NAME PROGRAM` there says what jobs may run",
+        "`pilotage site run` serves the site",
+    )
+    return Answer({"site": name, "file": str(file)}, (f"wrote {file}",), (name,), notes)
+
+
+def run(
+    folder: _Folder = None,
+    /,
+    *,
+    take_over: Annotated[
+        bool, Parameter(help="Serve the site in the place of another agent.", negative="")
+    ] = False,
+    at: Common = HERE,
+) -> Answer:
+    """Serve this site: take jobs from the broker and run them here, until Ctrl-C."""
+    from pilotage.cli import engine
+    from pilotage.hub.edge.agent import Agent
+
+    with open_project(folder, at) as project:
+        asked = settings.read(project.root / FILE)
+        words = (
+            f"serves {asked.site}: jobs come from {asked.bus.url}",
+            "`pilotage site status` shows how that goes; jobs go on without this process",
+        )
+        choices = engine.Choices(
+            serve=False, local=False, words=words,
+            instead=lambda *parts: Agent(*parts, take_over=take_over),
+        )  # fmt: skip
+        counts, heard = engine.drive(project, choices)
+    data = {"site": asked.site, "ended": counts}
+    return Answer(data, status=_INTERRUPTED if heard == signal.SIGINT else 0)
+
+
+def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
+    """Print a unit by which systemd keeps the agent running."""
+    with open_project(folder, at) as project:
+        asked = settings.read(project.root / FILE)
+        root = project.root
+    program = Path(sys.argv[0]).resolve()
+    command = str(program) if program.name == "pilotage" else f"{sys.executable} -m pilotage"
+    # A path with a blank or a percent sign means something else to systemd.
+    place = str(root).replace("%", "%%").replace('"', '\\"')
+    source = _UNIT.format(site=asked.site, program=command, folder=f'"{place}"')
+    where = f"~/.config/systemd/user/pilotage-{asked.site}.service"
+    notes = (
+        f"put it into {where}; then `systemctl --user enable --now pilotage-{asked.site}`",
+        "`loginctl enable-linger` lets it run while nobody is logged in",
+    )
+    return Answer({"unit": source}, tuple(source.splitlines()), (), notes)
+
+
+def open_project(folder: Path | None, at: Common) -> Project:
+    """Open the folder that is meant."""
+    if folder is None:
+        return at.open()
+    if not folder.is_dir():
+        message = f"there is no folder `{folder}`"
+        raise errors.NoProject(message, hint="`pilotage site setup` makes `agent.toml`")
+    return Project(folder)

@@ -1,0 +1,89 @@
+"""The batch system that an agent stands beside: jobs of the store run there."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import anyio.to_thread
+
+from pilotage.bus.model import Scheduler
+from pilotage.hub import config
+from pilotage.hub.edge.follow import Followed
+from pilotage.hub.project import Project
+from pilotage.hub.ways import Ways
+from pilotage.match.queue import Queue
+from pilotage.pilot import pack
+from pilotage.site.agent.data import EdgeData
+from pilotage.site.agent.registry import Registry
+from pilotage.site.direct import Direct
+from pilotage.site.doors import Doors
+from pilotage.site.driver import Driver
+from pilotage.site.local import Listener
+from pilotage.store import Writer
+
+_log = logging.getLogger("pilotage.edge")
+_MOST_WORDS = 2000
+
+
+class Work:
+    """Has jobs run, under the settings of each time."""
+
+    def __init__(
+        self, project: Project, settings: Followed, writer: Writer, queue: Queue,
+        registry: Registry,
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`."""
+        self._project, self._settings = project, settings
+        self._writer, self._queue, self._registry = writer, queue, registry
+        self._driver: Driver | None = None
+        self._begun = project.clock.now()
+        #: Whether the batch system was well when it was last asked for, and since when.
+        self._seen: tuple[bool, float] = (False, self._begun)
+
+    @property
+    def root(self) -> str | None:
+        """The folder of jobs that worker nodes see, once it is known."""
+        return (self._driver.remote.hello.root or None) if self._driver else None
+
+    def scheduler(self, now: float) -> Scheduler:
+        """Say how the batch system is."""
+        driver = self._driver
+        trouble = (driver.remote.trouble or driver.trouble) if driver else "not begun yet"
+        if self._seen[0] == bool(trouble):
+            self._seen = (not trouble, now)
+        well, since = self._seen
+        batch = self._settings().batch.batch
+        return Scheduler(batch=batch, well=well, since=since, text=trouble[:_MOST_WORDS])
+
+    async def run(self) -> None:
+        """Have jobs run until cancelled; with other settings it is begun anew."""
+        program = await anyio.to_thread.run_sync(pack.archive)
+        while True:
+            settings = self._settings()
+            ways = Ways(self._project, self._writer, program)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ways.show)
+                tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
+                await self._settings.other(lambda one: one.batch, settings.batch)
+                _log.info("the batch system is begun with anew, under other settings")
+                tasks.cancel_scope.cancel()
+
+    async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
+        """Have jobs run while there is a driver."""
+        self._driver = driver
+        data = EdgeData(
+            driver.remote, self._writer, self._project.state, self._registry, self._settings,
+            self._project.clock.now,
+        )  # fmt: skip
+        place = config.place(self._project.settings, self._project.root)
+        direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(driver.remote.keep)
+                tasks.start_soon(driver.run)
+                tasks.start_soon(doors.run)
+                tasks.start_soon(direct.run)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await data.close()
