@@ -187,7 +187,7 @@ def test_a_job_can_be_followed_and_called_off(served):
     assert follow.stdout.readline() == b"tick\n"
     assert "has been running" in served.run("explain", "clock")[0]
     served.run("cancel", "clock")
-    follow.communicate(timeout=30)
+    said(follow)
     assert follow.returncode == 0
     assert served.json("job", "ls")["jobs"][0]["state"] == "cancelled"
 

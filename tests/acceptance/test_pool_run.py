@@ -18,7 +18,7 @@ import pytest
 from pilotage.hub import pool_view
 from pilotage.hub.project import Project
 from testbed.ports import free_port
-from tests.sites import SITE, SRC, Farm
+from tests.sites import PATIENCE, SITE, SRC, Farm
 
 #: As COBalD's documentation has it, but quick, and with a pool of ours at the end.
 TAGS = """
@@ -201,8 +201,8 @@ def test_two_controllers_steer_two_pools_though_one_and_the_hub_are_killed(tmp_p
                 assert "the last one wins" not in look.steered
                 one.send_signal(signal.SIGTERM)
                 two.send_signal(signal.SIGINT)
-                assert one.wait(timeout=30) == 0
-                assert two.wait(timeout=30) == 130
+                assert one.wait(timeout=PATIENCE) == 0
+                assert two.wait(timeout=PATIENCE) == 130
                 bench.empty()
     finally:
         bench.farm.kill()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.ssh import Sshd
+from tests import programs
 from tests.terminal import typed
 
 PATIENCE = 120.0
@@ -155,10 +156,11 @@ def test_a_queue_that_does_not_exist_is_found_before_any_job(root, slurm, tmp_pa
 
 def test_sites_that_come_while_the_hub_runs_are_begun_with(root, tmp_path):
     (root / "sites").mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pilotage", "up", "--project", str(root)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    with (tmp_path / "said").open("w") as words:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pilotage", "up", "--project", str(root)],
+            stdout=subprocess.DEVNULL, stderr=words,
+        )  # fmt: skip
     try:
         for name in ("first", "second"):
             answer(root, "site", "add", name, "--batch", "local", "--folder", str(tmp_path / name))
@@ -169,5 +171,4 @@ def test_sites_that_come_while_the_hub_runs_are_begun_with(root, tmp_path):
             told = run(root, "wait", name, "--timeout", "60s")
             assert told.returncode == 0, told.stdout + told.stderr
     finally:
-        process.terminate()
-        process.communicate(timeout=30)
+        programs.end(process)

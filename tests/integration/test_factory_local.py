@@ -18,8 +18,9 @@ from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project
 from pilotage.site.wish import Wish
 from testbed.ports import free_port
+from tests import programs
 from tests.factories import POOL, Frontend, Plant
-from tests.sites import SITE, Farm
+from tests.sites import PATIENCE, SITE, Farm
 
 LOCAL = 'batch = "local"\n'
 
@@ -113,7 +114,7 @@ def test_nothing_is_doubled_or_forgotten_wherever_the_hub_dies(hub: Frontend, pl
         if nth == 0:
             plant.feed(hub, maximum=2)
             plant.start()
-        assert process.wait(timeout=60) == -signal.SIGKILL, hub.said
+        assert process.wait(timeout=PATIENCE) == -signal.SIGKILL, hub.said
     hub.start()
     plant.wait(lambda: over(hub, plant, jobs))
     once(hub, plant, jobs)
@@ -136,7 +137,7 @@ def test_a_hub_that_is_away_or_hostile_is_nothing_to_the_others(
     plant.wait(lambda: over(hub, plant, jobs))
     once(hub, plant, jobs)
     assert set(hub.states()) == {"down"}
-    assert plant.hub("lab").state == "fed"
+    plant.wait(lambda: plant.hub("lab").state == "fed")
     for nth in range(len(hostile)):
         plant.wait(lambda nth=nth: plant.hub(f"bad{nth}").state == "away")  # type: ignore[misc]
     assert plant.hub("wrong").state == "bad file"
@@ -188,8 +189,7 @@ def test_a_hub_that_is_not_wanted_any_more_gets_nothing(hub: Frontend, plant: Pl
     # What waits is called off, what runs goes on, and nobody is told of it any more.
     plant.wait(lambda: [state for _, _, state in plant.guests()] == ["running"])
     plant.kill()
-    refused = hub_of(plant).start()
-    assert refused.wait(timeout=60) == errors.Conflict.exit_status
+    assert programs.wait(hub_of(plant).start()) == errors.Conflict.exit_status
     (hub.root / "pools" / f"{POOL}.toml").unlink()
     plant.start()
     plant.wait(lambda: not hub.states()["available"] and not plant.guests())

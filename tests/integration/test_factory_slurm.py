@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,4 @@ def test_two_hubs_share_a_factory_with_limits_for_each(tmp_path: Path, slurm: Sl
     for name, hub in hubs.items():
         hub.exactly_once(jobs[name])
     assert len(plant.submitted()) == len(set(plant.submitted()))
-    deadline = time.monotonic() + 30
-    while slurm.run("squeue", "--noheader").strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    plant.wait(lambda: not slurm.run("squeue", "--noheader").strip())

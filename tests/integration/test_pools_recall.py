@@ -65,7 +65,7 @@ class Steered:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Steer until something holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await self.pools.tick()
                 await asyncio.sleep(0.03)
@@ -150,10 +150,10 @@ async def test_an_idle_pilot_hears_at_once_that_it_is_to_leave(tmp_path):
         waiting = asyncio.ensure_future(one.caller.ask("sync", wait=30.0))
         begun = asyncio.get_running_loop().time()
         await here.until(waiting.done)
-        assert asyncio.get_running_loop().time() - begun < 10
+        assert asyncio.get_running_loop().time() - begun < 25
         assert "no job" in (await waiting)["drain"]
         # What it says then is answered at once, too.
-        found = await asyncio.wait_for(one.caller.ask("sync", drain=True), 5)
+        found = await asyncio.wait_for(one.caller.ask("sync", drain=True), 20)
         assert found["drain"]
         await one.caller.ask("leave", reason="done")
         assert here.state(one) == "down"

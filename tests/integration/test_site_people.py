@@ -121,6 +121,7 @@ def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_pat
     jobs = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
+        farm.wait_state(State.RUNNING)
     farm.gate.touch()
     after = before.replace(str(farm.folder), str(tmp_path / "elsewhere"))
     (farm.root / "sites" / f"{SITE}.toml").write_text(after)
