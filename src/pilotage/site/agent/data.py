@@ -214,6 +214,7 @@ class EdgeData:
     async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
+        await run_sync(staging.real, folder)
         attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
         await aside.run(
             argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
@@ -300,9 +301,7 @@ def _make(folder: str, beside: str, spare: int) -> None:
     staging.check_room(os.path.dirname(folder), spare)
     for one in (folder, beside):
         os.makedirs(one, mode=0o700, exist_ok=True)
-        if os.path.realpath(one) != os.path.join(os.path.realpath(os.path.dirname(one)),
-                                                 os.path.basename(one)):  # fmt: skip
-            raise errors.Denied(f"{text.show(one)} is a link")
+        staging.real(one)
 
 
 def _remove(folder: str) -> None:

@@ -259,10 +259,18 @@ def _gather(folder: str, paths: list[str], aside: str) -> str:
 
 def inside(folder: str, path: str) -> str:
     """Return where an output is; no part of its path may be a link."""
-    home = os.path.realpath(folder)
+    home = real(folder)
     whole = os.path.join(home, path.removesuffix("/")) if path else home
     if os.path.realpath(whole) != whole:
         raise errors.Denied(f"the output {text.show(path)} is a link, or behind one")
     if not os.path.exists(whole):
         raise errors.NotFound(f"there is no output {text.show(path)}")
     return whole
+
+
+def real(folder: str) -> str:
+    """Return where the folder of a job really is; it may have been replaced by a link."""
+    above = os.path.dirname(folder)
+    if os.path.islink(folder) or os.path.islink(above):
+        raise errors.Denied(f"{text.show(folder)} is a link")
+    return os.path.join(os.path.realpath(above), os.path.basename(folder))
