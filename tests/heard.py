@@ -70,7 +70,7 @@ class Site:
     def __init__(self, lane: Lane, name: str = "mira") -> None:
         self.name = name
         self._lane = lane
-        self._bus = lane.bus("site")
+        self._bus: AmqpBus
         #: Jobs and controls that came, with who sent them.
         self.jobs: list[tuple[str, Job]] = []
         self.controls: list[tuple[str, Control]] = []
@@ -85,6 +85,7 @@ class Site:
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Serve until cancelled."""
+        self._bus = self._lane.bus("site")
         async with (
             self._bus,
             self._bus.subscribe(f"job.{self.name}") as jobs,

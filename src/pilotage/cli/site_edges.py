@@ -22,7 +22,7 @@ _WHERE = "by messages"
 
 def look(project: Project) -> Seen:
     """Say how such sites are."""
-    return edge_seen.look(project.db, project.clock.now())
+    return edge_seen.look(project.db, project.clock.now(), running=project.running())
 
 
 def forget(

@@ -46,7 +46,10 @@ class Parcel(NamedTuple):
 
 def send(
     site: Annotated[str, Parameter(help="Name of the site.")],
-    file: Annotated[str, Parameter(help="Job definition in JSON; `-` is standard input.")],
+    file: Annotated[
+        str,
+        Parameter(allow_leading_hyphen=True, help="Job definition in JSON; `-` is standard input."),
+    ],
     /,
     *,
     key: Annotated[
@@ -128,7 +131,7 @@ def _shown(file: str) -> str:
 
 def _silence(project: Project, site: str) -> tuple[str, ...]:
     """Say that the site will not hear of it soon."""
-    seen = edge_seen.look(project.db, project.clock.now())
+    seen = edge_seen.look(project.db, project.clock.now(), running=project.running())
     return tuple(
         f"{site} is silent: {one.words}; the job waits at the broker until its agent is back"
         for one in seen.edges

@@ -80,9 +80,9 @@ class Seen(msgspec.Struct, frozen=True):
     broker: Broker
 
 
-def look(db: Db, now: float) -> Seen:
-    """Read how all sites are."""
-    broker = _broker(db, now)
+def look(db: Db, now: float, *, running: bool = True) -> Seen:
+    """Read how all sites are; while no hub is `running`, nobody knows."""
+    broker = _broker(db, now, running=running)
     return Seen([_edge(one, broker, now) for one in records(db)], broker)
 
 
@@ -107,9 +107,9 @@ def _record(row: tuple[Any, ...]) -> Record | None:
         return None
 
 
-def _broker(db: Db, now: float) -> Broker:
+def _broker(db: Db, now: float, *, running: bool) -> Broker:
     row = db.row("edges_broker")
-    if row is None or now - row[2] > FRESH_S:
+    if row is None or not running or now - row[2] > FRESH_S:
         return Broker(_DEAF, row[2] if row else None)
     return Broker(row[0], row[1])
 
