@@ -58,7 +58,7 @@ def accept(db: Db, user: str, new: Accepted, state: State, reason: str, now: flo
     )  # fmt: skip
     db.run(
         "edge_job_add", job=number, user=user, application=job.application, queue=new.queue,
-        token=job.key, sha256=new.key.body, message=text.dump(job), back=text.dump(back(job)),
+        token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(back(job)),
         notes=text.dump(new.notes),
     )  # fmt: skip
     # Now that it is known where the job came from, the line makes the message.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pilotage import errors
@@ -10,6 +11,8 @@ from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App
 
 _Stat = tuple[int, int, int, int]
+#: What messages may name.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 
 
 class Registry:
@@ -26,10 +29,18 @@ class Registry:
 
     def find(self, name: str) -> App:
         """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used."""
-        file = files.file_of(self._root, name)
+        if not _NAME.fullmatch(name):
+            raise errors.NotFound(f"there is no application {name!r}")
+        try:
+            return self._read(name, files.file_of(self._root, name))
+        except OSError as error:
+            message = f"the application `{name}` cannot be read: {error.strerror}"
+            raise errors.ConfigError(message) from error
+
+    def _read(self, name: str, file: Path) -> App:
         try:
             facts = os.stat(file)
-        except (OSError, ValueError):
+        except FileNotFoundError:
             self._known.pop(name, None)
             return files.read(self._root, name)
         now = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)

@@ -16,7 +16,7 @@ UNION ALL SELECT key, 0, '' FROM spent WHERE key IN (SELECT value FROM json_each
 -- name: edge_job_add
 -- Beside a job: where it came from.
 INSERT INTO edge_job (job, user, application, queue, token, body_sha256, message, back, notes)
-VALUES (:job, :user, :application, :queue, :token, :sha256, :message, :back, :notes);
+VALUES (:job, :user, :application, :queue, :token, :digest, :message, :back, :notes);
 
 -- name: edge_message
 -- What was asked for.

@@ -1,0 +1,227 @@
+"""What a message becomes, and why not: nothing but the broker's word says whose it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotage import errors
+from pilotage.job.model import Command
+from pilotage.rule import template
+from pilotage.site.agent import accept
+from pilotage.site.agent.model import Accepted, Refused
+from pilotage.site.agent.registry import Registry
+from pilotage.site.agent.settings import Bus, Settings
+from pilotage.site.apps import files
+from pilotage.site.apps.model import App, Limits
+from pilotage.site.model import Defaults, Site
+from tests import posted
+from tests.corpus import injection
+
+SETTINGS = posted.settings()
+
+
+def find(name: str) -> App:
+    if name != "sim":
+        raise errors.NotFound(f"there is no application `{name}`")
+    return posted.app()
+
+
+def judged(
+    sent: bytes, user: str = "alice", settings: Settings = SETTINGS, app: App | None = None
+) -> Accepted | Refused:
+    return accept.judge(sent, user, find if app is None else lambda _: app, settings)
+
+
+def accepted(sent: bytes, **more: Any) -> Accepted:
+    found = judged(sent, **more)
+    assert isinstance(found, Accepted), found
+    return found
+
+
+def refused(sent: bytes, **more: Any) -> Refused:
+    found = judged(sent, **more)
+    assert isinstance(found, Refused), found
+    return found
+
+
+def test_a_job_becomes_a_batch_job_of_this_site():
+    sent = posted.body(nodes=2, tasks=4, queue="batch", project="atlas", wall_time=60,
+                       resources={"cpus": 1, "memory": 0}, options=["--exclusive"])  # fmt: skip
+    spec = accepted(sent).spec
+    assert (spec.site, spec.via) == ("mira", "batch")
+    assert spec.resources.memory is None
+    assert spec.resources.time == 60
+    assert (spec.allocation.nodes, spec.allocation.tasks) == (2, 4)
+    assert (spec.allocation.queue, spec.allocation.account) == ("batch", "atlas")
+    assert spec.allocation.extra == ("--exclusive",)
+
+
+def test_what_is_left_open_is_filled_in_before_anything_is_counted():
+    limits = Limits(queues=("long", "short"), projects=("p",), time="30m")
+    found = accepted(posted.body(), app=posted.app(limits=limits))
+    assert (found.job.queue, found.job.project, found.job.wall_time) == ("long", "p", 1800)
+    assert found.queue == "long"
+    site = posted.settings(batch=Site(batch="local", defaults=Defaults(queue="usual")))
+    assert accepted(posted.body(), settings=site).queue == "usual"
+
+
+def test_the_same_key_of_two_users_is_two_jobs():
+    sent = posted.body(key="k")
+    assert accepted(sent).key.digits != accepted(sent, user="bob").key.digits
+    assert accepted(sent).key == accepted(posted.body(key="k")).key
+
+
+@pytest.mark.parametrize("field", ["user", "owner", "username", "state", "scheduler_id"])
+def test_a_message_cannot_say_whose_it_is_or_where_it_stands(field: str):
+    found = refused(posted.body(**{field: "root"}))
+    assert found.code == "unreadable"
+    assert field in found.reason
+
+
+def test_without_a_name_nobody_is_believed():
+    assert refused(posted.body(), user="").code == "no_user"
+
+
+@pytest.mark.parametrize(
+    "more, code, words",
+    [
+        ({"site": "other"}, "wrong_site", "`other`"),
+        ({"application": "rm"}, "no_application", "`rm`"),
+        ({"nodes": 5}, "denied", "`nodes`"),
+        ({"env": {"LD_PRELOAD": "/x.so"}}, "denied", "LD_PRELOAD"),
+        ({"parameters": {"events": "; rm"}}, "denied", "events"),
+        ({"options": ["--comment=x"]}, "denied", "this site does not allow"),
+        ({"options": ["--wrap=x"]}, "denied", "--wrap"),
+        ({"reply": "job.mira"}, "denied", "`reply`"),
+        ({"reply": "heartbeat.mira"}, "denied", "`reply`"),
+        ({"inputs": [{"url": "https://169.254.169.254/x"}]}, "denied", "inputs[0].url"),
+        ({"v": 2}, "unreadable", "`v`"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_the_reason(
+    more: dict[str, Any], code: str, words: str
+):
+    found = refused(posted.body(**more))
+    assert found.code == code
+    assert words in found.reason
+
+
+def test_all_reasons_are_told_at_once():
+    found = refused(posted.body(nodes=5, tasks=100, reply="job.mira"))
+    assert all(word in found.reason for word in ("nodes", "tasks", "reply"))
+
+
+def test_replies_go_where_the_site_lets_them():
+    bus = Bus(url="amqps://x/", replies=("status.*", "argo.**"))
+    one = posted.settings(bus=bus)
+    for topic in ("status.alice", "argo.a.b"):
+        assert accepted(posted.body(reply=topic), settings=one).job.reply == topic
+    assert refused(posted.body(reply="status.a.b"), settings=one).code == "denied"
+
+
+def test_a_chain_is_for_a_hub_and_its_sender_hears_so():
+    job = json.loads(posted.body())
+    chain = {"v": 1, "kind": "chain", "key": "c", "jobs": [job], "reply": "status.x"}
+    found = refused(json.dumps(chain).encode())
+    assert found.code == "wrong_kind"
+    assert found.job is not None
+    assert (found.job.key, found.job.reply) == ("c", "status.x")
+
+
+@pytest.mark.parametrize("kind", ["control", "status", "heartbeat"])
+def test_what_is_no_job_is_no_job(kind: str):
+    more: dict[str, Any] = {"verb": "drain"} if kind == "control" else {}
+    if kind == "status":
+        more = {"job": 1, "seq": 1, "state": "done", "time": 1}
+    if kind == "heartbeat":
+        more = {"time": 1, "version": "1"}
+    sent = {"v": 1, "kind": kind, "site": "mira"} | more
+    assert refused(json.dumps(sent).encode()).code == "wrong_kind"
+
+
+def test_who_sent_what_nobody_understands_can_know_it_again():
+    found = refused(posted.body(key="k7", job_id=5, reply="status.me", nodes=0))
+    assert found.job is not None
+    assert (found.job.key, found.job.job_id, found.job.reply) == ("k7", 5, "status.me")
+    theirs = refused(json.dumps({"application": "sim", "job_id": 9, "state": "RUNNING"}).encode())
+    assert theirs.job is not None
+    assert (theirs.job.speech, theirs.job.job_id) == ("balsam", 9)
+    assert refused(b"\x00\xff").job is None
+
+
+def test_the_definition_of_the_slides_is_taken():
+    sent = {"name": "j", "site": "mira", "application": "sim", "num_nodes": 2,
+            "wall_time_minutes": 30, "scheduler_config": "file.cfg", "argo_job_id": 3}  # fmt: skip
+    found = accepted(json.dumps(sent).encode())
+    assert found.job.nodes == 2
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("raw", injection.RAW, ids=lambda raw: repr(raw[:40]))
+def test_what_can_be_read_in_two_ways_is_refused(raw: bytes):
+    assert refused(raw).reason
+
+
+FIELDS = ("name", "description", "key", "queue", "project", "reply", "config", "config_file",
+          "application", "site")  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_text_becomes_a_template_or_a_command(field: str):
+    for value in injection.VALUES:
+        found = judged(posted.body(**{field: value}))
+        if isinstance(found, Refused):
+            assert found.reason
+            continue
+        spec = found.spec
+        assert isinstance(spec.recipe, Command)
+        assert template.argv(spec.recipe.argv, {}) == [posted.TRUE]
+        assert template.render(spec.name, {}) == found.job.application
+        assert spec.allocation.queue == found.job.queue
+        assert not spec.params
+        assert not spec.env
+
+
+@given(st.binary(max_size=300), st.text(max_size=20))
+def test_any_bytes_are_a_verdict(raw: bytes, user: str):
+    assert isinstance(judged(raw, user=user), Accepted | Refused)
+
+
+# -- the registry --------------------------------------------------------------------------------
+
+
+def test_an_application_is_read_anew_when_its_file_changes(tmp_path: Path):
+    registry = Registry(tmp_path)
+    with pytest.raises(errors.NotFound):
+        registry.find("sim")
+    files.write(tmp_path, "sim", posted.app())
+    first = registry.find("sim")
+    assert registry.find("sim") is first
+    files.switch(tmp_path, "sim", enabled=False)
+    assert not registry.find("sim").enabled
+    files.file_of(tmp_path, "sim").unlink()
+    with pytest.raises(errors.NotFound):
+        registry.find("sim")
+
+
+def test_a_file_that_others_may_write_describes_nothing(tmp_path: Path):
+    file = files.write(tmp_path, "sim", posted.app())
+    file.chmod(0o666)
+    with pytest.raises(errors.ConfigError, match="written by others"):
+        Registry(tmp_path).find("sim")
+    verdict = accept.judge(posted.body(), "alice", Registry(tmp_path).find, SETTINGS)
+    assert isinstance(verdict, Refused)
+    assert str(tmp_path) not in verdict.reason
+
+
+@pytest.mark.parametrize("name", ["../sim", "a/b", "", ".", "..", "x\x00y", "x" * 300])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str):
+    (tmp_path / "sim.toml").write_text("")
+    with pytest.raises((errors.NotFound, errors.ConfigError)):
+        Registry(tmp_path).find(name)

@@ -1,0 +1,227 @@
+"""Messages in the store of an agent: each job once, each change told, refusals kept once."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotage.job import bulk, moves, purge, retry
+from pilotage.job import records as jobs
+from pilotage.job.bulk import Ended
+from pilotage.job.model import State
+from pilotage.site.agent import accept, records
+from pilotage.site.agent.enter import Entered, enter
+from pilotage.site.agent.model import Arrival
+from pilotage.site.agent.registry import Registry
+from pilotage.site.agent.settings import Limits as Caps
+from pilotage.site.agent.settings import Settings
+from pilotage.site.apps.model import Limits
+from tests import posted
+from tests.posted import Store
+
+SETTINGS = posted.settings()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    few = posted.app(limits=Limits(jobs=2))
+    with posted.store(tmp_path, sim=posted.app(), few=few) as made:
+        yield made
+
+
+def post(
+    store: Store, *bodies: bytes, user: str = "alice", again: bool = False,
+    settings: Settings = SETTINGS,
+) -> Entered:  # fmt: skip
+    find = Registry(store.root).find
+    arrivals = [
+        Arrival(user, "job.mira", one, accept.judge(one, user, find, settings), again)
+        for one in bodies
+    ]
+    return store.writer.do(lambda db: enter(db, arrivals, settings, 1000.0))
+
+
+def said(store: Store) -> list[tuple[int, int, str, str]]:
+    return [(one.job, one.seq, one.state, one.step) for one in store.words() if one.job]
+
+
+def claim(store: Store, *numbers: int) -> None:
+    holders = dict.fromkeys(numbers, "site:mira")
+    store.writer.do(lambda db: bulk.claim(db, holders, "/x", 1001.0, State.STAGING_IN))
+
+
+def test_a_message_is_a_job_with_its_first_word(store: Store):
+    assert post(store, posted.body(name="my {job}")).new == 1
+    (job,) = store.jobs()
+    assert (job.state, job.name, job.owner) == (State.QUEUED, "my {job}", "alice")
+    assert said(store) == [(job.id, 1, "queued", "accept")]
+    assert records.message(store.db, job.id).application == "sim"
+    facts = records.facts(store.db, job.id)
+    assert (facts.user, facts.application, facts.seq) == ("alice", "sim", 1)
+
+
+def test_the_same_message_twice_is_one_job_that_is_told_again(store: Store):
+    assert post(store, posted.body(key="k")).new == 1
+    found = post(store, posted.body(key="k"), again=True)
+    assert (found.new, found.again, found.refused) == (0, 1, 0)
+    assert [seq for _, seq, _, _ in said(store)] == [1, 2]
+    both = post(store, posted.body(key="z"), posted.body(key="z"))
+    assert (both.new, both.again) == (1, 1)
+    assert len(store.jobs()) == 2
+
+
+def test_the_same_key_with_another_body_is_refused_with_the_reason(store: Store):
+    post(store, posted.body(key="k"))
+    assert post(store, posted.body(key="k", nodes=2)).refused == 1
+    (told,) = store.said("status")
+    assert (told["state"], told["job"], told["key"]) == ("rejected", 0, "k")
+    assert told["reason"]["code"] == "conflict"
+    assert "job 1" in told["reason"]["text"]
+    assert len(store.jobs()) == 1
+
+
+def test_another_users_key_is_no_conflict(store: Store):
+    post(store, posted.body(key="k"))
+    assert post(store, posted.body(key="k", nodes=2), user="bob").new == 1
+
+
+def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: Store):
+    bad = posted.body(key="k", nodes=100)
+    post(store, bad)
+    post(store, bad, again=True)
+    (dead,) = records.refused(store.db, 10)
+    assert (dead.user, dead.code, dead.count, dead.body) == ("alice", "denied", 2, bad)
+    (letter,) = store.said("refused.mira")
+    assert (letter["kind"], letter["user"], letter["size"]) == ("refusal", "alice", len(bad))
+    assert "body" not in letter
+    assert len(store.said("status.mira")) == 1
+    post(store, bad)
+    assert len(store.said("status.mira")) == 2
+    assert len(store.said("refused.mira")) == 1
+
+
+def test_a_large_message_is_not_kept_whole(store: Store):
+    post(store, b"x" * 2_000_000)
+    (dead,) = records.refused(store.db, 10)
+    assert (dead.size, len(dead.body)) == (2_000_000, 65_536)
+
+
+def test_a_refused_one_hears_of_it_only_where_replies_may_go(store: Store):
+    post(store, posted.body(reply="control.mira", key="k"))
+    assert [word.topic for word in store.words()] == ["refused.mira", "status.mira"]
+
+
+def test_a_refused_definition_of_balsams_is_answered_in_its_words(store: Store):
+    post(store, b'{"application": "sim", "site": "mira", "job_id": 9, "num_nodes": 77}')
+    (told,) = store.said("balsam_job_status")
+    assert told["job_id"] == 9
+    assert "JOB_REJECTED" in told["serialized_job"]
+
+
+def test_the_limit_of_an_application_counts_what_is_in_the_store(store: Store):
+    bodies = [posted.body(application="few", key=f"k{at}") for at in range(4)]
+    found = post(store, *bodies)
+    assert (found.new, found.refused) == (2, 2)
+    first = jobs.get(store.db, 1)
+    store.writer.do(lambda db: moves.cancel(db, first, now=1002.0))
+    assert post(store, posted.body(application="few", key="k9")).new == 1
+
+
+# -- every change is told ------------------------------------------------------------------------
+
+
+def test_a_person_at_the_site_cancels_and_the_sender_hears(store: Store):
+    post(store, posted.body())
+    job = store.jobs()[0]
+    store.writer.do(lambda db: moves.cancel(db, job, now=1002.0))
+    assert said(store)[-1] == (1, 2, "cancelled", "accept")
+    assert records.counts(store.db) == {"cancelled": 1}
+
+
+def test_claims_and_ends_of_many_at_once_are_told(store: Store):
+    post(store, *(posted.body(key=f"k{at}") for at in range(3)))
+    claim(store, 1, 2, 3)
+    rows = [(number, 1) for number in (1, 2, 3)]
+    for state in (State.SUBMITTED, State.RUNNING):
+        store.writer.do(
+            functools.partial(moves.progress, attempts=rows, state=state, reason="", now=4.0)
+        )
+    good = Ended(1, 1, 1, retry.End(ok=True, message="", exit=0), held=True)
+    bad = Ended(2, 1, 1, retry.End(ok=False, message="exit code 3", exit=3), held=True)
+    spec = jobs.get(store.db, 2).spec
+    dice = random.Random(1)
+    store.writer.do(lambda db: bulk.finish(db, [good, bad], lambda _: spec, now=5.0, dice=dice))
+    assert [(seq, state, step) for job, seq, state, step in said(store) if job == 1] == [
+        (1, "queued", "accept"), (2, "staging_in", "stage_in"), (3, "submitted", "queue"),
+        (4, "running", "run"), (5, "done", "run"),
+    ]  # fmt: skip
+    assert [state for job, _, state, _ in said(store) if job == 2][-1] == "failed"
+    assert records.counts(store.db) == {"done": 1, "failed": 1, "running": 1}
+
+
+def test_a_step_is_told_where_no_state_changes(store: Store):
+    post(store, posted.body())
+    claim(store, 1)
+    store.writer.do(lambda db: records.step(db, 1, "preprocess", 1003.0))
+    store.writer.do(lambda db: records.step(db, 1, "preprocess", 1004.0))
+    assert said(store)[-1] == (1, 3, "staging_in", "preprocess")
+    assert len(said(store)) == 3
+
+
+def test_who_is_to_blame_is_said_of_one_change_only(store: Store):
+    post(store, posted.body())
+    store.writer.do(lambda db: records.blame(db, 1, "credential", "expired"))
+    store.writer.do(lambda db: moves.hold(db, jobs.get(db, 1), now=2.0))
+    store.writer.do(lambda db: moves.release(db, jobs.get(db, 1), now=3.0))
+    assert [(one.state, one.kind, one.code) for one in store.words()] == [
+        ("queued", "", ""), ("held", "credential", "expired"), ("waiting", "", ""),
+    ]  # fmt: skip
+
+
+def test_what_is_forgotten_leaves_nothing_but_its_spent_key(store: Store):
+    post(store, posted.body(key="k"))
+    store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
+    assert store.writer.do(lambda db: purge.forget(db, 1e12)) is None, "it was not told yet"
+    store.writer.do(lambda db: records.sent(db, [one.id for one in store.words()]))
+    assert store.writer.do(lambda db: purge.forget(db, 1e12)) is not None
+    assert records.counts(store.db) == {}
+    assert records.owner_of(store.db, 1) is None
+    assert post(store, posted.body(key="k")).refused == 1
+    assert store.said("status")[0]["reason"]["code"] == "forgotten"
+    assert store.jobs() == []
+
+
+def test_counts_are_those_of_the_jobs_whatever_happened(store: Store):
+    dice = random.Random(7)
+    caps = posted.settings(limits=Caps(user=5, jobs=9))
+    verbs: list[Any] = [moves.cancel, moves.hold, moves.release, moves.again]
+    for turn in range(60):
+        user = dice.choice(["alice", "bob", "carol"])
+        post(store, posted.body(key=f"k{turn}"), user=user, settings=caps)
+        job = dice.choice(store.jobs())
+        verb = dice.choice(verbs)
+
+        def change(db: Any, job: Any = job, verb: Any = verb) -> None:
+            try:
+                verb(db, job, now=2.0)
+            except Exception:  # noqa: BLE001 - not each can follow each
+                return
+
+        store.writer.do(change)
+    found: dict[str, int] = {}
+    for one in store.jobs():
+        found[one.state] = found.get(one.state, 0) + 1
+    assert records.counts(store.db) == found
+    by_user = [records.counts(store.db, user) for user in ("alice", "bob", "carol")]
+    assert sum(sum(one.values()) for one in by_user) == 60
+
+
+def test_each_agent_has_a_number_of_its_own(store: Store):
+    assert store.writer.do(lambda db: records.begin(db, 1.0)) == 1
+    assert store.writer.do(lambda db: records.begin(db, 2.0)) == 2
+    assert records.epoch(store.db) == 2
