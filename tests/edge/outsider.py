@@ -85,7 +85,7 @@ class Outsider:
         self._do(self._post(topic, as_bytes, patience, user_id=user_id, **more), patience + 30)
 
     def forget(self, *queues: str) -> None:
-        """Remove queues and the exchange, if they are there."""
+        """Hear no more, and remove queues and the exchange, if they are there."""
         self._do(self._forget(queues))
 
     def waiting(self, queue: str) -> int:
@@ -174,6 +174,7 @@ class Outsider:
             await message.ack()
 
     async def _forget(self, queues: Sequence[str]) -> None:
+        await self._deaf()
         with contextlib.suppress(*_TROUBLES):
             async with await self._dial() as connection:
                 channel = await connection.channel()
@@ -192,10 +193,13 @@ class Outsider:
             with contextlib.suppress(*_TROUBLES):
                 await self._connection.close()
 
-    async def _end(self) -> None:
+    async def _deaf(self) -> None:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
+
+    async def _end(self) -> None:
+        await self._deaf()
         await self._hang_up()
 
 

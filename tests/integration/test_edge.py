@@ -124,7 +124,7 @@ def test_jobs_that_were_sent_while_nobody_was_there_run(local: Edge):
     with local.up():
         first = local.post("count")
         local.wait_ended(first)
-    keys = local.post_many("count", 20)
+    keys = local.post_many("count", 8)
     with local.up():
         local.wait_ended(*keys)
     law.holds(local, [first, *keys])
@@ -176,7 +176,7 @@ def test_what_is_refused_is_said_and_kept_with_the_reason(local: Edge):
 @pytest.mark.slow
 def test_slurm(tmp_path: Path, rabbit: Rabbit, slurm: Slurm):
     with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge, edge.up():
-        keys = edge.post_many("count", 12, queue="debug")
+        keys = edge.post_many("count", 8, queue="debug")
         edge.wait_ended(*keys)
         law.holds(edge, keys)
 

@@ -7,6 +7,7 @@ Slurm's nodes behind that, with no way out.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,14 @@ from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit
 from tests import system
 from tests.contract.transfer.web import Web, serving
+from tests.edge import law, rig
+from tests.edge.programs import DOES
+from tests.edge.rig import Edge, Where
 
 pytestmark = pytest.mark.slow
+
+#: What a job writes down of the network that it has.
+TELLS = "ip -brief -4 address > out/network"
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +116,89 @@ def test_jobs_of_slurm_are_behind_the_wall(site: Enclosed, broker: Rabbit, tmp_p
     assert "outer" in told
     assert "unreachable" in told
     assert "reached" not in told.replace("unreachable", "")
+
+
+# -- the agent in there --------------------------------------------------------------------------
+
+
+def offer(edge: Edge, data: FaultProxy) -> None:
+    """Have the site offer what reads a file and writes another, and looks for a way out."""
+    out = f"/dev/tcp/{edge.rabbit.address}/{edge.rabbit.port}"
+    tries = f"if bash -c 'exec 3<>{out}' 2>/dev/null; then echo reached > out/way; fi"
+    edge.programs.add(
+        "stage", f"{DOES['stage']}\n{tries}\n{TELLS}", argv=["data", "out/data"],
+        staging={
+            "protocols": ["http"], "hosts": [f"{data.host}:{data.port}"],
+            "private": [f"{data.host}/32"],
+        },
+    )  # fmt: skip
+
+
+def test_two_factor_site_end_to_end(
+    site: Enclosed, broker: Rabbit, data: FaultProxy, web: Web, tmp_path: Path
+):
+    """A job comes by the broker, its data by the server, and it runs where there is no network."""
+    token = tmp_path / "token"
+    token.write_text("a-token-that-nobody-may-see")
+    web.token = token.read_text()
+    where = Where(inside=site.login.prefix, proxied=False)
+    keys = {"credentials": {data.host: {"token": str(token)}}}
+    with rig.at_slurm(tmp_path / "e", broker, site.slurm, where=where, settings=keys) as edge:
+        edge.secrets.append(web.token)
+        offer(edge, data)
+        jobs = []
+        with edge.up():
+            for number in range(3):
+                (web.root / f"in-{number}").write_text(f"events {number}")
+                jobs.append(
+                    edge.post(
+                        "stage",
+                        inputs=[{"url": f"{_url(data)}/in-{number}", "path": "data"}],
+                        outputs=[{"path": "out", "url": f"{_url(data)}/out-{number}/"}],
+                    )
+                )
+            edge.wait_ended(*jobs)
+            # Nothing was between them but what is named in the wall.
+            assert not reaches(site.login, site.broker_address, data.port)
+        law.holds(edge, jobs)
+        for number in range(3):
+            out = web.root / f"out-{number}"
+            found = {path.name: path.read_text() for path in out.rglob("*") if path.is_file()}
+            assert found["data"] == f"EVENTS {number}"
+            assert "outer" in found["network"]
+            assert "way" not in found
+        beats = edge.heard("heartbeat")
+        assert beats[-1]["scheduler"] | {"since": 0} == {
+            "batch": "slurm", "well": True, "since": 0, "text": "",
+        }  # fmt: skip
+
+
+def test_a_site_behind_a_wall_goes_on_after_the_wall_was_shut(
+    site: Enclosed, broker: Rabbit, data: FaultProxy, web: Web, tmp_path: Path
+):
+    """Packets are dropped for a while, as when a firewall is reloaded; nothing is lost."""
+    web.token = ""
+    where = Where(inside=site.login.prefix, proxied=False)
+    with rig.at_slurm(tmp_path / "e", broker, site.slurm, where=where) as edge, edge.up():
+        held = edge.post("gate")
+        edge.wait_state(held, "running")
+        site.login.run("iptables", "-I", "OUTPUT", "-o", "wall", "-j", "DROP")
+        try:
+            late = edge.post("count")
+            edge.programs.gate.touch()
+            edge.wait(edge.programs.ends)
+            # So long that both sides gave the connection up.
+            quiet = len(edge.heard())
+            time.sleep(8)
+            assert len(edge.heard()) == quiet
+        finally:
+            site.login.run("iptables", "-D", "OUTPUT", "-o", "wall", "-j", "DROP")
+        edge.wait_ended(held, late)
+        law.holds(edge, [held, late])
+
+
+def _url(data: FaultProxy) -> str:
+    return f"http://{data.host}:{data.port}"
 
 
 def _login(site: Enclosed) -> str:
