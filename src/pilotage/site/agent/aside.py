@@ -1,8 +1,9 @@
 """Programs of an application that run beside its jobs, at the agent's own host.
 
 What runs before or after a job gets no shell, a clean environment, the folder of the job, and an
-hour. It holds a lock for as long as anything of it lives: whoever comes later, perhaps after the
-agent was killed, ends all that still holds the lock, so that nothing ever runs twice at once.
+hour, also of processors. It holds a lock for as long as anything of it lives: whoever comes later,
+perhaps after the agent was killed, ends all that still holds the lock, so that nothing ever runs
+twice at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pilotage.site.apps import bounded
 
 #: It is ended after so long, in seconds.
 TIME_S = 3600.0
-#: So many bytes of the end of what it wrote are told if it fails.
+#: So many bytes of the last line that it wrote are told if it fails.
 _TOLD = 500
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 #: How often those who hold a lock are looked for, and how long after each time, in seconds.
@@ -64,7 +65,16 @@ async def run(
 async def _start(
     argv: Sequence[str], folder: str, env: Mapping[str, str], held: int, output: Path
 ) -> Process:
-    words = [sys.executable, "-I", "-S", bounded.__file__, "core=0", "--", *argv]
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        bounded.__file__,
+        f"cpu={TIME_S:.0f}",
+        "core=0",
+        "--",
+        *argv,
+    ]
     output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     said = os.open(output, flags, 0o600)
@@ -140,8 +150,8 @@ def _how(status: int) -> str:
 
 
 def _last(output: Path) -> str:
-    """Show the end of what a program wrote, for people."""
+    """Show the last line of what a program wrote, for people."""
     with output.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TOLD))
         words = file.read(_TOLD).decode("utf-8", "replace").strip()
-    return text.show(words) or "it does not say why"
+    return text.show(words.rpartition("\n")[2]) or "it does not say why"

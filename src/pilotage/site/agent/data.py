@@ -179,11 +179,14 @@ class EdgeData:
 
     async def leave(self, one: Guest) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
+        lock = self._file(one).with_suffix(".lock")
 
         def remove() -> None:
+            # An earlier process may have begun something for it that nobody ended.
+            aside.sweep(lock)
+            lock.unlink(missing_ok=True)
             for folder in (f"{one.folder}.in", f"{one.folder}.out") if one.folder else ():
                 _remove(folder)
-            self._file(one).with_suffix(".lock").unlink(missing_ok=True)
 
         await run_sync(remove)
 

@@ -27,9 +27,10 @@ from pilotage.site.agent.data import FOLDER
 from pilotage.site.agent.settings import Keep, Settings
 from pilotage.store import Db, Writer
 
-_LOOK_S = 60.0
+#: The longest pause between two looks, in seconds: each goes through all jobs.
+_LOOK_S = 600.0
 #: Looks after which litter is looked for although nothing was forgotten.
-_SWEEP = 60
+_SWEEP = 6
 _AT_ONCE = 500
 _TRASH = ".trash"
 #: Names of what belongs to an attempt: its folder, and what is beside it.
@@ -58,7 +59,7 @@ class Janitor:
             if await self.forget() or left <= 0:
                 left = _SWEEP if await self.sweep() else 0
             left -= 1
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_pause(self._settings().keep))
 
     async def forget(self) -> int:
         """Forget what has been kept for long enough; say how many jobs that were."""
@@ -87,6 +88,12 @@ class Janitor:
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
+
+
+def _pause(keep: Keep) -> float:
+    """Look often enough that nothing is kept much longer than it is to be."""
+    shortest = min(units.seconds(one) for one in (keep.done, keep.failed, keep.refused))
+    return min(_LOOK_S, max(1.0, shortest / 10))
 
 
 def _forget(db: Db, keep: Keep, now: float) -> tuple[int, list[str]] | None:

@@ -169,7 +169,8 @@ async def _lasting(work: Awaitable[Receipt]) -> Receipt:
     try:
         return await work
     except (errors.Unavailable, errors.TimedOut) as error:
-        words = "; ".join(getattr(error, "__notes__", ()))
+        # The last note says why it is not tried again.
+        words = getattr(error, "__notes__", ["it is not tried again"])[-1]
         raise errors.PilotageError(f"{error.message} ({words})", hint=error.hint) from error
 
 

@@ -1,0 +1,196 @@
+"""What an agent's jobs may reach, how many transfers there are at once, and who is to blame."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pilotage import errors
+from pilotage.bus.model import Input, Job, Output
+from pilotage.payload.transfer import allow, url
+from pilotage.site.agent import staging
+from pilotage.site.agent.data import blame
+from pilotage.site.agent.staging import Errand, Lanes
+from pilotage.site.apps.model import App, Staging
+
+APP = App(executable="/opt/sim", sha256="0" * 64)
+
+
+@pytest.mark.parametrize(
+    "address, fine",
+    [
+        ("https://data.example.org/x", True),
+        ("https://data.example.org:8443/x", False),
+        ("http://data.example.org/x", True),
+        ("https://a.cern.ch:8443/x", True),
+        ("https://a.cern.ch/x", False),
+        ("https://other.org/x", False),
+        ("rsync://data.example.org/x", False),
+        ("sftp://data.example.org/x", True),
+        ("https://10.0.0.1/x", False),
+        ("https://127.0.0.1/x", False),
+        ("https://192.168.1.5/x", True),
+    ],
+)
+def test_an_application_says_what_may_be_reached(address, fine):
+    found = staging.allowed(
+        Staging(
+            protocols=("https", "dav", "scp"),
+            hosts=("data.example.org", "*.cern.ch:8443", "10.0.0.1", "127.0.0.1", "192.168.1.5"),
+            private=("192.168.0.0/16",),
+        )
+    )
+    assert (allow.refusal(found, url.parse(address)) == "") is fine
+
+
+async def test_a_name_that_leads_inside_is_refused_where_it_is_connected_to():
+    found = staging.allowed(Staging(protocols=("https",), hosts=("*",), private=("10.1.0.0/16",)))
+    where = url.parse("https://data.example.org/x")
+    assert allow.refusal(found, where) == ""
+    inside = ["10.2.0.1", "127.0.0.1", "::1", "169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::"]
+    for address in inside:
+        with pytest.raises(errors.Denied):
+            await allow.pin(found, where, lambda _, one=address: resolved(one))
+    for address in ("10.1.0.1", "93.184.215.14", "2001:4860:4860::8888"):
+        assert await allow.pin(found, where, lambda _, one=address: resolved(one)) == address
+
+
+async def resolved(address: str) -> list[str]:
+    return [address]
+
+
+async def test_who_only_waits_leaves_the_lane_to_others():
+    lanes = Lanes(lambda: 1)
+    order: list[str] = []
+    waits, go = asyncio.Event(), asyncio.Event()
+
+    async def patient() -> None:
+        async with lanes.one() as sleep:
+            order.append("begins")
+            waits.set()
+            await sleep(0.2)
+            order.append("goes on")
+            go.set()
+
+    async def other() -> None:
+        await waits.wait()
+        async with lanes.one():
+            order.append("other")
+
+    await asyncio.gather(patient(), other())
+    assert order == ["begins", "other", "goes on"]
+
+
+async def test_who_is_called_off_while_it_waits_holds_no_lane():
+    lanes = Lanes(lambda: 1)
+
+    async def patient() -> None:
+        async with lanes.one() as sleep:
+            await sleep(600)
+
+    task = asyncio.create_task(patient())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(10):
+        async with lanes.one():
+            pass
+
+
+async def test_as_many_go_at_once_as_the_settings_say():
+    most = [2]
+    lanes, now, seen = Lanes(lambda: most[0]), [0], [0]
+
+    async def one() -> None:
+        async with lanes.one():
+            now[0] += 1
+            seen[0] = max(seen[0], now[0])
+            await asyncio.sleep(0.01)
+            now[0] -= 1
+
+    await asyncio.gather(*(one() for _ in range(10)))
+    assert seen == [2]
+    most[0] = 4
+    await asyncio.gather(*(one() for _ in range(20)))
+    assert seen == [4]
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def errand(tmp_path: Path, **facts: object) -> Errand:
+    (tmp_path / "job").mkdir(exist_ok=True)
+    app = msgspec.structs.replace(
+        APP, staging=Staging(protocols=("file",), roots=(str(tmp_path / "data"),))
+    )
+    job = Job(site="here", application="sim", **facts)  # type: ignore[arg-type]
+    return Errand(app=app, job=job, key="1.1", folder=str(tmp_path / "job"))
+
+
+async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
+    data, home = tmp_path / "data", tmp_path / "job"
+    (data / "tree" / "sub").mkdir(parents=True)
+    for number in range(300):
+        (data / "tree" / "sub" / f"{number}").write_text(str(number))
+    given = errand(tmp_path, inputs=(Input(url=f"file://{data}/tree/"),))
+    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+    assert {one.name for one in (home / "sub").iterdir()} == {str(one) for one in range(300)}
+    assert home.stat().st_mode & 0o777 == 0o700
+    # What is there already does not come again.
+    (data / "tree" / "sub" / "0").write_text("another")
+    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+    assert (home / "sub" / "0").read_text() == "0"
+
+
+async def test_inputs_that_cannot_be_both_are_a_conflict(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a").write_text("a")
+    given = errand(
+        tmp_path,
+        inputs=(Input(url=f"file://{data}/a", path="x"), Input(url=f"file://{data}/a", path="x/y")),
+    )
+    with pytest.raises(errors.PilotageError):
+        await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+
+
+async def test_two_outputs_of_one_name_are_a_conflict(tmp_path):
+    given = errand(
+        tmp_path,
+        outputs=(
+            Output(path="a/x", url=f"file://{tmp_path}/data/out"),
+            Output(path="b/x", url=f"file://{tmp_path}/data/out"),
+        ),
+    )
+    for name in "ab":
+        (tmp_path / "job" / name).mkdir()
+        (tmp_path / "job" / name / "x").write_text(name)
+    with pytest.raises(errors.Conflict):
+        await staging.send(given, str(tmp_path / "aside"), Lanes(lambda: 1), again=False)
+
+
+def test_less_than_is_to_stay_free_is_waited_for(tmp_path):
+    staging.check_room(str(tmp_path), 1)
+    with pytest.raises(errors.Unavailable, match="stay free"):
+        staging.check_room(str(tmp_path), 1 << 60)
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (errors.NeedsCredential("x"), "credential"),
+        (errors.JobFailed("x"), "application"),
+        (errors.TimedOut("x"), "application"),
+        (errors.BadMessage("x"), "message"),
+        (errors.Denied("x"), "policy"),
+        (errors.ConfigError("x"), "policy"),
+        (errors.NotFound("x"), "staging"),
+        (errors.Conflict("x"), "staging"),
+        (errors.PilotageError("x"), "staging"),
+    ],
+)
+def test_who_is_to_blame(error, kind):
+    assert blame(error)[0] == kind

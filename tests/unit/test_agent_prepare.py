@@ -1,0 +1,124 @@
+"""From a message to what runs, and what is kept of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pilotage import errors
+from pilotage.bus.model import Input, Job, Output
+from pilotage.job.model import Allocation, Binding, Command, JobSpec
+from pilotage.job.moves import Claim
+from pilotage.site import guest, launch
+from pilotage.site.agent import prepare
+from pilotage.site.agent.prepare import Kept
+from pilotage.site.apps.model import App, Config, Parameter, Staging
+from pilotage.site.guest import Guest, Room
+from pilotage.site.model import Site
+
+APP = App(
+    executable="/opt/sim",
+    sha256="0" * 64,
+    argv=("{n}", ("--label", "{label}"), "{config}"),
+    env={"A": "{x}"},
+    parameter={
+        "n": Parameter(kind="integer"),
+        "label": Parameter(kind="text", pattern=".*", required=False),
+    },
+    config=Config(),
+    preprocess=("/opt/before", "{n}"),
+    postprocess=("/opt/after", "{job}"),
+    staging=Staging(hosts=("data.example.org",)),
+)
+JOB = Job(site="here", application="sim", parameters={"n": 3})
+
+
+def test_the_message_wins_over_the_config():
+    filled = prepare.fill(APP, JOB, Kept(parameters={"n": "5", "label": "{n} $(id)"}), 7)
+    assert filled.argv == ("/opt/sim", "3", "--label", "{n} $(id)")
+    assert (filled.preprocess, filled.postprocess) == (("/opt/before", "3"), ("/opt/after", "7"))
+
+
+def test_what_a_config_says_is_checked_as_if_it_had_been_sent():
+    for said in ({"m": "1"}, {"n": "x"}, {"label": "a\nb"}):
+        job = msgspec.structs.replace(JOB, parameters={} if "n" in said else {"n": 3})
+        with pytest.raises(errors.Denied):
+            prepare.fill(APP, job, Kept(parameters=said), 7)
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"enabled": False}, "disabled"),
+        ({"users": ("CN=bob",)}, "may not use"),
+        ({"staging": Staging()}, "cannot be used"),
+        ({"parameter": {}}, "no parameter"),
+    ],
+)
+def test_a_job_is_judged_by_what_holds_now(change, reason):
+    job = msgspec.structs.replace(JOB, inputs=(Input(url="https://data.example.org/a"),))
+    prepare.check(APP, job, "CN=alice")
+    with pytest.raises(errors.Denied, match=reason):
+        prepare.check(msgspec.structs.replace(APP, **change), job, "CN=alice")
+
+
+def test_outputs_go_where_they_still_may():
+    job = msgspec.structs.replace(JOB, outputs=(Output(url="https://data.example.org/out"),))
+    prepare.check_outputs(APP, job)
+    with pytest.raises(errors.Denied):
+        prepare.check_outputs(msgspec.structs.replace(APP, staging=Staging()), job)
+
+
+async def test_the_config_of_a_message_is_a_file_of_the_job(tmp_path):
+    folder, aside = tmp_path / "job", tmp_path / "in"
+    folder.mkdir()
+    aside.mkdir()
+    (tmp_path / "elsewhere").write_text("kept")
+    (folder / prepare.CONFIG).symlink_to(tmp_path / "elsewhere")
+    job = msgspec.structs.replace(JOB, parameters={}, config="n = 5\nlabel = a\r\n")
+    with pytest.raises(errors.Denied):
+        prepare.write_config(job, str(folder), str(aside))
+    (folder / prepare.CONFIG).unlink()
+    prepare.write_config(job, str(folder), str(aside))
+    kept = await prepare.read_config(APP, job, str(folder))
+    assert prepare.fill(APP, job, kept, 1).argv == (
+        "/opt/sim", "5", "--label", "a", f"./{prepare.CONFIG}"
+    )  # fmt: skip
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert await prepare.read_config(APP, JOB, str(folder)) == Kept()
+
+
+def test_what_is_kept_is_read_back(tmp_path):
+    file = tmp_path / "edge" / "12.1.json"
+    assert prepare.read(file) is None
+    kept = Kept(parameters={"a": 1, "b": "\udcff"}, words=("-x",), leaves=True)
+    prepare.write(file, Kept())
+    prepare.write(file, kept)
+    assert prepare.read(file) == kept
+    assert [one.name for one in file.parent.iterdir()] == ["12.1.json"]
+    file.write_text("{")
+    with pytest.raises(errors.PilotageError):
+        prepare.read(file)
+
+
+def test_the_batch_job_runs_in_the_folder_as_it_was_said(tmp_path):
+    """Braces are no templates, no path is moved, and a container may write there."""
+    folder = str(tmp_path / "{job}")
+    spec = JobSpec(Command(("x",)), "sim", allocation=Allocation(launcher="none"), image="old")
+    filled = prepare.fill(
+        msgspec.structs.replace(APP, container="image.sif", executable=f"{tmp_path}/{{a}}"),
+        JOB, Kept(parameters={"label": "{n}"}), 7,
+    )  # fmt: skip
+    (tmp_path / "{a}").touch()
+    made = prepare.spec_of(spec, filled, folder)
+    one = Guest(Claim(7, 1, 1, "", "", 0, ""), made, Binding(), str(tmp_path), folder=folder)
+    room = Room("/shared", "key", 0)
+    item = guest.order(one, room, Site(batch="local"), launch.Place(base=str(tmp_path)))
+    started = item["launch"]
+    assert list(started["argv"]) == [f"{tmp_path}/{{a}}", "3", "--label", "{n}"]
+    assert (started["cwd"], started["env"]["A"]) == (folder, "{x}")
+    assert started["sandbox"]["image"] == "image.sif"
+    assert started["sandbox"]["writable"] == [folder]
+    assert Path(one.folder) == tmp_path / "{job}"
