@@ -20,6 +20,8 @@ from testbed.rabbit import Rabbit
 
 #: Room enough for any job.
 ROOM = 10**12
+#: Since when all agents run.
+BEGAN = time.time() - 3600
 
 
 class Lane:
@@ -55,7 +57,7 @@ class Lane:
 
 def beat(site: str = "mira", **more: Any) -> Heartbeat:
     """Make a heartbeat of a site that is well."""
-    plain = {"site": site, "time": time.time(), "version": "1.0", "epoch": 1, "since": 1000.0}
+    plain = {"site": site, "time": time.time(), "version": "1.0", "epoch": 1, "since": BEGAN}
     return Heartbeat(**{**plain, "disk_free": ROOM, **more})
 
 

@@ -214,7 +214,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
     # Whatever is said now is of before.
     assert person.tell("site", "ls")[0]["edges"][0]["state"] == "unknown"
     found = person.run("site", "ls")
-    assert "was well when it was heard of" in found.stdout
+    assert "was well when it was last heard of" in found.stdout
     assert "nobody listens to the broker: start `pilotage up`" in found.stderr
     assert person.tell("site", "forget", "mira") == [
         {"schema": 1, "site": "mira", "forgotten": True}

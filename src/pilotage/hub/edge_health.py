@@ -78,6 +78,12 @@ def tell(word: str, beat: Heartbeat, age: float) -> str:
     return "; ".join(said)
 
 
+def past(word: Word) -> str:
+    """Say how a site was of which nothing is known now."""
+    how = "in trouble" if word == "trouble" else word
+    return f"was {how} when it was last heard of"
+
+
 def troubles(beat: Heartbeat, age: float) -> list[str]:
     """Say what is wrong at a site."""
     found = []

@@ -116,13 +116,12 @@ def _broker(db: Db, now: float, *, running: bool) -> Broker:
 
 def _edge(one: Record, broker: Broker, now: float) -> Edge:
     beat, age = one.beat, max(0.0, now - one.heard)
-    words = edge_health.tell(one.state, beat, age)
-    if broker.trouble:
-        words = f"was {one.state} when it was heard of"
+    known = not broker.trouble
+    words = edge_health.tell(one.state, beat, age) if known else edge_health.past(one.state)
     left = edge_health.days(beat, age)
     return Edge(
-        name=one.name, state="unknown" if broker.trouble else one.state, words=words,
-        warned=edge_health.warned(beat, age), since=one.since, heard=one.heard,
+        name=one.name, state=one.state if known else "unknown", words=words,
+        warned=known and edge_health.warned(beat, age), since=one.since, heard=one.heard,
         speaker=one.speaker, batch=beat.scheduler.batch,
         jobs={str(word): count for word, count in beat.counts.items()}, outbox=beat.outbox,
         certificate_days=None if left is None else round(left, 2),

@@ -2,6 +2,7 @@
 
 import * as api from "../api.js";
 import { calm, fill, h } from "../dom.js";
+import { Edges } from "../edges.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { number } from "../say.js";
@@ -39,11 +40,14 @@ export async function open(root, _, signal) {
     body,
   );
   const panel = h("div.panel.flush");
-  fill(root, h("div.head", h("h1", "Sites")), panel);
+  const heard = new Edges();
+  fill(root, h("div.head", h("h1", "Sites")), panel, heard.root);
   keys.rows(body);
 
   async function read() {
-    const { sites } = await api.get("sites", {}, signal);
+    const { sites, edges, broker } = await api.get("sites", {}, signal);
+    heard.show(edges, broker);
+    panel.hidden = !sites.length && edges.length > 0;
     const at = document.activeElement?.closest?.("tr")?.dataset.key;
     fill(
       body,
