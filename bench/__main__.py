@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from bench import machine, rules, table
+from bench.edge import plan as edge
 from bench.figure import Report
 from bench.pilots import plan as pilots
 from bench.pools import plan as pools
@@ -17,6 +18,7 @@ from bench.remote import plan as remote
 from bench.tasks import plan as tasks
 
 _BENCHES: dict[str, Any] = {
+    "edge": edge,
     "pilots": pilots,
     "pools": pools,
     "queue": queue,

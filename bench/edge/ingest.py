@@ -1,0 +1,58 @@
+"""How fast messages become jobs that are on disk, beside the least that anybody could do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.edge.bed import bed
+from bench.figure import Figure, Goal, figure
+from bench.remote.found import Found
+from tests.edge.rig import AGENT
+
+_TAKEN = "SELECT count(*) FROM edge_job"
+_GLANCE_S = 0.02
+
+
+def measure(scratch: Path, count: int, found: Found) -> None:
+    """Let messages wait at the broker, and see how fast they are taken."""
+    # All but one wait, so that nothing else goes on than what is measured.
+    with bed(scratch, {"jobs": 1, "free": "1M"}) as one:
+        edge = one.edge
+        edge.start()
+        edge.post("gate")
+        one.wait(lambda: one.count(_TAKEN) == 1)
+        edge.stop()
+        edge.post_many("count", count)
+        edge.start(ready=False)
+        first = last = (0.0, 0)
+        one.wait(lambda: one.count(_TAKEN) > 1, _GLANCE_S)
+        while last[1] <= count:
+            last = (time.monotonic(), one.count(_TAKEN))
+            first = first if first[1] else last
+            time.sleep(_GLANCE_S)
+        found.add("ingest", (last[1] - first[1]) / (last[0] - first[0]))
+        edge.stop()
+        edge.post_many("count", count)
+        papers = edge.rabbit.papers[AGENT]
+        words = [
+            edge.rabbit.url, edge.rabbit.authority.certificate, *papers, edge.queues[0], count,
+            scratch / "bare.db",
+        ]  # fmt: skip
+        said = subprocess.run(
+            [sys.executable, "-m", "bench.edge.bare", *map(str, words)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        found.add("bare", float(said.stdout))
+
+
+def figures(found: Found) -> Iterator[Figure]:
+    """Say what was found."""
+    yield figure(
+        "job messages taken, each on disk before it is acknowledged", "messages/s",
+        found["ingest"], better="more", limit=found["bare"], goal=Goal(2000),
+        note="with the first status message of each; the limit is one row a message, no checks",
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""The edge service: a real RabbitMQ with certificates, a real Slurm, and an agent between them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from bench.edge import delays, ingest
+from bench.figure import Figure
+from bench.remote.found import Found
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    repeats: int = 3
+    #: Messages that wait at the broker.
+    messages: int = 10_000
+    #: Jobs that are sent one after the other, while so many others are in the store.
+    times: int = 30
+    stored: tuple[int, ...] = (100, 100_000)
+    #: Jobs at the batch system while the agent is killed.
+    active: int = 10_000
+    #: How long nothing happens, in seconds.
+    watched: float = 30.0
+
+
+QUICK = Plan(repeats=1, messages=500, times=5, stored=(10, 500), active=200, watched=5.0)
+
+
+def figures(plan: Plan) -> Iterator[Figure]:
+    """Measure everything."""
+    found = Found()
+    with tempfile.TemporaryDirectory(prefix="pb-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        for repeat in range(plan.repeats):
+            ingest.measure(scratch / f"i{repeat}", plan.messages, found)
+        for repeat in range(plan.repeats):
+            delays.measure(scratch / f"d{repeat}", plan.times, plan.watched, plan.stored, found)
+            delays.restart(scratch / f"r{repeat}", plan.active, found)
+    yield from ingest.figures(found)
+    yield from delays.figures(found, plan.stored, plan.active)
