@@ -92,9 +92,14 @@ def test_the_rhythm_is_learned_and_neither_a_gap_nor_an_early_one_spoils_it():
     steady = rhythm([300.0 * n for n in range(1, 8)])
     assert edge_health.interval(steady) == 300
     assert edge_health.patience(steady) == 900
+    assert edge_health.interval(rhythm([0, 300])) == edge_health.interval(rhythm([0, 300, 600]))
     assert edge_health.interval(rhythm([0, 30, 60, 62, 90, 120])) == 30
     assert edge_health.interval(rhythm([0, 30, 60, 900, 930, 960])) == 30
+    # A connection that comes and goes has a heartbeat sent each time.
+    assert edge_health.interval(rhythm([0, 30, 60, 62, 64, 66])) == 30
+    assert edge_health.interval(rhythm([0, 2, 4])) == edge_health.USUAL_S
     # Fast ones get some patience all the same.
+    assert edge_health.interval(rhythm([1.0 * n for n in range(1, 9)])) == 1
     assert edge_health.patience(rhythm([1.0 * n for n in range(1, 9)])) == 10
 
 

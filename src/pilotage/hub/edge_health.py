@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -40,8 +39,15 @@ def learn(gaps: Sequence[float], before: Heartbeat, beat: Heartbeat) -> list[flo
 
 
 def interval(gaps: Sequence[float]) -> float:
-    """Say how far heartbeats are apart; one that is missing or comes early does not matter."""
-    return statistics.median(gaps) if gaps else USUAL_S
+    """Say how far heartbeats are apart.
+
+    One long gap does not matter, nor do some that came early, as after a reload. That they are
+    faster than usual is believed when all of them were: else a site would seem silent that is not.
+    """
+    if not gaps:
+        return USUAL_S
+    found = sorted(gaps)[-min(2, len(gaps))]
+    return found if len(gaps) == _GAPS else max(USUAL_S, found)
 
 
 def patience(gaps: Sequence[float]) -> float:

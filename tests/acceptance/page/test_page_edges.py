@@ -30,6 +30,14 @@ class Scene:
         self._site.name = name
         self._portal.start_task_soon(lambda: self._site.beat(**more)).result(60)
 
+    def beat_all(self) -> None:
+        """Have all sites be as they are meant to be; none is silent for a while."""
+        counts = {"running": 12, "queued": 3, "done": 5000}
+        self.beat("mira", counts=counts, certificate_days=300.5, outbox=4)
+        self.beat("theta", draining=True, certificate_days=5.0)
+        self.beat("cooley", scheduler=SICK)
+        self.beat(LONG)
+
     def edges(self) -> dict[str, str]:
         return {one["name"]: one["state"] for one in self.hub.ask("sites")["edges"]}
 
@@ -43,11 +51,7 @@ def scene(rabbit: Rabbit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with served(site) as portal, hub:
             until(lambda: not hub.ask("sites")["broker"]["trouble"])
             made = Scene(hub, site, portal, proxy)
-            counts = {"running": 12, "queued": 3, "done": 5000}
-            made.beat("mira", counts=counts, certificate_days=300.5, outbox=4)
-            made.beat("theta", draining=True, certificate_days=5.0)
-            made.beat("cooley", scheduler=SICK)
-            made.beat(LONG)
+            made.beat_all()
             until(lambda: len(made.edges()) == 4, made.edges)
             yield made
 
@@ -64,6 +68,7 @@ def row(page: Page, site: str) -> Locator:
 
 def test_sites_show_what_their_agents_say(tab: Window, scene: Scene):
     page = tab.open("/sites")
+    scene.beat_all()
     mira, theta, cooley = (row(page, one) for one in ("mira", "theta", "cooley"))
     expect(mira.locator(".badge")).to_have_text("well")
     expect(mira.locator(".c-jobs")).to_contain_text("12 running, 3 queued")
@@ -85,6 +90,7 @@ def test_sites_show_what_their_agents_say(tab: Window, scene: Scene):
 
 def test_a_broker_that_is_away_is_told_of_once(tab: Window, scene: Scene):
     page = tab.open("/sites")
+    scene.beat_all()
     expect(row(page, "mira").locator(".badge")).to_have_text("well")
     scene.proxy.refuse()
     try:
