@@ -32,6 +32,8 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         #: Why the store cannot be written now; empty when it can.
         self.trouble = ""
+        #: Told, in the thread that writes, that something is on disk.
+        self.on_commit: list[Callable[[], None]] = []
         self._thread.start()
 
     def submit(self, step: Callable[[sqlite.Db], _T]) -> Future[_T]:
@@ -100,6 +102,8 @@ class Writer:
         self.trouble = ""
         for future, result in results:
             future.set_result(result)
+        for tell in tuple(self.on_commit):
+            tell()
         return []
 
     def _step(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from asyncio import wrap_future
 from collections.abc import Callable, Sequence
@@ -16,10 +18,8 @@ from pilotage.site.agent.settings import Settings
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
-#: Seconds between two looks shortly after something was said, and long after.
-_SOON_S = 0.025
-_LATE_S = 0.1
-_RECENT_S = 60.0
+#: Seconds until the next look if nobody has told of anything new.
+_LOOK_S = 1.0
 #: Seconds before the bus is tried again that took nothing.
 _PAUSE_S = 1.0
 #: Messages that are looked at together, and those on the way to the bus at once.
@@ -49,17 +49,23 @@ class Outbox:
         #: Jobs of which a message could not be sent: later ones must wait for it.
         self._stuck: set[int] = set()
         self._trouble = ""
-        self._empty = anyio.Event()
+        self._new = asyncio.Event()
 
     async def run(self) -> None:
         """Send until cancelled."""
-        db = self._open_reader()
-        said = self._now()
+        db, loop = self._open_reader(), asyncio.get_running_loop()
+
+        def wake() -> None:
+            # Whoever writes may do so after the loop has ended.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._new.set)
+
+        self._writer.on_commit.append(wake)
         try:
             while True:
+                self._new.clear()
                 words = records.unsent(db, self._after, _MOST)
                 if words:
-                    said = self._now()
                     await self._round(db, words)
                 elif self._after:
                     # All that could be sent is; what could not is tried again after a rest.
@@ -67,20 +73,14 @@ class Outbox:
                     await anyio.sleep(_PAUSE_S)
                 else:
                     self._all_sent()
-                    recent = self._now() - said < _RECENT_S
-                    await anyio.sleep(_SOON_S if recent else _LATE_S)
+                    with anyio.move_on_after(_LOOK_S):
+                        await self._new.wait()
         finally:
+            self._writer.on_commit.remove(wake)
             db.close()
-
-    async def flush(self, within: float) -> None:
-        """Wait until all is sent that is there now, but not for longer than so many seconds."""
-        self._empty = anyio.Event()
-        with anyio.move_on_after(within):
-            await self._empty.wait()
 
     def _all_sent(self) -> None:
         self.depth = 0
-        self._empty.set()
         if self._trouble:
             self._trouble = ""
             _log.info("status messages are sent again")
