@@ -47,13 +47,15 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
         _check(control, user, settings)
     except (errors.BadMessage, errors.Denied) as error:
         return _refused(db, message, error, settings, now)
-    digest = records.digest(user, message.body)
-    if message.again and (before := records.answered(db, digest)):
-        # It was done, though the broker was not told.
+    once = control.verb == "retry"
+    digest = records.digest(f"{user}\n{message.key}", message.body)
+    if once and message.again and (before := records.answered(db, digest)):
+        # It was done, though the broker was not told; once more would be one attempt more.
         return Obeyed((before,))
     answer = _do(db, control, user, settings, now)
     parts = tuple(wire.encode(part) for part in _parts(answer))
-    records.answer(db, digest, parts[0], now)
+    if once:
+        records.answer(db, digest, parts[0], now)
     if control.reply:
         for part in parts:
             records.send(db, control.reply, part, now)

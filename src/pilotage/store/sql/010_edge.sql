@@ -73,7 +73,7 @@ CREATE TABLE edge_dead (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX edge_dead_time ON edge_dead (time);
 
--- Controls that were obeyed, so that one which is delivered again is only answered again.
+-- Controls that were obeyed and must not be twice: one that is delivered again is only answered.
 CREATE TABLE edge_control (
     digest TEXT PRIMARY KEY,
     time   REAL NOT NULL,

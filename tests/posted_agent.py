@@ -1,0 +1,46 @@
+"""The half of an agent that speaks with the broker, as a program: `python -m tests.posted_agent`.
+
+It takes a folder with applications and a store, and the broker as JSON; it runs until killed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from pilotage.bus.amqp.bus import AmqpBus
+from pilotage.bus.amqp.model import Broker
+from pilotage.site.agent.control import Controls
+from pilotage.site.agent.ingest import Ingest
+from pilotage.site.agent.outbox import Outbox
+from pilotage.site.agent.registry import Registry
+from pilotage.store import Writer, connect
+from tests import posted
+
+
+async def run(root: Path, broker: Broker) -> None:
+    """Take jobs and controls, and say what becomes of them."""
+    settings = posted.settings()
+    file = root / "store.db"
+    writer = Writer(connect(file))
+    async with AmqpBus(broker) as bus, anyio.create_task_group() as tasks:
+        ingest = Ingest(bus, writer, Registry(root), lambda: settings, time.time, _nothing)
+        tasks.start_soon(ingest.run, f"job.{posted.SITE}", "")
+        controls = Controls(bus, writer, lambda: settings, time.time, _nothing)
+        tasks.start_soon(controls.run)
+        outbox = Outbox(
+            bus, writer, lambda: connect(file, readonly=True), lambda: settings, time.time
+        )
+        tasks.start_soon(outbox.run)
+
+
+def _nothing() -> None:
+    """Nobody runs the jobs."""
+
+
+if __name__ == "__main__":
+    anyio.run(run, Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Broker))
