@@ -16,8 +16,11 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from pilotage.bus.model import Answer
+from pilotage.hub import edge_seen
+from pilotage.store import connect
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
+from tests.edge import rig
 from tests.heard import Lane, Site, result, served
 from tests.programs import PATIENCE, end, until_ready
 
@@ -29,11 +32,11 @@ LEGACY = '{"name": "n", "site": "mira", "application": "sim", "wall_time_minutes
 class Person:
     """Somebody in the folder of a project."""
 
-    def __init__(self, root: Path, lane: Lane) -> None:
+    def __init__(self, root: Path, lane: Lane, user: str = "alice") -> None:
         self.root, self.lane = root, lane
         root.mkdir(exist_ok=True)
         port = f"[hub]\nport = {free_port()}\n"
-        (root / "pilotage.toml").write_text(port + lane.settings("alice"))
+        (root / "pilotage.toml").write_text(port + lane.settings(user))
 
     def words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "pilotage", *words, "--project", str(self.root)]
@@ -48,6 +51,14 @@ class Person:
         found = self.run(*words, "--json", sent=sent)
         assert found.returncode == status, found.stderr + found.stdout
         return [json.loads(each) for each in found.stdout.splitlines()]
+
+    def heard(self) -> dict[str, str]:
+        """Read which sites were heard of, and how they are."""
+        db = connect(self.root / ".pilotage/store.db", readonly=True)
+        try:
+            return {one.name: one.state for one in edge_seen.look(db, time.time()).edges}
+        finally:
+            db.close()
 
     def file(self, **more: object) -> str:
         file = self.root / "job.json"
@@ -201,7 +212,7 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
     with served(site) as portal, _up(person):
         until(lambda: "no site was heard of by the broker yet" in person.run("site", "ls").stderr)
         _beat(portal, site, certificate_days=3.5, counts={"running": 2}, epoch=4)
-        until(lambda: person.tell("site", "ls")[0]["edges"])
+        until(person.heard)
         listed = person.run("site", "ls").stdout.splitlines()[1].split()
         assert listed[:6] == ["mira", "by", "messages", "well", "2", "0"]
         shown = person.run("site", "show", "mira").stdout
@@ -221,6 +232,39 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
     ]
     assert person.tell("site", "ls")[0]["edges"] == []
     assert person.run("site", "forget", "mira").returncode == 4
+
+
+def test_all_of_it_with_a_real_agent(tmp_path: Path, rabbit: Rabbit):
+    with rig.at_local(tmp_path / "site", rabbit) as edge, edge.up():
+        lane = Lane(rabbit)
+        lane.exchange = edge.exchange
+        alice, admin = (Person(tmp_path / one, lane, one) for one in ("alice", "hub"))
+        with _up(admin):
+            until(admin.heard)
+            [heard] = admin.tell("site", "ls")[0]["edges"]
+            assert (heard["name"], heard["speaker"]) == (edge.site, rig.AGENT)
+            file = alice.file(site=edge.site, application="count", parameters={})
+            # The broker knows where jobs go once the agent has asked for some.
+            until(lambda: alice.run("site", "send", edge.site, file).returncode == 0)
+            told = alice.tell("site", "send", edge.site, file, "--wait")
+            assert told[-1]["state"] == "done", told
+            assert [one["seq"] for one in told] == sorted({one["seq"] for one in told})
+            # It was one job all the time, and whoever asks later hears its end again.
+            again = alice.tell("site", "send", edge.site, file, "--wait")
+            assert (again[-1]["job"], again[-1]["state"]) == (told[-1]["job"], "done")
+            assert len(edge.jobs()) == 1
+            bad = alice.file(site=edge.site, application="nothing", parameters={})
+            [refused] = alice.tell("site", "send", edge.site, bad, "--wait", status=1)
+            assert (refused["state"], refused["job"]) == ("rejected", 0)
+            assert "nothing" in refused["reason"]["text"]
+            number = str(told[-1]["job"])
+            [found] = alice.tell("site", "control", edge.site, "query", "--job", number)
+            assert [one["state"] for one in found["results"]] == ["done"]
+            found = alice.run("site", "control", edge.site, "drain")
+            assert (found.returncode, found.stdout[:7]) == (1, "refused")
+            assert "takes no more jobs" in admin.run("site", "control", edge.site, "drain").stdout
+            until(lambda: admin.heard() == {edge.site: "draining"})
+            assert "takes jobs" in admin.run("site", "control", edge.site, "resume").stdout
 
 
 def _beat(portal: BlockingPortal, site: Site, **more: object) -> None:

@@ -268,6 +268,28 @@ async def test_two_hubs_hear_all_of_it_and_leave_nothing_behind(
         other.project.close()
 
 
+async def test_the_rights_that_a_hub_needs_are_enough_and_it_says_if_they_are_not_there(
+    rabbit: Rabbit, lane: Lane, tmp_path: Path
+):
+    names = f"^{lane.exchange}"
+    ear = Ear(tmp_path / "bob", lane.settings("bob"))
+    try:
+        # An exchange that is there may be found by who may not make one.
+        async with lane.bus() as bus:
+            await bus.publish("heartbeat.mira", b"")
+        rabbit.control("set_permissions", "bob", rf"{names}(\.dead)?$", ".*", ".*")
+        async with ear.open():
+            await ear.until(lambda: "not let listen" in ear.look().broker.trouble)
+            rabbit.control("set_permissions", "bob", names, names, names)
+            await ear.until(lambda: ear.listens)
+            async with lane.bus() as bus:
+                await say(bus, beat())
+                await ear.until(lambda: ear.state() == "well")
+    finally:
+        rabbit.control("set_permissions", "bob", ".*", ".*", ".*")
+        ear.project.close()
+
+
 async def test_a_site_that_is_forgotten_comes_back_with_its_next_heartbeat(ear: Ear, lane: Lane):
     async with ear.open(), lane.bus() as bus:
         await ear.until(lambda: ear.listens)

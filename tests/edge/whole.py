@@ -1,0 +1,69 @@
+"""Jobs with all that a job can have: inputs, programs before and after it, and outputs.
+
+What each leaves at its URL tells whether all of it came, once and in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.edge.rig import USER, Edge
+
+NAME = "whole"
+_DOES = 'mkdir -p out && cat data made > "out/data.new" && mv out/data.new out/data'
+#: Each may run again if the agent was killed before it was written down that it ran.
+_BEFORE = "echo before > made.new && mv made.new made"
+_AFTER = 'n="$(wc -l < out/data)" && echo "$n lines" > out/count'
+_LEFT = {"data": "hello\nbefore\n", "count": "2 lines\n"}
+
+
+class Whole:
+    """Such jobs of one site, whose data is in a folder or at a server of it."""
+
+    def __init__(
+        self, edge: Edge, data: Path, *, url: str = "", staging: Mapping[str, Any] = {},
+        before: str = "true", after: str = "true",
+    ) -> None:  # fmt: skip
+        """Offer the application; `before` and `after` are what else those programs do."""
+        self._edge, self.data, self._url = edge, data, url or f"file://{data}"
+        data.mkdir(exist_ok=True)
+        (data / "in").write_text("hello\n")
+        scripts = {"preprocess": f"{before}\n{_BEFORE}", "postprocess": f"{after}\n{_AFTER}"}
+        programs = {name: self._program(name, script) for name, script in scripts.items()}
+        edge.programs.add(
+            NAME, _DOES, preprocess=[str(programs["preprocess"])],
+            postprocess=[str(programs["postprocess"])],
+            pins={str(one): _digest(one) for one in programs.values()},
+            staging=staging or {"protocols": ["file"], "roots": [str(data)]},
+        )  # fmt: skip
+
+    def _program(self, name: str, script: str) -> Path:
+        path = self._edge.programs.folder / f"{NAME}-{name}"
+        path.write_text(f"#!/bin/sh\nset -e\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def post(self, count: int = 1, *, user: str = USER, **fields: Any) -> list[str]:
+        """Send jobs; return their keys."""
+        made = [self._edge.job(NAME, **fields) for _ in range(count)]
+        for one in made:
+            one["inputs"] = [{"url": f"{self._url}/in", "path": "data"}]
+            one["outputs"] = [{"path": "out/", "url": f"{self._url}/{one['key']}/"}]
+        self._edge.send(*made, user=user)
+        return [str(one["key"]) for one in made]
+
+    def left(self, keys: Iterable[str]) -> None:
+        """Require that all jobs left at their URLs what they should."""
+        wrong = [key for key in keys if _files(self.data / key, tuple(_LEFT)) != _LEFT]
+        assert wrong == [], self._edge.told()
+
+
+def _files(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in names if (folder / name).is_file()}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
