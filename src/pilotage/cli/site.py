@@ -15,6 +15,8 @@ from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, lin
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import State, look
 from pilotage.site import files
+from pilotage.site.agent import FILE as AGENT
+from pilotage.site.agent import settings as agent
 from pilotage.site.model import BATCH, FACTORY, Site, check_batch
 
 app = App(
@@ -148,9 +150,16 @@ def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
 def _ask(name: str, asked: str, said: str, at: Common) -> Answer:
     with at.open() as project:
         site_edges.check_here(project, name, asked or "resume")
-        files.read(project.root, name)
+        if not _served_here(project.root, name):
+            files.read(project.root, name)
         project.ask_site(name, asked)
     return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,))
+
+
+def _served_here(root: Path, name: str) -> bool:
+    """Say whether a site is the one that the agent of this folder serves."""
+    file = root / AGENT
+    return file.exists() and agent.read(file).site == name
 
 
 def _data(state: State) -> dict[str, Any]:

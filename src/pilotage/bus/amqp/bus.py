@@ -169,11 +169,24 @@ class AmqpBus:
         if pattern in broker.passing:
             del arguments["x-dead-letter-exchange"]
             arguments |= _PASSING
+        else:
+            await self._dead_letters(channel)
         found = await channel.declare_queue(
             queue(broker, pattern), durable=True, arguments=arguments
         )
         await found.bind(broker.exchange, binding(pattern))
         return found
+
+    async def _dead_letters(self, channel: AbstractChannel) -> None:
+        """Keep what the broker gives up, for people to look at; the oldest goes first."""
+        broker = self._broker
+        kept = await channel.declare_queue(
+            queue(broker, "dead"), durable=True,
+            arguments={
+                "x-queue-type": "quorum", "x-max-length": broker.most, "x-overflow": "drop-head",
+            },
+        )  # fmt: skip
+        await kept.bind(broker.dead, "#")
 
     def _take(self, message: AbstractIncomingMessage) -> Message:
         return Message(

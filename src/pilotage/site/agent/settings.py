@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pilotage.site import model
 from pilotage.site.apps import trust
 from pilotage.site.model import Site
 
+#: An address to listen at.
+_PLACE = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
 #: Settings that are durations.
 _MEASURES = ("heartbeat", "keep.done", "keep.failed", "keep.refused")
 
@@ -174,6 +177,8 @@ def _make(found: dict[str, Any]) -> Settings:
         raise errors.ConfigError(message)
     if not made.bus.url.startswith(("amqps://", "amqp://")):
         raise errors.ConfigError("`bus.url` cannot be that: it begins with `amqps://`")
+    if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
+        raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
     for key in _MEASURES:
         table, _, name = key.rpartition(".")
         units.seconds(getattr(getattr(made, table) if table else made, name))
