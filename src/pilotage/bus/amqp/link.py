@@ -20,6 +20,8 @@ from pilotage import errors
 from .model import Broker
 
 _log = logging.getLogger("pilotage.bus")
+# It would say each trouble a second time, and less clearly.
+logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first and between the last attempts to connect.
 _SOON_S = 0.5
 _LATE_S = 30.0
@@ -87,7 +89,7 @@ class Link:
                 self._set(None, str(error) or type(error).__name__)
             tries += 1
             most = min(_LATE_S, _SOON_S * 2.0 ** min(tries, 10))
-            _log.warning("broker %s: %s; it is tried again", self._broker.url, self.trouble)
+            _log.warning("broker %s: %s; it is tried again", self._broker.place, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
             with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret
                 await self._renewed.wait()
@@ -147,7 +149,7 @@ def secured(broker: Broker) -> ssl.SSLContext | None:
         if broker.certificate:
             context.load_cert_chain(broker.certificate, broker.key or None)
     except (OSError, ssl.SSLError) as error:
-        message = f"cannot use the certificates for {broker.url}: {error}"
+        message = f"cannot use the certificates for {broker.place}: {error}"
         hint = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
         raise errors.ConfigError(message, hint=hint) from error
     return context

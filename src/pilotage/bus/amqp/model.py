@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,3 +36,9 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     patience: float = 30.0
     #: Messages that a queue holds at most.
     most: int = 1_000_000
+
+    @property
+    def place(self) -> str:
+        """Where it is, without a password that may be in the address."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
