@@ -158,9 +158,10 @@ async def post(bus: Any, topic: str, body: bytes, job: Job) -> None:  # noqa: AN
 def unheard(error: errors.Unavailable, site: str, trouble: str) -> errors.Unavailable:
     """Say what to do about a message that was not taken."""
     if trouble:
-        hint = "the table `bus` of pilotage.toml says where the broker is"
-    else:
-        hint = f"was {site} ever served at this broker? `pilotage site ls` lists sites heard of"
+        message = f"the broker cannot be reached: {trouble}"
+        hint = "the table `bus` of pilotage.toml says where it is"
+        return errors.Unavailable(message, hint=hint)
+    hint = f"was {site} ever served at this broker? `pilotage site ls` lists sites heard of"
     return errors.Unavailable(str(error), hint=hint)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pilotage import errors
 from pilotage.hub.config import Bus
@@ -38,12 +37,6 @@ def connect(bus: Bus, root: Path, *passing: str) -> AmqpBus:
             queues={one: f"{bus.exchange}:{one.replace('*', '@')}:{mine}" for one in passing},
         )
     )  # fmt: skip
-
-
-def shown(bus: Bus) -> str:
-    """Name the broker, without a password."""
-    parts = urlsplit(bus.url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _path(root: Path, name: str) -> str:
