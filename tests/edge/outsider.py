@@ -90,7 +90,11 @@ class Outsider:
 
     def waiting(self, queue: str) -> int:
         """Count messages that are ready in a queue."""
-        return self._do(self._count(queue))
+        return self._do(self._count(queue))[0]
+
+    def listeners(self, queue: str) -> int:
+        """Count those who take messages from a queue, or would."""
+        return self._do(self._count(queue))[1]
 
     # -- in the thread ---------------------------------------------------------------------------
 
@@ -182,11 +186,11 @@ class Outsider:
                     await channel.queue_delete(name)
                 await channel.exchange_delete(self._name)
 
-    async def _count(self, queue: str) -> int:
+    async def _count(self, queue: str) -> tuple[int, int]:
         async with await self._dial() as connection:
             channel = await connection.channel()
-            found = await channel.declare_queue(queue, passive=True)
-            return int(found.declaration_result.message_count or 0)
+            found = (await channel.declare_queue(queue, passive=True)).declaration_result
+            return int(found.message_count or 0), int(found.consumer_count or 0)
 
     async def _hang_up(self) -> None:
         if self._connection is not None:

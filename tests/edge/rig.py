@@ -209,6 +209,12 @@ class Edge:
             self._process.kill()
             self._process.wait()
 
+    def lives(self, seconds: float) -> None:
+        """Let it run for some time; it must not end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        assert self.process.poll() is None, self.told()
+
     def dies(self, crash: str, **more: Any) -> None:
         """Run until it kills itself at a point."""
         self.start(crash=crash, ready=False, **more)
@@ -228,6 +234,13 @@ class Edge:
             assert self.process.poll() is None, self.told()
         finally:
             self.kill()
+
+    def introduce(self) -> str:
+        """Run it until a job has come through: only then does the broker know where jobs go."""
+        with self.up():
+            key = self.post("count")
+            self.wait_ended(key)
+        return key
 
     @property
     def _said(self) -> Path:
