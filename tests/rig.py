@@ -62,18 +62,14 @@ class Rig:
     def up(self, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """Have it run while the block does."""
         process = self.start(env=env)
-        self.await_ready(process)
+        with self.project() as project:
+            programs.until_ready(process, project.ready, lambda: self.said)
         try:
             yield process
         finally:
             alive = process.poll() is None
             programs.end(process)
             assert alive, self.said
-
-    def await_ready(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until a process that was just started runs the project."""
-        with self.project() as project:
-            programs.until_ready(process, project.ready, lambda: self.said)
 
     @asynccontextmanager
     async def live(self, bus: Bus | None = None) -> AsyncIterator[Project]:

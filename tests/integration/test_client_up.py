@@ -229,7 +229,7 @@ def test_a_hub_that_is_killed_and_comes_back_loses_and_doubles_nothing(tmp_path)
     rig = Rig(tmp_path / "hub", settings=SETTINGS.replace("port = 0", f"port = {free_port()}"))
     log = tmp_path / "log"
     process = rig.start()
-    rig.await_ready(process)
+    programs.until_ready(process, (rig.root / ".pilotage/hub.json").exists, lambda: rig.said)
     try:
         with connected(rig) as client:
             futures = []
