@@ -49,6 +49,12 @@ def load(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(text)
 
 
+def prime(*kinds: type) -> None:
+    """Have kinds of structs worked out now: threads that do it at once, at first use, crash."""
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
+
+
 def show(value: str) -> str:
     """Make text printable: odd bytes and control characters are escaped."""
     whole = _HALF.sub(lambda found: repr(found[0])[1:-1], value)

@@ -71,6 +71,9 @@ class _Head(msgspec.Struct, frozen=True):
     bytes: int
 
 
+text.prime(_Head, Item)
+
+
 def read(base: Url, file: IO[bytes]) -> Manifest:
     """Read what somebody else wrote; raise `Unavailable` if its end is missing."""
     found = Manifest(base, folder=True)

@@ -92,26 +92,33 @@ class EdgeData:
         """Have the folder of a job ready, and say in the guest what runs there."""
         with self._working():
             job, user = await self._do(lambda db: _asked(db, one))
+            folder = f"{(await self._remote.ready()).root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
-                app = await run_sync(self._registry.find, job.application)
-                prepare.check(app, job, user)
-                await run_sync(self._trust.require, app)
-                folder = f"{(await self._remote.ready()).root}/{FOLDER}/{one.key}"
-                kept = await run_sync(_known, self._file(one), folder)
+                app, kept = await run_sync(self._look, one, job, user, folder)
                 if kept is None:
                     kept = await self._prepare(one, app, job, folder)
+                    # It may have taken long.
+                    await run_sync(self._trust.require, app)
                 filled = prepare.fill(app, job, kept, one.claim.job)
-                # It may have taken long.
-                await run_sync(self._trust.require, app)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
             await self._do(lambda db: self._ready(db, one))
+
+    def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
+        """See that a job may run, and what is there of it already."""
+        app = self._registry.find(job.application)
+        prepare.check(app, job, user)
+        self._trust.require(app)
+        if prepare.plain(app, job):
+            _make(self._spare(), folder)
+            return app, Kept()
+        return app, _known(self._file(one), folder)
 
     async def _prepare(self, one: Guest, app: App, job: Job, folder: str) -> Kept:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
         errand = self._errand(one, app, job, folder)
         beside = f"{folder}.in"
-        await run_sync(_make, folder, beside, errand.spare)
+        await run_sync(_make, errand.spare, folder, beside)
         await staging.fetch(errand, beside, self._lanes)
         if job.config:
             await run_sync(prepare.write_config, job, folder, beside)
@@ -140,7 +147,11 @@ class EdgeData:
     async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
         """Say whether anything is still to be done after a job."""
         del found
-        kept = await self._kept(one)
+        job, _ = await self._do(lambda db: _asked(db, one))
+        kept = await run_sync(prepare.read, self._file(one))
+        if kept is None and prepare.bare(job):
+            return False
+        kept = self._required(one, kept)
         if not kept.leaves or kept.sent:
             return False
         step: Step = "postprocess" if _to_run(kept) else "stage_out"
@@ -153,7 +164,8 @@ class EdgeData:
         del found
         with self._working():
             job, _ = await self._do(lambda db: _asked(db, one))
-            kept, folder = await self._kept(one), f"{room.root}/{FOLDER}/{one.key}"
+            kept = self._required(one, await run_sync(prepare.read, self._file(one)))
+            folder = f"{room.root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
                 app = await run_sync(self._registry.find, job.application)
                 if _to_run(kept):
@@ -195,8 +207,7 @@ class EdgeData:
     def _file(self, one: Guest) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
-    async def _kept(self, one: Guest) -> Kept:
-        kept = await run_sync(prepare.read, self._file(one))
+    def _required(self, one: Guest, kept: Kept | None) -> Kept:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
             raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
@@ -208,11 +219,13 @@ class EdgeData:
         return kept
 
     def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
-        settings = self._settings()
         return Errand(
-            app=app, job=job, key=one.key, folder=folder, keys=settings.credentials,
-            spare=units.size(settings.limits.free), told=self._tell(one),
+            app=app, job=job, key=one.key, folder=folder, keys=self._settings().credentials,
+            spare=self._spare(), told=self._tell(one),
         )  # fmt: skip
+
+    def _spare(self) -> int:
+        return units.size(self._settings().limits.free)
 
     async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
         """Run a program of the application in the folder of a job."""
@@ -298,11 +311,12 @@ def _known(file: Path, folder: str) -> Kept | None:
     return prepare.read(file) if os.path.isdir(folder) else None
 
 
-def _make(folder: str, beside: str, spare: int) -> None:
-    """Make the folders of a job, which are nobody else's."""
-    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-    staging.check_room(os.path.dirname(folder), spare)
-    for one in (folder, beside):
+def _make(spare: int, *folders: str) -> None:
+    """Make folders of a job, which are nobody else's, if so much stays free."""
+    above = os.path.dirname(folders[0])
+    os.makedirs(above, mode=0o700, exist_ok=True)
+    staging.check_room(above, spare)
+    for one in folders:
         os.makedirs(one, mode=0o700, exist_ok=True)
         staging.real(one)
 

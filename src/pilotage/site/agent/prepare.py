@@ -40,6 +40,19 @@ class Kept(msgspec.Struct, frozen=True):
     sent: bool = False
 
 
+text.prime(Kept)
+
+
+def bare(job: Job) -> bool:
+    """Say whether a job brings nothing and leaves nothing."""
+    return not (job.inputs or job.outputs or job.config or job.config_file)
+
+
+def plain(app: App, job: Job) -> bool:
+    """Say whether nothing is to be done for a job but to run it; then nothing need be kept."""
+    return bare(job) and not (app.preprocess or app.postprocess)
+
+
 def check(app: App, job: Job, user: str) -> None:
     """Raise `Denied` if a job may not run any more: its application may have changed since."""
     if reasons := policy.judge(app, job, user).reasons:

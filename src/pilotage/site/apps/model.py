@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from pilotage import text
+
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a user may fill in."""
@@ -162,3 +164,6 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         more = [self.preprocess, self.postprocess, self.config.program if self.config else ()]
         pinned = {argv[0]: self.pins.get(argv[0], "") for argv in more if argv}
         return {self.executable: self.sha256, **pinned}
+
+
+text.prime(App)
