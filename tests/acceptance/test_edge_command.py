@@ -1,0 +1,118 @@
+"""`pilotage site setup, run, status, unit, drain`: as the administrator of a site uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotage.job.model import State
+from testbed.ports import free_port
+from testbed.rabbit import Rabbit
+from tests import fleet
+from tests.edge import rig
+from tests.edge.rig import AGENT, SRC
+from tests.fleet import enrolled
+
+PATIENCE = 120.0
+
+
+def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pilotage", *words]
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    return subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=PATIENCE, check=False, env=env
+    )
+
+
+def answer(root: Path, *words: str, status: int = 0) -> Any:
+    found = run(root, *words, "--json")
+    assert found.returncode == status, found.stderr + found.stdout
+    return json.loads(found.stdout)
+
+
+@pytest.fixture
+def made(tmp_path: Path, rabbit: Rabbit) -> Path:
+    """Set an agent up by nothing but commands."""
+    certificate, key = rabbit.papers[AGENT]
+    exposed = tmp_path / "site"
+    words = (
+        "--url", rabbit.url, "--batch", "local", "--ca", str(rabbit.authority.certificate),
+        "--certificate", str(certificate), "--key", str(key), "--user", AGENT, "--admin", "hub",
+    )  # fmt: skip
+    exposed.mkdir()
+    assert answer(exposed, "site", "setup", "mira", *words)["site"] == "mira"
+    return exposed
+
+
+def test_a_site_is_set_up_by_commands(made: Path):
+    added = answer(made, "app", "add", "hello", shutil.which("true") or "")
+    assert added["app"] == "hello"
+    assert [one["state"] for one in answer(made, "app", "ls")["apps"]] == ["ready"]
+    again = run(made, "site", "setup", "mira", "--url", "amqps://b/", "--batch", "local")
+    assert again.returncode != 0
+    assert "is there already" in again.stderr
+    nobody = run(made, "site", "status")
+    assert nobody.returncode != 0
+    assert "`pilotage site run`" in nobody.stderr
+
+
+def test_mistakes_in_a_new_agent_are_told_before_anything_is_written(tmp_path: Path):
+    for name, url, batch, words in (
+        ("mira", "http://b/", "local", "amqps://"),
+        ("local", "amqps://b/", "local", "cannot be the name"),
+        ("mira", "amqps://b/", "slrum", "slrum"),
+    ):
+        found = run(tmp_path, "site", "setup", name, "--url", url, "--batch", batch)
+        assert found.returncode != 0
+        assert words in found.stderr
+    assert not (tmp_path / "agent.toml").exists()
+
+
+def test_a_unit_for_systemd(made: Path):
+    source = answer(made, "site", "unit")["unit"]
+    assert f'site run "{made}"' in source
+    assert "Type=notify" in source
+
+
+def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
+    with rig.at_local(tmp_path / "e", rabbit) as edge:
+        edge.start()
+        key = edge.post("count")
+        edge.wait_ended(key)
+        edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "well")
+        shown = run(edge.root, "site", "status").stdout
+        for words in (f"agent of {edge.site}", "well", "1 done", "local: answers", "days left"):
+            assert words in shown
+        answer(edge.root, "site", "drain", edge.site)
+        edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "drained")
+        edge.wait(lambda: edge.heard("heartbeat")[-1]["draining"])
+        left = edge.post("count")
+        edge.wait(lambda: edge.admin.waiting(edge.queues[0]) == 1)
+        assert edge.statuses(left) == []
+        answer(edge.root, "site", "resume", edge.site)
+        edge.wait_ended(left)
+        assert [one["state"] for one in answer(edge.root, "job", "ls")["jobs"]] == ["done"] * 2
+        edge.kill()
+        gone = answer(edge.root, "site", "status", status=1)["agent"]
+        assert (gone["state"], gone["running"]) == ("not running", False)
+
+
+def test_pilots_reach_their_hub_through_the_agent(tmp_path: Path, rabbit: Rabbit):
+    with fleet.running(tmp_path / "hub", hub='tls = "on"') as hub:
+        place = f"127.0.0.1:{free_port()}"
+        relay = {"relay": {"hub": hub.url, "listen": place}}
+        with (
+            rig.at_local(tmp_path / "e", rabbit, settings=relay) as edge,
+            edge.up(),
+            enrolled(hub, tmp_path / "p", "--link", f"relay:{place}"),
+        ):
+            job = hub.submit("sh", "-c", "echo hello")
+            hub.wait(job)
+            assert hub.state(job) is State.DONE
