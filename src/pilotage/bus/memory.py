@@ -122,11 +122,13 @@ class MemoryBus:
             self._receivers.discard(receiver)
             receiver.close()
 
-    async def ack(self, message: Message, *, done: bool = True) -> None:
-        """Say that a message is dealt with; of an old delivery this means nothing."""
+    async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
+        """Say that messages are dealt with; of an old delivery this means nothing."""
         await checkpoint()
-        for receiver in self._receivers:
-            receiver.settle(message.tag, done=done)
+        # Those that go back first come first.
+        for one in reversed((message, *more)):
+            for receiver in self._receivers:
+                receiver.settle(one.tag, done=done)
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
         """Send and return the first answer; raise `TimedOut` after so many seconds."""

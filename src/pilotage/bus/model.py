@@ -357,7 +357,7 @@ class Refusal(
     tag_field="kind",
     tag="refusal",
 ):
-    """A message that a site would not take. It stays there: it may hold what is nobody's business."""
+    """A message that a site would not take; it stays there, since it may hold secrets."""
 
     #: The version of messages.
     v: Literal[1] = 1

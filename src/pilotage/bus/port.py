@@ -54,10 +54,10 @@ class Bus(Protocol):
         """
         ...
 
-    async def ack(self, message: Message, *, done: bool = True) -> None:
-        """Say that a message is dealt with; of an old delivery this means nothing.
+    async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
+        """Say that messages are dealt with; of an old delivery this means nothing.
 
-        One that is not `done` goes back and is delivered again.
+        Those that are not `done` go back and are delivered again.
         """
         ...
 

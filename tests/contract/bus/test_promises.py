@@ -88,6 +88,34 @@ async def test_what_was_not_acknowledged_comes_again_in_order(bus: Bus):
         assert await is_quiet(messages)
 
 
+async def test_many_are_acknowledged_at_once_and_none_between_them(bus: Bus):
+    async with bus.subscribe("t") as messages:
+        for at in range(8):
+            await bus.publish("t", str(at).encode())
+        taken = [await first(messages) for _ in range(6)]
+        await bus.ack(taken[3], taken[1])
+        await bus.ack(taken[0])
+        await bus.ack(taken[4])
+        await bus.ack(taken[1], taken[3], taken[4])
+    async with bus.subscribe("t") as messages:
+        found = [await first(messages) for _ in range(4)]
+        assert [one.body for one in found] == [b"2", b"5", b"6", b"7"]
+        await bus.ack(*found)
+    async with bus.subscribe("t") as messages:
+        assert await is_quiet(messages)
+
+
+async def test_many_that_go_back_all_come_again(bus: Bus):
+    async with bus.subscribe("t") as messages:
+        for body in (b"1", b"2", b"3"):
+            await bus.publish("t", body)
+        taken = [await first(messages) for _ in range(3)]
+        await bus.ack(*taken, done=False)
+        found = [await first(messages) for _ in range(3)]
+        assert sorted(one.body for one in found) == [b"1", b"2", b"3"]
+        await bus.ack(*found)
+
+
 async def test_a_subscriber_that_fails_leaves_its_message_to_another(bus: Bus):
     async with AsyncExitStack() as stack:
         others = []

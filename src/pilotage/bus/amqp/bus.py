@@ -53,8 +53,9 @@ class AmqpBus:
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection; empty if there is one."""
-        return self._link.trouble
+        """Why there is no connection, or why not all is heard over it; empty if all is well."""
+        deaf = (one.trouble for one in self._receivers if one.trouble)
+        return self._link.trouble or next(deaf, "")
 
     def renew(self) -> None:
         """Connect anew, with the certificates that there are now."""
@@ -82,10 +83,11 @@ class AmqpBus:
             await receiver.close()
             self._receivers.discard(receiver)
 
-    async def ack(self, message: Message, *, done: bool = True) -> None:
-        """Say that a message is dealt with; of an old delivery this means nothing."""
-        for receiver in self._receivers:
-            await receiver.settle(message.tag, done=done)
+    async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
+        """Say that messages are dealt with; of an old delivery this means nothing."""
+        tags = [one.tag for one in (message, *more)]
+        for receiver in tuple(self._receivers):
+            await receiver.settle(tags, done=done)
 
     async def request(self, topic: str, body: bytes, within: float) -> bytes:
         """Send and return the first answer."""

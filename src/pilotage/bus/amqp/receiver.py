@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 import anyio
@@ -15,6 +17,7 @@ from pilotage.bus.port import Message
 
 from .link import TROUBLES, Line, Link, closed
 
+_log = logging.getLogger("pilotage.bus")
 #: Deliveries that may wait here where nobody says how many.
 _AHEAD = 256
 #: Seconds between two attempts to consume.
@@ -41,6 +44,8 @@ class Receiver:
         self._came = anyio.Event()
         self._held: dict[int, AbstractIncomingMessage] = {}
         self._told = False
+        #: Why nothing is delivered though there is a connection; empty if it is.
+        self.trouble = ""
         self._scope = anyio.CancelScope()
         self._closed = anyio.Event()
 
@@ -61,14 +66,25 @@ class Receiver:
         self._held[message.tag] = taken
         return message
 
-    async def settle(self, tag: int, *, done: bool) -> None:
-        """Tell the broker, if the delivery is of the connection that there is."""
-        taken = self._held.pop(tag, None)
-        if taken is None:
+    async def settle(self, tags: Sequence[int], *, done: bool) -> None:
+        """Tell the broker, if deliveries are of the connection that there is."""
+        taken = [self._held.pop(tag) for tag in tags if tag in self._held]
+        if not taken:
             return
         # A connection that broke has given it back already.
         with contextlib.suppress(*TROUBLES):
-            await (taken.ack() if done else taken.nack(requeue=True))
+            last = max(taken, key=_number)
+            if done and self._all_before(last):
+                await last.ack(multiple=True)
+                return
+            for one in taken:
+                await (one.ack() if done else one.nack(requeue=True))
+
+    def _all_before(self, last: AbstractIncomingMessage) -> bool:
+        """Say whether nothing that came before a delivery is still to be dealt with."""
+        # They are held in the order in which they came.
+        first = next(iter(self._held.values()), None)
+        return first is None or _number(first) > _number(last)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Consume until closed; it has started once the broker knows of it."""
@@ -77,29 +93,57 @@ class Receiver:
                 while True:
                     line = await self._link.line()
                     # If it was not the connection, this would be tried without a rest.
-                    with contextlib.suppress(*TROUBLES):
+                    try:
                         await self._consume(line, task_status)
+                    except TROUBLES as error:
+                        self._complain(line, str(error))
                     await anyio.sleep(_REST_S)
         finally:
             self._closed.set()
 
     async def _consume(self, line: Line, task_status: TaskStatus[None]) -> None:
-        """Consume while a connection lasts, and forget what it delivered after it."""
+        """Consume while a connection and a queue last, and forget what was delivered after that."""
         channel = await line.connection.channel(publisher_confirms=False)
+        gone = asyncio.Event()
         try:
             queue = await self._find(channel)
             await channel.set_qos(prefetch_count=self._ahead)
+            below = await channel.get_underlay_channel()
+            # Whose queue was deleted hears nothing more, though the channel stays open.
+            below.on_consumer_cancel_callbacks.add(lambda _: gone.set())
             await queue.consume(self._hear)
+            self.trouble = ""
             if not self._told:
                 self._told = True
                 task_status.started()
-            await channel.closed()
+            await _first(channel.closed(), gone.wait())
         finally:
             self._here.clear()
             self._held.clear()
             await closed(channel)
 
+    def _complain(self, line: Line, trouble: str) -> None:
+        """Say why nothing is delivered, once; of a connection that is lost others tell."""
+        if line is self._link.now and trouble != self.trouble:
+            self.trouble = trouble
+            _log.warning("messages cannot be had: %s; it is tried again", trouble)
+
     async def _hear(self, message: AbstractIncomingMessage) -> None:
         self._here.append(message)
         self._came.set()
         self._came = anyio.Event()
+
+
+def _number(one: AbstractIncomingMessage) -> int:
+    """Return which delivery of its channel it is."""
+    return one.delivery_tag or 0
+
+
+async def _first(*those: Awaitable[object]) -> None:
+    """Return once one of some things has come to pass."""
+    tasks = [asyncio.ensure_future(one) for one in those]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()

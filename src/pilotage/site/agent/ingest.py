@@ -117,10 +117,10 @@ class Ingest:
         except errors.StoreUnavailable as error:
             _log.error("%s; %d messages go back to the broker", error, len(messages))
             await anyio.sleep(_PAUSE_S)
-            await self._settle(messages, done=False)
+            await self._bus.ack(*messages, done=False)
             return
         crash.point("edge.committed")
-        await self._settle(messages, done=True)
+        await self._bus.ack(*messages)
         crash.point("edge.acked")
         self._tell(entered)
 
@@ -132,10 +132,6 @@ class Ingest:
     def _arrival(self, one: Message, user: str, settings: Settings) -> Arrival:
         verdict = accept.judge(one.body, user, self._registry.find, settings)
         return Arrival(user, one.topic, one.body, verdict, one.again)
-
-    async def _settle(self, messages: Sequence[Message], *, done: bool) -> None:
-        for one in messages:
-            await self._bus.ack(one, done=done)
 
     def _tell(self, entered: Entered) -> None:
         if entered.refused:
