@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from pilotage import errors
+from pilotage.rule import named
 from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App
 
@@ -21,6 +22,7 @@ class Registry:
     def __init__(self, root: Path) -> None:
         """Take the folder that has `apps/`."""
         self._root = root
+        self._folder = root / files.FOLDER
         self._known: dict[str, tuple[_Stat, App]] = {}
 
     def names(self) -> list[str]:
@@ -32,12 +34,12 @@ class Registry:
         if not _NAME.fullmatch(name):
             raise errors.NotFound(f"there is no application {name!r}")
         try:
-            return self._read(name, files.file_of(self._root, name))
+            return self._read(name, f"{self._folder}/{name}{named.SUFFIX}")
         except OSError as error:
             message = f"the application `{name}` cannot be read: {error.strerror}"
             raise errors.ConfigError(message) from error
 
-    def _read(self, name: str, file: Path) -> App:
+    def _read(self, name: str, file: str) -> App:
         try:
             facts = os.stat(file)
         except FileNotFoundError:
@@ -47,7 +49,7 @@ class Registry:
         known = self._known.get(name)
         if known is None or known[0] != now:
             app = files.read(self._root, name)
-            if reason := trust.exposed(str(file.resolve())):
+            if reason := trust.exposed(os.path.realpath(file)):
                 hint = "whoever can write it decides what runs here: `chmod go-w`"
                 raise errors.ConfigError(reason, hint=hint)
             known = self._known[name] = (now, app)
