@@ -94,7 +94,7 @@ async def test_a_beginning_is_gone_on_with(place, tmp_path):
     data = os.urandom(3_000_000)
     place.put({"big": data})
     found = await place.courier().look(f"{place.url}/")
-    _, part = fetch._prepare(found, str(tmp_path), False)
+    _, part = fetch._prepare(found, str(tmp_path), 0, replace=False)
     local(Path(part), {"big": data[:1_000_000]})
     await place.courier().fetch(f"{place.url}/", str(tmp_path))
     assert tree(tmp_path) == {"big": data}
