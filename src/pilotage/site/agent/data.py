@@ -191,14 +191,15 @@ class EdgeData:
 
     async def leave(self, one: Guest) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
-        lock = self._file(one).with_suffix(".lock")
+        lock, root = self._file(one).with_suffix(".lock"), self._remote.hello.root
+        folder = f"{root}/{FOLDER}/{one.key}"
 
         def remove() -> None:
             # An earlier process may have begun something for it that nobody ended.
             aside.sweep(lock)
             lock.unlink(missing_ok=True)
-            for folder in (f"{one.folder}.in", f"{one.folder}.out") if one.folder else ():
-                _remove(folder)
+            for beside in (f"{folder}.in", f"{folder}.out") if root else ():
+                _remove(beside)
 
         await run_sync(remove)
 
