@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage.job.model import State
+from pilotage import text
+from pilotage.job import records as jobs
+from pilotage.job.model import JobSpec, State
 from pilotage.site.agent import accept, caps, records
-from pilotage.site.agent.caps import Going
 from pilotage.site.agent.model import Accepted, Arrival, Refused
 from pilotage.site.agent.refuse import refuse
 from pilotage.site.agent.settings import Settings
@@ -28,48 +29,66 @@ class Entered(msgspec.Struct):
 
 def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -> Entered:
     """Make jobs of messages, or say why not."""
-    # What waits for room is older: only what it leaves is for those who come now.
-    going, let = caps.settle(db, settings.limits, now)
     keys = [one.verdict.key.digits for one in arrivals if isinstance(one.verdict, Accepted)]
-    known = records.known(db, keys)
-    entered = Entered(queued=bool(let))
+    door = _Door(db, records.known(db, keys), settings, now)
     for one in arrivals:
-        why = one.verdict
-        if isinstance(why, Accepted):
-            found = _one(db, one, why, known, going, settings, now, entered)
-            if found is None:
-                continue
-            why = found
-        refuse(db, one, why, settings, now)
-        entered.refused += 1
-    return entered
+        why = door.let_in(one, one.verdict) if isinstance(one.verdict, Accepted) else one.verdict
+        if why is not None:
+            refuse(db, one, why, settings, now)
+            door.entered.refused += 1
+    return door.entered
 
 
-def _one(
-    db: Db, one: Arrival, new: Accepted, known: dict[str, tuple[int, str]], going: Going,
-    settings: Settings, now: float, entered: Entered,
-) -> Refused | None:  # fmt: skip
-    digits = new.key.digits
-    if digits in known:
-        before, sha256 = known[digits]
+class _Door:
+    """Lets jobs in within one transaction."""
+
+    def __init__(
+        self, db: Db, known: dict[str, tuple[int, str]], settings: Settings, now: float
+    ) -> None:
+        self._db = db
+        self._known = known
+        self._limits = settings.limits
+        self._now = now
+        # What waits for room is older: only what it leaves is for those who come now.
+        self._going, let = caps.settle(db, settings.limits, now)
+        self._specs: dict[str, int] = {}
+        self.entered = Entered(queued=bool(let))
+
+    def let_in(self, one: Arrival, new: Accepted) -> Refused | None:
+        """Make a job of a message, unless it is there; say why not if it cannot be."""
+        if before := self._known.get(new.key.digits):
+            return self._again(new, *before)
+        if new.most:
+            live = records.live(self._db, one.user, new.job.application)
+            if refused := accept.too_many(new, one.user, live):
+                return refused
+        self._known[new.key.digits] = (self._add(one.user, new), new.key.body)
+        return None
+
+    def _again(self, new: Accepted, before: int, sha256: str) -> Refused | None:
         if not before:
             return accept.forgotten(new)
         if sha256 != new.key.body:
             return accept.conflict(new, before)
-        records.tell(db, before, now)
-        entered.again += 1
+        records.tell(self._db, before, self._now)
+        self.entered.again += 1
         return None
-    if new.most:
-        live = records.live(db, one.user, new.job.application)
-        if refused := accept.too_many(new, one.user, live):
-            return refused
-    group = (one.user, new.queue)
-    waits = going.why_not(group, settings.limits)
-    state = State.WAITING if waits else State.QUEUED
-    number = records.accept(db, one.user, new, state, waits, now)
-    known[digits] = (number, new.key.body)
-    entered.new += 1
-    if not waits:
-        going.add(group)
-        entered.queued = True
-    return None
+
+    def _add(self, user: str, new: Accepted) -> int:
+        group = (user, new.queue)
+        waits = self._going.why_not(group, self._limits)
+        if not waits:
+            self._going.add(group)
+            self.entered.queued = True
+        self.entered.new += 1
+        state = State.WAITING if waits else State.QUEUED
+        spec = self._spec(new.spec)
+        return records.accept(self._db, user, new, state, waits, self._now, spec)
+
+    def _spec(self, spec: JobSpec) -> int:
+        """Return the number of a definition; the jobs of a sender mostly share one."""
+        body = text.dump(spec)
+        found = self._specs.get(body)
+        if found is None:
+            found = self._specs[body] = jobs.intern(self._db, spec)
+        return found

@@ -45,13 +45,18 @@ def epoch(db: Db) -> int:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def accept(db: Db, user: str, new: Accepted, state: State, reason: str, now: float) -> int:
-    """Make a job of a message; its first status message is written with it."""
+def accept(
+    db: Db, user: str, new: Accepted, state: State, reason: str, now: float, spec: int = 0
+) -> int:
+    """Make a job of a message; its first status message is written with it.
+
+    `spec` is the number of its definition, if that is known.
+    """
     job = new.job
     number = int(
         db.value(
             "job_add_one", key=new.key.digits, name=job.name or job.application, rule="",
-            spec=jobs.intern(db, new.spec), binding=_NOTHING, state=state, reason=reason,
+            spec=spec or jobs.intern(db, new.spec), binding=_NOTHING, state=state, reason=reason,
             priority=new.spec.priority, not_before=0.0, limit_key="", now=now, ended=None,
             event=None, parent=None, depth=0, tag="", owner=user or me(),
         )
