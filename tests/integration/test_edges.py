@@ -279,7 +279,7 @@ async def test_the_rights_that_a_hub_needs_are_enough_and_it_says_if_they_are_no
             await bus.publish("heartbeat.mira", b"")
         rabbit.control("set_permissions", "bob", rf"{names}(\.dead)?$", ".*", ".*")
         async with ear.open():
-            await ear.until(lambda: "not let listen" in ear.look().broker.trouble)
+            await ear.until(lambda: "ACCESS_REFUSED" in ear.look().broker.trouble)
             rabbit.control("set_permissions", "bob", names, names, names)
             await ear.until(lambda: ear.listens)
             async with lane.bus() as bus:

@@ -56,6 +56,7 @@ def test_an_offer_without_settings_is_this_machine():
         ('[site]\non_exit = "run"\n', 2, "site.on_exit"),
         ("[app.x]\nabout = 'no program'\n", 1, "argv"),
         ("[http]\nport = 1.5\n", 2, "http.port"),
+        ('[bus]\nurl = "http://broker"\n', 2, "amqps://"),
         ("[site\n", None, "line 1"),
         ('[events]\nsettle = "soon"\n', 2, "'soon' as a duration"),
         ('[events]\npoll_interval = "-1s"\n', 2, "'-1s'"),

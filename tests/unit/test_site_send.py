@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pilotage import errors
+from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Job
 from pilotage.cli import site_send
 from pilotage.cli.common import Common
@@ -68,6 +69,11 @@ def test_what_the_sender_chose_stays():
     # What a name of a certificate may hold, a topic may not.
     assert made(user="CN=alice,O=a b").reply.startswith("status.")
     assert " " not in made(user="CN=alice,O=a b").reply
+
+
+def test_a_password_in_the_address_of_a_broker_is_not_shown():
+    broker = Broker(url="amqp://me:secret@broker.example.org:5672/lab")
+    assert broker.place == "amqp://broker.example.org:5672/lab"
 
 
 def test_a_key_that_cannot_be_one_is_refused():

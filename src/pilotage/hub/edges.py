@@ -39,7 +39,7 @@ _ALARM_S = 60.0
 #: What begins the names of alarms.
 _ALARM = "edge "
 _NOT_YET = "not connected yet"
-_REFUSED = "we are not let listen: is there the right to make queues `{exchange}:…` and bind them?"
+_NOT_BOUND = "connected, and not listening yet"
 #: So many who say odd things are told of.
 _MOST_ODD = 100
 
@@ -94,12 +94,9 @@ class Edges:
     async def _watch(self, bus: AmqpBus) -> None:
         """Look at the broker and at all sites, again and again."""
         while True:
-            trouble = bus.trouble or ("" if self._bound else self._refused())
+            trouble = bus.trouble or ("" if self._bound else _NOT_BOUND)
             await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
             await anyio.sleep(_LOOK_S)
-
-    def _refused(self) -> str:
-        return _REFUSED.format(exchange=self._settings.exchange)
 
     # -- heartbeats ------------------------------------------------------------------------------
 
