@@ -5,6 +5,7 @@ The same again with many more jobs in the store.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ def _soon(one: Bed, times: int, count: int, found: Found) -> None:
     for at in range(times + 1):
         before, sent = len(one.calls("sbatch")), time.time()
         key = edge.post("count")
-        one.wait(lambda before=before: len(one.calls("sbatch")) > before, 0.002)
+        one.wait(functools.partial(_called, one, before), 0.002)
         if at:
             delays.append(_MS * (one.calls("sbatch")[before] - sent))
         edge.wait_ended(key)
@@ -80,6 +81,10 @@ def _soon(one: Bed, times: int, count: int, found: Found) -> None:
     late = [_MS * (one.when - one.said["time"]) for one in edge.raw() if "seq" in one.said]
     found.add(f"status, {count}", statistics.median(late))
     found.add(f"status p95, {count}", percentile(late, 0.95))
+
+
+def _called(one: Bed, before: int) -> bool:
+    return len(one.calls("sbatch")) > before
 
 
 def _idle(one: Bed, watched: float, count: int, found: Found) -> None:

@@ -53,9 +53,13 @@ async def test_a_name_that_leads_inside_is_refused_where_it_is_connected_to():
     inside = ["10.2.0.1", "127.0.0.1", "::1", "169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::"]
     for address in inside:
         with pytest.raises(errors.Denied):
-            await allow.pin(found, where, lambda _, one=address: resolved(one))
+            await allow.pin(found, where, found_at(address))
     for address in ("10.1.0.1", "93.184.215.14", "2001:4860:4860::8888"):
-        assert await allow.pin(found, where, lambda _, one=address: resolved(one)) == address
+        assert await allow.pin(found, where, found_at(address)) == address
+
+
+def found_at(address: str) -> allow.Resolve:
+    return lambda _: resolved(address)
 
 
 async def resolved(address: str) -> list[str]:

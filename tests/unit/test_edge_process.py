@@ -139,7 +139,7 @@ def test_the_same_store_at_another_host_is_another_agent(tmp_path):
 
 def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(monkeypatch):
     monkeypatch.setattr(keeping, "_FIRST_S", 0.001)
-    begun = []
+    begun: list[int] = []
 
     async def run() -> None:
         parts, lives = Parts(), anyio.Event()
