@@ -88,10 +88,6 @@ class Outsider:
         """Hear no more, and remove queues and the exchange, if they are there."""
         self._do(self._forget(queues))
 
-    def remove(self, queue: str) -> None:
-        """Delete a queue with what is in it, under whoever reads it."""
-        self._do(self._remove(queue))
-
     def waiting(self, queue: str) -> int:
         """Count messages that are ready in a queue."""
         return self._do(self._count(queue))[0]
@@ -189,10 +185,6 @@ class Outsider:
                 for name in (*queues, self._queue):
                     await channel.queue_delete(name)
                 await channel.exchange_delete(self._name)
-
-    async def _remove(self, queue: str) -> None:
-        async with await self._dial() as connection:
-            await (await connection.channel()).queue_delete(queue)
 
     async def _count(self, queue: str) -> tuple[int, int]:
         async with await self._dial() as connection:
