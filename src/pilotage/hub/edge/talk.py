@@ -73,8 +73,11 @@ class Talk:
 
     async def _converse(self, bus: AmqpBus, settings: Settings) -> None:
         now, poke = self._now, self._poke
-        self._outbox = Outbox(bus, self._writer, self._open_reader, self._settings, now)
         self._ingests = []
+        self._outbox = Outbox(
+            bus, self._writer, self._open_reader, self._settings, now,
+            lambda: any(one.crowded for one in self._ingests),
+        )  # fmt: skip
         async with anyio.create_task_group() as tasks:
 
             def keep(name: str, part: Callable[[], Awaitable[None]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from asyncio import wrap_future
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,6 +26,9 @@ _MOST = 400
 _MOST_BYTES = 8_000_000
 #: Seconds before messages are taken again after the store did not.
 _PAUSE_S = 2.0
+#: So many at once are a crowd, and more of it are expected within these seconds.
+_CROWD = 50
+_CROWDED_S = 0.5
 
 
 class Ingest:
@@ -43,6 +47,13 @@ class Ingest:
         self._poke = poke
         self._taking = True
         self._changed = anyio.Event()
+        #: Until when more are expected to come.
+        self._crowded = 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether many messages come in just now."""
+        return time.monotonic() < self._crowded
 
     @property
     def taking(self) -> bool:
@@ -108,6 +119,8 @@ class Ingest:
     async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
         """Make messages durable, and say so to the broker."""
         crash.point("edge.delivered")
+        if len(messages) >= _CROWD:
+            self._crowded = time.monotonic() + _CROWDED_S
         settings = self._settings()
         arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
         crash.point("edge.judged")

@@ -20,6 +20,9 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.edge")
 #: Seconds until the next look if nobody has told of anything new.
 _LOOK_S = 1.0
+#: How long news waits at most while many jobs come in, and how often that is looked at.
+_CROWDED_S = 2.0
+_GLANCE_S = 0.05
 #: Seconds before the bus is tried again that took nothing.
 _PAUSE_S = 1.0
 #: Messages that are looked at together, and those on the way to the bus at once.
@@ -35,13 +38,15 @@ class Outbox:
     def __init__(
         self, bus: Bus, writer: Writer, open_reader: Callable[[], Db],
         settings: Callable[[], Settings], now: Callable[[], float],
+        crowded: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`."""
+        """Get ready; nothing happens before `run`. News waits a little while it is `crowded`."""
         self._bus = bus
         self._writer = writer
         self._open_reader = open_reader
         self._settings = settings
         self._now = now
+        self._crowded = crowded
         #: How many messages wait.
         self.depth = 0
         self._counted = 0.0
@@ -66,6 +71,7 @@ class Outbox:
                 self._new.clear()
                 words = records.unsent(db, self._after, _MOST)
                 if words:
+                    await self._give_way()
                     await self._round(db, words)
                 elif self._after:
                     # All that could be sent is; what could not is tried again after a rest.
@@ -78,6 +84,12 @@ class Outbox:
         finally:
             self._writer.on_commit.remove(wake)
             db.close()
+
+    async def _give_way(self) -> None:
+        """Let jobs that wait at the broker become safe before news is sent, but not for long."""
+        with anyio.move_on_after(_CROWDED_S):
+            while self._crowded():
+                await anyio.sleep(_GLANCE_S)
 
     def _all_sent(self) -> None:
         self.depth = 0
