@@ -88,7 +88,7 @@ class Outbox:
     async def _give_way(self) -> None:
         """Let jobs that wait at the broker become safe before news is sent, but not for long."""
         with anyio.move_on_after(_CROWDED_S):
-            while self._crowded():
+            while self._crowded():  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(_GLANCE_S)
 
     def _all_sent(self) -> None:
