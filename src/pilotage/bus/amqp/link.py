@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import aio_pika
 import aiormq
@@ -25,6 +26,7 @@ logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first and between the last attempts to connect.
 _SOON_S = 0.5
 _LATE_S = 30.0
+_FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
 #: What may go wrong with a broker at any time, and is no mistake of ours.
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
 
@@ -119,11 +121,11 @@ class Link:
     async def _dialled(self) -> AsyncIterator[Line]:
         broker = self._broker
         url = _url(broker)
-        with anyio.fail_after(broker.patience):
+        with anyio.fail_after(broker.patience), asked():
             context = await anyio.to_thread.run_sync(secured, broker)
             connection = await aio_pika.connect(url, ssl_context=context, timeout=broker.patience)
         try:
-            with anyio.fail_after(broker.patience):
+            with anyio.fail_after(broker.patience), asked():
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
                 kind = aio_pika.ExchangeType.TOPIC
                 await channel.declare_exchange(broker.dead, kind, durable=True)
@@ -133,9 +135,24 @@ class Link:
             await closed(connection)
 
 
+@contextlib.contextmanager
+def asked() -> Iterator[None]:
+    """Take a cancellation that nobody here asked for as what it is: a connection that was lost.
+
+    The library cancels whoever waits for a broker that has fallen silent.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ConnectionError("the broker has fallen silent") from error
+
+
 async def closed(one: AbstractConnection | AbstractChannel) -> None:
     """Close what may be broken already, whoever is cancelled."""
-    with anyio.move_on_after(2, shield=True), contextlib.suppress(*TROUBLES):
+    with anyio.move_on_after(2, shield=True), contextlib.suppress(*TROUBLES), asked():
         await one.close()
 
 
@@ -143,6 +160,10 @@ def secured(broker: Broker) -> ssl.SSLContext | None:
     """Say how the connection is encrypted, with what is in the files now."""
     if not broker.url.startswith("amqps:"):
         return None
+    for file in filter(None, (broker.ca, broker.certificate, broker.key)):
+        if not os.access(file, os.R_OK):
+            message = f"cannot use the certificates for {broker.place}: {file} cannot be read"
+            raise errors.ConfigError(message, hint=_FILES)
     try:
         context = ssl.create_default_context(cafile=broker.ca or None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -150,8 +171,7 @@ def secured(broker: Broker) -> ssl.SSLContext | None:
             context.load_cert_chain(broker.certificate, broker.key or None)
     except (OSError, ssl.SSLError) as error:
         message = f"cannot use the certificates for {broker.place}: {error}"
-        hint = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
-        raise errors.ConfigError(message, hint=hint) from error
+        raise errors.ConfigError(message, hint=_FILES) from error
     return context
 
 
