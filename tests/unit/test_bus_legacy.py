@@ -321,3 +321,9 @@ def test_anything_is_understood_or_refused_with_a_sentence(change: Any):
     for base in (SERIAL, ARGO):
         found = understood(base | change)
         assert isinstance(found, legacy.Understood) or str(found)
+
+
+def test_who_leaves_the_kind_out_of_our_own_form_is_told():
+    with pytest.raises(errors.BadMessage) as caught:
+        legacy.understand(b'{"site": "mira", "application": "sim", "parameters": {}}')
+    assert '"kind": "job"' in caught.value.hint

@@ -163,7 +163,10 @@ def _closed(found: Mapping[str, Any], known: frozenset[str]) -> None:
                 raise errors.BadMessage(message, hint=hint, field=name)
         elif name not in _UNREAD:
             message = f"there is no field {strict.shown(name)} in a job definition"
-            raise errors.BadMessage(message, hint=wire.FORBIDDEN.get(name, ""), field=name)
+            hint = wire.FORBIDDEN.get(
+                name, 'a job of our own form has `"v": 1` and `"kind": "job"`'
+            )
+            raise errors.BadMessage(message, hint=hint, field=name)
         elif not isinstance(value, str | int | float | None):
             raise _wrong(name, "is not a time")
 
