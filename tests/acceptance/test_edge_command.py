@@ -75,6 +75,12 @@ def test_mistakes_in_a_new_agent_are_told_before_anything_is_written(tmp_path: P
     assert not (tmp_path / "agent.toml").exists()
 
 
+def test_where_nothing_is_set_up_the_way_to_an_agent_is_told(tmp_path: Path):
+    found = run(tmp_path, "site", "run")
+    assert found.returncode != 0
+    assert "`pilotage site setup`" in found.stderr
+
+
 def test_a_unit_for_systemd(made: Path):
     source = answer(made, "site", "unit")["unit"]
     assert f'site run "{made}"' in source
@@ -88,7 +94,7 @@ def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
         edge.wait_ended(key)
         edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "well")
         shown = run(edge.root, "site", "status").stdout
-        for words in (f"agent of {edge.site}", "well", "1 done", "local: answers", "days left"):
+        for words in (f"agent of {edge.site}", "well", "1 done", "local: answers", " left"):
             assert words in shown
         answer(edge.root, "site", "drain", edge.site)
         edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "drained")
@@ -99,6 +105,7 @@ def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
         answer(edge.root, "site", "resume", edge.site)
         edge.wait_ended(left)
         assert [one["state"] for one in answer(edge.root, "job", "ls")["jobs"]] == ["done"] * 2
+        assert "a message of" in run(edge.root, "job", "show", "1").stdout
         edge.kill()
         gone = answer(edge.root, "site", "status", status=1)["agent"]
         assert (gone["state"], gone["running"]) == ("not running", False)

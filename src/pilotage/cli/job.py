@@ -76,6 +76,8 @@ def show(
     selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
 ) -> Answer:
     """Show all that is known of jobs: definition, attempts and files."""
+    from pilotage.site.agent.records import owner_of
+
     with at.open() as project:
         now = project.clock.now()
         data, shown = [], list[Shown]()
@@ -83,8 +85,10 @@ def show(
             one = project.job(number)
             attempts = project.attempts(number)
             facts = shape.job(one) | shape.definition(one)
+            sender = owner_of(project.db, number)
+            facts |= {} if sender is None else {"user": sender}
             data.append(facts | {"attempts": [shape.attempt(each) for each in attempts]})
-            shown += [*([""] if shown else []), *sheet.job(one, attempts, now)]
+            shown += [*([""] if shown else []), *sheet.job(one, attempts, now, sender)]
     return Answer({"jobs": data}, tuple(shown), tuple(each["id"] for each in data))
 
 

@@ -11,11 +11,13 @@ from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model
 
 _ATTEMPTS = columns("TRY> STATE BEGAN TIME> CPU> MEMORY> ENDED")
-_LABEL = 10
+_LABEL = 11
 
 
-def job(one: model.Job, attempts: Sequence[model.Attempt], now: float) -> Iterator[Shown]:
-    """Write a job with its definition and its attempts."""
+def job(
+    one: model.Job, attempts: Sequence[model.Attempt], now: float, sender: str | None = None
+) -> Iterator[Shown]:
+    """Write a job with its definition and its attempts; `sender` is whose message it came by."""
     yield line(Styled(f"job {one.id}", "bold"), f"  {one.name}  ", shape.state(one.state))
     facts = {
         "reason": one.reason,
@@ -32,7 +34,7 @@ def job(one: model.Job, attempts: Sequence[model.Attempt], now: float) -> Iterat
         "retry": f"{one.spec.retry.attempts} attempts" if one.spec.retry.attempts > 1 else "",
         "priority": str(one.priority or ""),
         "tag": one.tag,
-        "cause": cause(one),
+        "cause": cause(one) if sender is None else f"a message of {sender}",
         "made": shape.clock(one.created),
         "time": shape.elapsed(one, now),
         "directory": attempts[-1].dir if attempts else "",

@@ -17,6 +17,7 @@ from pilotage.hub.project import Project
 from pilotage.site.agent import FILE, draft, settings
 
 _INTERRUPTED = 130
+_MAKES = "`pilotage site setup` makes `agent.toml`"
 _Folder = Annotated[
     Path | None, Parameter(help="Folder of `agent.toml`; else the project from here upwards.")
 ]
@@ -125,8 +126,11 @@ def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
 def open_project(folder: Path | None, at: Common) -> Project:
     """Open the folder that is meant."""
     if folder is None:
-        return at.open()
+        try:
+            return at.open()
+        except errors.NoProject as error:
+            raise errors.NoProject(error.message, hint=_MAKES) from error
     if not folder.is_dir():
         message = f"there is no folder `{folder}`"
-        raise errors.NoProject(message, hint="`pilotage site setup` makes `agent.toml`")
+        raise errors.NoProject(message, hint=_MAKES)
     return Project(folder)

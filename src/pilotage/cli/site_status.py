@@ -93,9 +93,10 @@ def _since(words: str, when: float) -> str:
 def _days(days: float | None) -> str:
     if days is None:
         return ""
+    whole = shape.count(round(abs(days)), "day")
     if days < 0:
-        return f"ended {-days:.0f} days ago: renew it, the agent takes the new one by itself"
-    return f"{days:.0f} days left" + (": renew it soon" if days < _WORRY_DAYS else "")
+        return f"ended {whole} ago: renew it, the agent takes the new one by itself"
+    return f"{whole} left" + (": renew it soon" if days < _WORRY_DAYS else "")
 
 
 def _row(one: Refusal) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def _make(found: dict[str, Any]) -> Settings:
         message = "`batch` cannot be a factory or at another host: the agent runs at the site"
         raise errors.ConfigError(message)
     if not made.bus.url.startswith(("amqps://", "amqp://")):
-        raise errors.ConfigError("`bus.url` cannot be that: it begins with `amqps://`")
+        raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
     if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
         raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
     for key in _MEASURES:
