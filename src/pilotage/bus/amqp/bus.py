@@ -17,7 +17,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from pilotage import errors
 from pilotage.bus.port import Message
 
-from .link import TROUBLES, Line, Link
+from .link import TROUBLES, Line, Link, asked
 from .model import Broker
 from .names import binding, checked, queue
 from .receiver import Receiver
@@ -124,7 +124,8 @@ class AmqpBus:
         self, line: Line, topic: str, message: aio_pika.Message, *, heard: bool
     ) -> None:
         try:
-            await line.exchange.publish(message, checked(topic), mandatory=heard)
+            with asked():
+                await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
             raise errors.Unavailable(f"nobody listens to {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
@@ -151,8 +152,9 @@ class AmqpBus:
         # The broker takes no request of a channel that does not listen for answers.
         async with self._hearing:
             if self._hears is not line:
-                answers = await line.channel.get_queue(_ANSWERS, ensure=False)
-                await answers.consume(answer, no_ack=True)
+                with asked():
+                    answers = await line.channel.get_queue(_ANSWERS, ensure=False)
+                    await answers.consume(answer, no_ack=True)
                 self._hears = line
 
     # -- from the broker -------------------------------------------------------------------------
@@ -214,7 +216,7 @@ class AmqpBus:
                 body, correlation_id=name, delivery_mode=DeliveryMode.NOT_PERSISTENT
             )
             # Whoever asked may be gone; then nobody hears it.
-            with contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException):
+            with contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException), asked():
                 await line.channel.default_exchange.publish(answer, where, mandatory=False)
 
         return reply

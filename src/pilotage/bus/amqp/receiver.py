@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 
 from pilotage.bus.port import Message
 
-from .link import TROUBLES, Line, Link, closed
+from .link import TROUBLES, Line, Link, asked, closed
 
 _log = logging.getLogger("pilotage.bus")
 #: Deliveries that may wait here where nobody says how many.
@@ -72,7 +72,7 @@ class Receiver:
         if not taken:
             return
         # A connection that broke has given it back already.
-        with contextlib.suppress(*TROUBLES):
+        with contextlib.suppress(*TROUBLES), asked():
             last = max(taken, key=_number)
             if done and self._all_before(last):
                 await last.ack(multiple=True)
@@ -94,7 +94,8 @@ class Receiver:
                     line = await self._link.line()
                     # If it was not the connection, this would be tried without a rest.
                     try:
-                        await self._consume(line, task_status)
+                        with asked():
+                            await self._consume(line, task_status)
                     except TROUBLES as error:
                         self._complain(line, str(error))
                     await anyio.sleep(_REST_S)
