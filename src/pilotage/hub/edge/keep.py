@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,13 @@ class Parts:
             try:
                 await part()
                 told = "it ended by itself"
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody asked for it: to end so would quietly end all parts beside this one.
+                told = "a mistake in Pilotage: it was cancelled by nobody"
+                _log.error("%s: %s; it is begun anew", name, told)
             except errors.PilotageError as error:
                 told = str(error)
                 _log.error("%s: %s; it is begun anew", name, error)
