@@ -1,4 +1,4 @@
-"""Every fault, and what it does."""
+"""Every fault, and what it does; a minute may be `minutes`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIST = {
     "header": "writes the head of a table and no rows",
     "junk": "writes something else, with status 0",
     "bytes": "writes what is no UTF-8",
-    "unknown": "has a state for every job that nobody knows",
+    "unknown": "has states that nobody knows, or those that are given by id (`words`)",
     "stale": "writes what it wrote the last time",
     "slow": "does all as it should, a minute later",
 }

@@ -21,6 +21,10 @@ STATES = {
     "memory": "OUT_OF_MEMORY",
 }  # fmt: skip
 
+#: Stands for the id of every job; and a state of all of them that nobody knows.
+ANY = "*"
+WONDERING = {ANY: "WONDERING"}
+
 
 class Jobs:
     """All jobs that were ever accepted."""
@@ -87,8 +91,8 @@ class Jobs:
             for index in wanted:
                 stop.stop(one, index)
 
-    def queue(self, argv: list[str], fault: str) -> list[str]:
-        """Return the rows of `squeue --Format=…`."""
+    def queue(self, argv: list[str], words: dict[str, str]) -> list[str]:
+        """Return the rows of `squeue --Format=…`; `words` are states that are said instead."""
         shown = next(word for word in argv if word.startswith("--Format=")).partition("=")[2]
         fields = [re.fullmatch(r"(\w+):(\d+)(.*)", one, re.DOTALL) for one in shown.split(",")]
         with locked(self._folder / "jobs.json", []) as known:
@@ -98,7 +102,7 @@ class Jobs:
         rows = []
         for job, row in self._rows():
             if job["queue"] not in unseen:
-                values = _values(job, row, fault)
+                values = _values(job, row, words)
                 texts = (
                     f"{values[field[1]]:<{field[2]}.{field[2]}}{field[3]}"
                     for field in fields
@@ -107,14 +111,14 @@ class Jobs:
                 rows.append("".join(texts) + "\n")
         return rows
 
-    def history(self, argv: list[str], fault: str) -> list[str]:
-        """Return the rows of `sacct --format=…`."""
-        words = {word.partition("=")[0]: word.partition("=")[2] for word in argv}
+    def history(self, argv: list[str], words: dict[str, str]) -> list[str]:
+        """Return the rows of `sacct --format=…`; `words` are states that are said instead."""
+        given = {word.partition("=")[0]: word.partition("=")[2] for word in argv}
         rows = []
         for job, row in self._rows():
-            values = _values(job, row, fault)
-            fields = (values[name] for name in words["--format"].split(","))
-            rows.append(words["--delimiter"].join(fields) + "\n")
+            values = _values(job, row, words)
+            fields = (values[name] for name in given["--format"].split(","))
+            rows.append(given["--delimiter"].join(fields) + "\n")
         return rows
 
     def _rows(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -126,20 +130,20 @@ class Jobs:
                 yield job, row
 
 
-def _values(job: dict[str, Any], row: dict[str, Any], fault: str) -> dict[str, str]:
+def _values(job: dict[str, Any], row: dict[str, Any], words: dict[str, str]) -> dict[str, str]:
     over = row["phase"] == "over"
     state = STATES.get(row.get("cause") or "unknown" if over else row["phase"], "NODE_FAIL")
     code, sig = row.get("exit") or 0, row.get("signal") or 0
     if state == "COMPLETED" and code:
         state = "FAILED"
-    if fault == "unknown":
-        state = "WONDERING"
     index = str(row["index"])
+    number = f"{job['id']}_{index}" if job["array"] else str(job["id"])
+    state = words.get(number, words.get(ANY, state))
     start, end = (str(int(row[name])) if row.get(name) else "N/A" for name in ("started", "ended"))
     return {
         "ArrayJobID": str(job["id"]),
         "ArrayTaskID": index if job["array"] else "N/A",
-        "JobID": f"{job['id']}_{index}" if job["array"] else str(job["id"]),
+        "JobID": number,
         "State": state,
         "exit_code": str(code << 8 | sig),
         "ExitCode": f"{code}:{sig}",

@@ -26,14 +26,14 @@ def main() -> int:
     fault = _next()
     known = jobs.Jobs(FOLDER)
     if fault.get("fault") in {"slow", "late_refuse"}:
-        _minute()
+        _minute(fault)
     match NAME:
         case "sbatch" | "srun":
             code = _submit(known, fault)
         case "scancel":
             code = _cancel(known, fault.get("fault", ""))
         case _:
-            code = _list(known, fault.get("fault", ""))
+            code = _list(known, fault)
     _note(fault.get("fault", ""), known.accepted)
     return _end(code)
 
@@ -58,7 +58,7 @@ def _submit(known: jobs.Jobs, fault: dict[str, Any]) -> int:
     if name == "late_accept":
         _note(name, known.accepted)
         known.accepted.clear()
-        _minute()
+        _minute(fault)
     if NAME == "srun" and name == "":
         return known.wait(number)
     return _answer(name, number)
@@ -90,7 +90,8 @@ def _cancel(known: jobs.Jobs, name: str) -> int:
     return say(error=f"scancel: {faults.AWAY}", code=1) if failed else 0
 
 
-def _list(known: jobs.Jobs, name: str) -> int:
+def _list(known: jobs.Jobs, fault: dict[str, Any]) -> int:
+    name = fault.get("fault", "")
     if name == "error":
         return say(error=f"{NAME}: {faults.AWAY}", code=1)
     if name == "nothing":
@@ -99,11 +100,11 @@ def _list(known: jobs.Jobs, name: str) -> int:
         return say(faults.INSTEAD[name])
     if NAME == "sacct" and not SETTINGS["accounting"]:
         return say(error="Slurm accounting storage is disabled\n", code=1)
-    return _table(known, name)
+    return _table(known, name, fault.get("words", jobs.WONDERING) if name == "unknown" else {})
 
 
-def _table(known: jobs.Jobs, name: str) -> int:
-    table = known.queue(ARGV, name) if NAME == "squeue" else known.history(ARGV, name)
+def _table(known: jobs.Jobs, name: str, words: dict[str, str]) -> int:
+    table = known.queue(ARGV, words) if NAME == "squeue" else known.history(ARGV, words)
     last = FOLDER / f"last.{NAME}"
     if name == "stale" and last.exists():
         return say(last.read_text())
@@ -142,9 +143,9 @@ def _note(fault: str, accepted: list[int]) -> None:
         file.write(line + "\n")
 
 
-def _minute() -> None:
+def _minute(fault: dict[str, Any]) -> None:
     sys.stdout.flush()
-    time.sleep(60 * SETTINGS["scale"])
+    time.sleep(60 * SETTINGS["scale"] * fault.get("minutes", 1))
 
 
 def _end(code: int) -> int:
