@@ -30,7 +30,7 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     #: Patterns whose queues nobody reads after us: they go some minutes later, and what is too much
     #: for them is dropped, so that it is nothing to who sends.
     passing: tuple[str, ...] = ()
-    #: Seconds between signs of life; after two without any the connection is given up.
+    #: Seconds between signs of life; after some three without any the connection is given up.
     heartbeat: int = 15
     #: Seconds that sending may take, and a new connection.
     patience: float = 30.0
