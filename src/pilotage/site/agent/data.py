@@ -27,7 +27,7 @@ from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.payload.transfer.patience import Told
-from pilotage.site.agent import aside, prepare, records, staging
+from pilotage.site.agent import aside, prepare, records, shortage, staging
 from pilotage.site.agent.model import Blame
 from pilotage.site.agent.prepare import Kept
 from pilotage.site.agent.registry import Registry
@@ -148,7 +148,8 @@ class EdgeData:
         """Say whether anything is still to be done after a job."""
         del found
         job, _ = await self._do(lambda db: _asked(db, one))
-        kept = await run_sync(prepare.read, self._file(one))
+        with shortage.waits():
+            kept = await run_sync(prepare.read, self._file(one))
         if kept is None and prepare.bare(job):
             return False
         kept = self._required(one, kept)
@@ -164,9 +165,9 @@ class EdgeData:
         del found
         with self._working():
             job, _ = await self._do(lambda db: _asked(db, one))
-            kept = self._required(one, await run_sync(prepare.read, self._file(one)))
             folder = f"{room.root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
+                kept = self._required(one, await run_sync(prepare.read, self._file(one)))
                 app = await run_sync(self._registry.find, job.application)
                 if _to_run(kept):
                     await self._step(one, "postprocess")
@@ -177,7 +178,7 @@ class EdgeData:
                     crash.point("stage.postprocessed")
                 if job.outputs:
                     kept = await self._send(one, app, job, folder, kept)
-            await self._keep(one, kept, sent=True)
+                await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
     async def _send(self, one: Guest, app: App, job: Job, folder: str, kept: Kept) -> Kept:
@@ -255,7 +256,8 @@ class EdgeData:
     async def _blaming(self, one: Guest) -> AsyncIterator[None]:
         """Write down whose doing it is if something fails for good."""
         try:
-            yield
+            with shortage.waits():
+                yield
         except errors.Unavailable:
             raise
         except errors.PilotageError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pilotage import errors
 from pilotage.rule import named
+from pilotage.site.agent import shortage
 from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App
 
@@ -30,11 +31,15 @@ class Registry:
         return files.names(self._root)
 
     def find(self, name: str) -> App:
-        """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used."""
+        """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used.
+
+        If only this machine cannot read it now, that is `Unavailable`.
+        """
         if not _NAME.fullmatch(name):
             raise errors.NotFound(f"there is no application {name!r}")
         try:
-            return self._read(name, f"{self._folder}/{name}{named.SUFFIX}")
+            with shortage.waits():
+                return self._read(name, f"{self._folder}/{name}{named.SUFFIX}")
         except OSError as error:
             message = f"the application `{name}` cannot be read: {error.strerror}"
             raise errors.ConfigError(message) from error
