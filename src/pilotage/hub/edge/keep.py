@@ -39,7 +39,8 @@ class Parts:
                 # Nobody asked for it: to end so would quietly end all parts beside this one.
                 told = "a mistake in Pilotage: it was cancelled by nobody"
                 _log.error("%s: %s; it is begun anew", name, told)
-            except errors.PilotageError as error:
+            except (errors.PilotageError, OSError) as error:
+                # A full disk, or no more files to open, is nobody's mistake here.
                 told = str(error)
                 _log.error("%s: %s; it is begun anew", name, error)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
