@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,17 @@ async def run(folder: Path, script: str, *args: str, seconds: float = 60.0) -> s
 async def test_it_gets_its_words_a_folder_and_a_clean_environment(folder, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     said = await run(folder, 'echo "$1" "$GIVEN" "$SECRET" "$HOME"; pwd; umask', "-n; $(id)")
-    assert said.splitlines() == [f"-n; $(id) a b  {folder}", str(folder), "0077"]
+    assert said.splitlines() == ["-n; $(id) a b  /nonexistent", str(folder), "0077"]
+
+
+async def test_no_file_of_a_stranger_runs_with_it(folder):
+    """Python runs what is at home in a certain place; inputs of a job may have that very name."""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    place = folder / ".local" / "lib" / name / "site-packages"
+    place.mkdir(parents=True)
+    (place / "stranger.pth").write_text("import sys; print('mine')\n")
+    base = Path(sys.base_prefix) / "bin" / name
+    assert await run(folder, f"{base} -c 'print(1)'") == "1\n"
 
 
 async def test_it_fails_with_the_end_of_what_it_said(folder):

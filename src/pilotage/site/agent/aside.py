@@ -24,12 +24,12 @@ from anyio.abc import Process
 
 from pilotage import errors, text, units
 from pilotage.site.apps import bounded
+from pilotage.site.apps.parser import CLEAN
 
 #: It is ended after so long, in seconds.
 TIME_S = 3600.0
 #: So many bytes of the last line that it wrote are told if it fails.
 _TOLD = 500
-_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 #: How often those who hold a lock are looked for, and how long after each time, in seconds.
 _TRIES, _TRY_S = 50, 0.1
 
@@ -81,7 +81,7 @@ async def _start(
     try:
         return await anyio.open_process(
             words, stdin=DEVNULL, stdout=said, stderr=STDOUT, cwd=folder, start_new_session=True,
-            env={**_CLEAN, "HOME": folder, **env}, pass_fds=[held],
+            env={**CLEAN, **env}, pass_fds=[held],
         )  # fmt: skip
     finally:
         os.close(said)

@@ -30,7 +30,9 @@ _MOST_LINES = 10_000
 _MOST_ERRORS = 4096
 _MOST_WRITTEN = 1 << 20
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+#: What a parser finds in its environment. Its home is not the folder of the job: there a stranger's
+#: files are, and programs take settings, and code to run, from files at home.
+CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -124,7 +126,7 @@ async def _run(config: Config, folder: str, path: str) -> bytes:
     ]  # fmt: skip
     process = await anyio.open_process(
         argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=folder, start_new_session=True,
-        env={**_CLEAN, "HOME": folder},
+        env=CLEAN,
     )  # fmt: skip
     printed, said = bytearray(), bytearray()
     try:
