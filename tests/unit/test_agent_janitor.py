@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.job.retry import Next
+from pilotage.site.agent import janitor as janitor_
 from pilotage.site.agent import records
 from pilotage.site.agent import settings as settings_
 from pilotage.site.agent.janitor import Janitor
@@ -127,3 +129,26 @@ async def test_refused_messages_are_forgotten_too(edge, writer):
     assert len(writer.do(lambda db: records.refused(db, 10))) == 1
     await janitor(edge, writer, 1000.0 + 31 * DAY, None).forget()
     assert writer.do(lambda db: records.refused(db, 10)) == []
+
+
+def test_a_folder_that_its_payload_has_shut_is_removed_by_who_is_not_root(tmp_path: Path):
+    """Such a folder cannot be moved; those that come after it are removed all the same."""
+    for name in ("7.1", "8.1"):
+        (tmp_path / name / "in").mkdir(parents=True)
+    nobody = 65534
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        if os.getuid() == 0:
+            os.chown(path, nobody, nobody)
+    (tmp_path / "7.1" / "in").chmod(0)
+    (tmp_path / "7.1").chmod(0o500)
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(tmp_path)
+            if os.getuid() == 0:
+                os.setuid(nobody)
+            janitor_._discard(Path(), ["7.1", "8.1"])
+            janitor_._empty(Path(janitor_._TRASH))
+        finally:
+            os._exit(sorted(os.listdir()) != [janitor_._TRASH] or bool(os.listdir(janitor_._TRASH)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import re
 import secrets
@@ -27,6 +28,7 @@ from pilotage.site.agent.data import FOLDER
 from pilotage.site.agent.settings import Keep, Settings
 from pilotage.store import Db, Writer
 
+_log = logging.getLogger("pilotage.edge")
 #: The longest pause between two looks, in seconds: each goes through all jobs.
 _LOOK_S = 600.0
 #: Looks after which litter is looked for although nothing was forgotten.
@@ -124,8 +126,19 @@ def _discard(place: Path, names: list[str]) -> None:
     trash = place / _TRASH
     trash.mkdir(mode=0o700, exist_ok=True)
     for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            (place / name).rename(trash / f"{name}.{secrets.token_hex(4)}")
+        one, target = place / name, trash / f"{name}.{secrets.token_hex(4)}"
+        try:
+            try:
+                one.rename(target)
+            except PermissionError:
+                # A folder that its payload has shut cannot even be moved.
+                one.chmod(0o700)
+                one.rename(target)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            # One that cannot be removed must not keep all others.
+            _log.warning("%s cannot be removed: %s", one, error.strerror)
 
 
 def _empty(trash: Path) -> None:
@@ -136,7 +149,8 @@ def _empty(trash: Path) -> None:
         if one.is_dir() and not one.is_symlink():
             shutil.rmtree(one, ignore_errors=True)
             if one.exists():
-                _open(one)
+                with contextlib.suppress(OSError):
+                    _open(one)
                 shutil.rmtree(one, ignore_errors=True)
         else:
             one.unlink(missing_ok=True)
