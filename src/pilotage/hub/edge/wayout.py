@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pilotage import errors
 from pilotage.hub.edge.follow import Followed
 from pilotage.pilot import reach
 from pilotage.pilot.relay import Relay
@@ -22,11 +21,7 @@ async def run(settings: Followed) -> None:
             continue
         host, _, port = asked.listen.rpartition(":")
         relay = Relay(reach.route(asked.hub, None))
-        try:
-            server = await relay.listen(host.strip("[]"), int(port))
-        except OSError as error:
-            message = f"nobody can be heard at {asked.listen}: {error.strerror or error}"
-            raise errors.Unavailable(message, hint="`relay.listen` names another") from error
+        server = await relay.listen(host.strip("[]"), int(port))
         try:
             await settings.other(part, asked)
         finally:
