@@ -12,7 +12,6 @@ from typing import Any
 
 from tests.edge.rig import USER, Edge
 
-NAME = "whole"
 _DOES = 'mkdir -p out && cat data made > "out/data.new" && mv out/data.new out/data'
 #: Each may run again if the agent was killed before it was written down that it ran.
 _BEFORE = "echo before > made.new && mv made.new made"
@@ -25,30 +24,36 @@ class Whole:
 
     def __init__(
         self, edge: Edge, data: Path, *, url: str = "", staging: Mapping[str, Any] = {},
-        before: str = "true", after: str = "true",
+        before: str = "true", after: str = "true", beside: bool = True, name: str = "whole",
     ) -> None:  # fmt: skip
-        """Offer the application; `before` and `after` are what else those programs do."""
-        self._edge, self.data, self._url = edge, data, url or f"file://{data}"
+        """Offer the application under a name; `before` and `after` are what else those programs do.
+
+        Without `beside` there are none, and the job does it all.
+        """
+        self._edge, self._name = edge, name
+        self.data, self._url = data, url or f"file://{data}"
         data.mkdir(exist_ok=True)
         (data / "in").write_text("hello\n")
+        staging = staging or {"protocols": ["file"], "roots": [str(data)]}
+        if not beside:
+            edge.programs.add(name, f"{_BEFORE}\n{_DOES}\n{_AFTER}", staging=staging)
+            return
         scripts = {"preprocess": f"{before}\n{_BEFORE}", "postprocess": f"{after}\n{_AFTER}"}
-        programs = {name: self._program(name, script) for name, script in scripts.items()}
+        programs = {step: self._program(step, script) for step, script in scripts.items()}
         edge.programs.add(
-            NAME, _DOES, preprocess=[str(programs["preprocess"])],
-            postprocess=[str(programs["postprocess"])],
-            pins={str(one): _digest(one) for one in programs.values()},
-            staging=staging or {"protocols": ["file"], "roots": [str(data)]},
+            name, _DOES, **{step: [str(one)] for step, one in programs.items()},
+            pins={str(one): _digest(one) for one in programs.values()}, staging=staging,
         )  # fmt: skip
 
-    def _program(self, name: str, script: str) -> Path:
-        path = self._edge.programs.folder / f"{NAME}-{name}"
+    def _program(self, step: str, script: str) -> Path:
+        path = self._edge.programs.folder / f"{self._name}-{step}"
         path.write_text(f"#!/bin/sh\nset -e\n{script}\n")
         path.chmod(0o755)
         return path
 
     def post(self, count: int = 1, *, user: str = USER, **fields: Any) -> list[str]:
         """Send jobs; return their keys."""
-        made = [self._edge.job(NAME, **fields) for _ in range(count)]
+        made = [self._edge.job(self._name, **fields) for _ in range(count)]
         for one in made:
             one["inputs"] = [{"url": f"{self._url}/in", "path": "data"}]
             one["outputs"] = [{"path": "out/", "url": f"{self._url}/{one['key']}/"}]
