@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -14,6 +15,8 @@ from pilotage import errors
 _log = logging.getLogger("pilotage.edge")
 #: The pauses before a part is begun anew, and how long it must last for the first pause again.
 _FIRST_S, _LONGEST_S, _GOOD_S = 0.5, 60.0, 60.0
+#: How long a part must have lasted before nothing is wrong with it any more.
+_CALM_S = 5.0
 
 
 class Parts:
@@ -21,8 +24,14 @@ class Parts:
 
     def __init__(self) -> None:
         """Begin with none."""
-        #: What is wrong, by part.
-        self.troubles: dict[str, str] = {}
+        #: What was wrong with a part, and until when that counts.
+        self._told: dict[str, tuple[str, float]] = {}
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What is wrong, by part; also with one that was begun anew only just now."""
+        now = time.monotonic()
+        return {name: words for name, (words, until) in self._told.items() if now < until}
 
     async def keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
         """Run a part until cancelled; whatever it dies of, the others go on."""
@@ -46,9 +55,9 @@ class Parts:
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                 told = f"a mistake in Pilotage: {error}"
                 _log.exception("%s: this is a mistake in Pilotage; it is begun anew", name)
-            self.troubles[name] = told
+            self._told[name] = (told, math.inf)
             if time.monotonic() - began > _GOOD_S:
                 pause = _FIRST_S
             await anyio.sleep(pause)
             pause = min(_LONGEST_S, 2 * pause)
-            self.troubles.pop(name, None)
+            self._told[name] = (told, time.monotonic() + _CALM_S)
