@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import wrap_future
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -206,6 +207,60 @@ async def test_one_topic_that_is_full_does_not_keep_the_others(store: Store):
             await empty(store)
         tasks.cancel_scope.cancel()
     assert len(bus.took) == 601
+
+
+async def test_one_that_failed_is_tried_again_however_much_else_there_is_to_say(store: Store):
+    class Busy(Weak):
+        """Whatever is said, there is something new to say."""
+
+        async def publish(
+            self, topic: str, body: bytes, key: str = "", *, heard: bool = False
+        ) -> None:
+            await super().publish(topic, body, key, heard=heard)
+            if topic == "status.mira":
+                await wrap_future(store.writer.submit(lambda db: records.tell(db, 2, 1.0)))
+
+    post(store, 1, reply="status.full")
+    other = posted.body(key="other")
+    arrivals = [Arrival("alice", "job.mira", other, judged(other))]
+    store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+    bus = Busy()
+    bus.bad_topics = {"status.full"}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(make(store, bus).run)
+        with anyio.fail_after(60):
+            while len(bus.of(2)) < 5:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+            bus.bad_topics = set()
+            while not bus.of(1):  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_that_cannot_be_said_does_not_silence_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    post(store, 3)
+    all_held_and_cancelled(store)
+    usual = tell.status
+
+    def status(word: Word, known: Tale, site: str) -> Status:
+        if word.job == 2:
+            raise ValueError("nobody foresaw this")
+        return usual(word, known, site)
+
+    monkeypatch.setattr(tell, "status", status)
+    bus = Weak()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(make(store, bus).run)
+        with anyio.fail_after(60):
+            while len(store.words()) > 3:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        monkeypatch.setattr(tell, "status", usual)
+        with anyio.fail_after(60):
+            await empty(store)
+        tasks.cancel_scope.cancel()
+    assert [bus.of(job) for job in (1, 2, 3)] == [STORY] * 3
 
 
 async def test_what_was_not_sent_when_it_stopped_is_sent_by_the_next(store: Store):

@@ -51,8 +51,12 @@ class Outbox:
         self.depth = 0
         self._counted = 0.0
         self._after = 0
+        #: Up to which message, and until when at least, others come before one that failed.
+        self._last, self._due = 0, 0.0
         #: Jobs of which a message could not be sent: later ones must wait for it.
         self._stuck: set[int] = set()
+        #: Messages that are a mistake of ours.
+        self._odd: set[int] = set()
         self._trouble = ""
         self._new = asyncio.Event()
 
@@ -69,14 +73,17 @@ class Outbox:
         try:
             while True:
                 self._new.clear()
+                if self._after >= self._last and anyio.current_time() >= self._due:
+                    # What could not be sent is tried again, however much else there is to say.
+                    self._after, self._stuck = 0, set()
                 words = records.unsent(db, self._after, _MOST)
                 if words:
                     await self._give_way()
                     await self._round(db, words)
                 elif self._after:
-                    # All that could be sent is; what could not is tried again after a rest.
-                    self._after, self._stuck = 0, set()
-                    await anyio.sleep(_PAUSE_S)
+                    # All that could be sent is; what could not needs a rest.
+                    self._last = self._after
+                    await anyio.sleep_until(self._due)
                 else:
                     self._all_sent()
                     with anyio.move_on_after(_LOOK_S):
@@ -114,7 +121,10 @@ class Outbox:
         if sent:
             await wrap_future(self._writer.submit(lambda db: records.sent(db, sent)))
             crash.point("edge.sent")
-        if len(sent) < len(words):
+        if not self._after and len(sent) < len(words):
+            self._last, self._due = records.newest(db), anyio.current_time() + _PAUSE_S
+            self._after = words[-1].id
+        elif self._after:
             self._after = words[-1].id
 
     async def _story(
@@ -125,11 +135,22 @@ class Outbox:
             async with room:
                 try:
                     await self._send(db, word)
-                except errors.Unavailable as error:
-                    self._stuck.add(word.job)
+                except errors.PilotageError as error:
                     self._complain(error)
+                    self._leave(word)
+                    return
+                except Exception:  # noqa: BLE001 - one that cannot be said does not silence the others
+                    if word.id not in self._odd:
+                        self._odd.add(word.id)
+                        _log.exception("message %d: this is a mistake in Pilotage", word.id)
+                    self._leave(word)
                     return
             sent.append(word.id)
+
+    def _leave(self, word: Word) -> None:
+        """Have what is said of a job later wait for what could not be said now."""
+        if word.job:
+            self._stuck.add(word.job)
 
     async def _send(self, db: Db, word: Word) -> None:
         settings = self._settings()
@@ -157,7 +178,7 @@ class Outbox:
         if self.depth > _TOO_MANY:
             await wrap_future(self._writer.submit(records.thin))
 
-    def _complain(self, error: errors.Unavailable) -> None:
+    def _complain(self, error: errors.PilotageError) -> None:
         if str(error) != self._trouble:
             self._trouble = str(error)
             _log.warning("status messages wait: %s", error)

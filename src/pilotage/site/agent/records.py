@@ -157,6 +157,11 @@ def waiting(db: Db) -> int:
     return int(db.value("edge_outbox_count"))
 
 
+def newest(db: Db) -> int:
+    """Return the number of the newest message that the bus does not have."""
+    return int(db.value("edge_outbox_newest"))
+
+
 def sent(db: Db, ids: Iterable[int]) -> None:
     """Forget messages that the bus has."""
     db.run("edge_outbox_sent", ids=text.dump(list(ids)))

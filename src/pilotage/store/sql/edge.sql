@@ -72,6 +72,10 @@ FROM edge_outbox WHERE id > :after ORDER BY id LIMIT :most;
 -- How many messages the bus does not have.
 SELECT count(*) FROM edge_outbox;
 
+-- name: edge_outbox_newest
+-- The newest message that the bus does not have.
+SELECT coalesce(max(id), 0) FROM edge_outbox;
+
 -- name: edge_outbox_sent
 -- The bus has these messages; :ids is [id, ...].
 DELETE FROM edge_outbox WHERE id IN (SELECT value FROM json_each(:ids));
