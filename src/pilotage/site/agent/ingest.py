@@ -15,7 +15,7 @@ from pilotage import crash, errors
 from pilotage.bus.port import Bus, Message
 from pilotage.site.agent import accept
 from pilotage.site.agent.enter import Entered, enter
-from pilotage.site.agent.model import Arrival
+from pilotage.site.agent.model import Arrival, Refused
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.settings import Settings
 from pilotage.store import Writer
@@ -26,6 +26,7 @@ _MOST = 400
 _MOST_BYTES = 8_000_000
 #: Seconds before messages are taken again after the store did not.
 _PAUSE_S = 2.0
+_MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
 #: So many at once are a crowd, and more of it are expected within these seconds.
 _CROWD = 50
 _CROWDED_S = 0.5
@@ -121,21 +122,44 @@ class Ingest:
         crash.point("edge.delivered")
         if len(messages) >= _CROWD:
             self._crowded = time.monotonic() + _CROWDED_S
-        settings = self._settings()
-        arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
-        crash.point("edge.judged")
-        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
         try:
-            entered = await wrap_future(self._writer.submit(step))
+            entered = await self._enter(messages, unnamed)
         except errors.StoreUnavailable as error:
             _log.error("%s; %d messages go back to the broker", error, len(messages))
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(*messages, done=False)
             return
+        except Exception:  # noqa: BLE001 - one that nobody foresaw does not keep the others away
+            if len(messages) == 1:
+                _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
+                await self._odd(messages[0], unnamed)
+                return
+            for one in messages:
+                await self._some([one], unnamed)
+            return
         crash.point("edge.committed")
         await self._bus.ack(*messages)
         crash.point("edge.acked")
         self._tell(entered)
+
+    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Entered:
+        settings = self._settings()
+        arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
+        crash.point("edge.judged")
+        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
+        return await wrap_future(self._writer.submit(step))
+
+    async def _odd(self, one: Message, unnamed: str) -> None:
+        """Have a message come once more that we could not deal with, and then refuse it."""
+        if not one.again:
+            await anyio.sleep(_PAUSE_S)
+            await self._bus.ack(one, done=False)
+            return
+        why = Refused(kind="infrastructure", code="mistake", reason=_MISTAKE)
+        arrival = Arrival(one.user or unnamed, one.topic, one.body, why, one.again)
+        settings, now = self._settings(), self._now()
+        await wrap_future(self._writer.submit(lambda db: enter(db, [arrival], settings, now)))
+        await self._bus.ack(one)
 
     def _judge(
         self, messages: Sequence[Message], unnamed: str, settings: Settings

@@ -1,0 +1,79 @@
+"""Messages that nobody foresaw: those beside them become jobs all the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from pilotage.bus.memory import MemoryBus
+from pilotage.site.agent import accept, enter, ingest, records
+from pilotage.site.agent.ingest import Ingest
+from pilotage.site.agent.registry import Registry
+from pilotage.store import Db
+from tests import posted
+from tests.posted import Store
+
+SETTINGS = posted.settings()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with posted.store(tmp_path, sim=posted.app()) as made:
+        yield made
+
+
+def odd(usual: Any, where: int) -> Any:
+    """Return a function that fails of one message."""
+
+    def fails(*given: Any) -> Any:
+        if b"poison" in repr(given[where]).encode():
+            raise ValueError("nobody foresaw this")
+        return usual(*given)
+
+    return fails
+
+
+@pytest.mark.parametrize("place", ["judged", "written"])
+async def test_one_that_nobody_foresaw_keeps_no_other_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch, place: str
+):
+    monkeypatch.setattr(ingest, "_PAUSE_S", 0.01)
+    if place == "judged":
+        monkeypatch.setattr(accept, "judge", odd(accept.judge, 0))
+    else:
+        monkeypatch.setattr(enter.records, "accept", odd(records.accept, 2))
+    bus = MemoryBus("alice")
+    async with bus.subscribe("job.mira"):
+        pass
+    for at in range(5):
+        name = "poison" if at == 2 else "usual"
+        await bus.publish("job.mira", posted.body(key=f"k{at}", name=name), heard=True)
+    one = Ingest(bus, store.writer, Registry(store.root), lambda: SETTINGS, _now, _nothing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one.run, "job.mira", "")
+        with anyio.fail_after(60):
+            while len(store.jobs()) < 4 or not _refused(store.db):  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+            await bus.publish("job.mira", posted.body(key="late"), heard=True)
+            while len(store.jobs()) < 5:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    (refused,) = _refused(store.db)
+    assert (refused.code, json.loads(refused.body)["key"]) == ("mistake", "k2")
+
+
+def _refused(db: Db) -> list[Any]:
+    return records.refused(db, 10)
+
+
+def _now() -> float:
+    return 1.0
+
+
+def _nothing() -> None:
+    """Nobody runs the jobs."""
