@@ -113,6 +113,22 @@ async def test_what_another_process_left_is_ended_first(folder):
         left.wait()
 
 
+async def test_who_is_called_off_while_a_lock_is_waited_for_does_not_keep_it(folder):
+    left = holder(folder.parent / "kept" / "lock")
+    try:
+        task = asyncio.create_task(run(folder, "true"))
+        await asyncio.to_thread(left.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # Whatever still tries to take it has it by now.
+        await asyncio.sleep(1.0)
+        assert await run(folder, "echo here") == "here\n"
+    finally:
+        left.kill()
+        left.wait()
+
+
 async def test_a_program_that_is_not_there_is_said_so(folder):
     with pytest.raises(errors.JobFailed, match="failed with status"):
         await aside.run(

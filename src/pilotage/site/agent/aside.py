@@ -13,7 +13,6 @@ import fcntl
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
@@ -42,7 +41,7 @@ async def run(
 
     What it writes is kept in `output`, which only its owner may read.
     """
-    held = await anyio.to_thread.run_sync(_take, lock)
+    held = await _take(lock)
     try:
         process = await _start(argv, folder, env, held, output)
     finally:
@@ -87,20 +86,29 @@ async def _start(
         os.close(said)
 
 
-def _take(lock: Path) -> int:
+async def _take(lock: Path) -> int:
     """Take a lock, and end whatever an earlier process left that has it."""
-    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for _ in range(_TRIES):
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            sweep(lock)
-            time.sleep(_TRY_S)
-        else:
+        # Not in a thread: who is called off meanwhile would never let go of it.
+        if (file := _try(lock)) is not None:
             return file
+        await anyio.to_thread.run_sync(sweep, lock)
+        await anyio.sleep(_TRY_S)
     raise errors.Unavailable(f"what holds {lock} cannot be ended", hint="is a file system hung?")
+
+
+def _try(lock: Path) -> int | None:
+    """Take a lock if nobody has it."""
+    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return file
 
 
 def _end(process: Process, lock: Path) -> None:
