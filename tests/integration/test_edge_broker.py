@@ -283,6 +283,28 @@ def test_papers_are_renewed_while_jobs_run(edge: Edge):
     serves(edge)
 
 
+def test_an_authority_takes_the_place_of_another(edge: Edge, tmp_path: Path):
+    old, new = edge.rabbit.authority, Authority(tmp_path, "Next authority")
+    running = begin(edge, 1)
+    try:
+        edge.rabbit.trust(old, new)
+        edge.believe(old, new)
+        edge.renew(by=new)
+        edge.rabbit.become(new.issue("broker", address=edge.rabbit.address))
+        edge.believe(new)
+        before = edge.proxy.connections
+        edge.proxy.cut()
+        edge.wait(lambda: edge.proxy.connections > before and trouble(edge) == "")
+        edge.programs.gate.touch()
+        edge.wait_ended(*running)
+    finally:
+        as_ever(edge)
+        edge.believe(old)
+        edge.renew()
+    law.holds(edge, running)
+    serves(edge)
+
+
 def test_old_encryption_is_refused(edge: Edge):
     """A server that knows nothing newer than TLS 1.1 is not spoken with."""
     certificate, key = edge.papers / f"{AGENT}.pem", edge.papers / f"{AGENT}.key"
