@@ -13,10 +13,11 @@ import pytest
 from pilotage import errors
 from pilotage.bus.model import Heartbeat
 from pilotage.hub.edge import keep as keeping
-from pilotage.hub.edge import look, notify, owner
+from pilotage.hub.edge import look, notify, owner, talk
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
-from pilotage.site.agent import settings
+from pilotage.site.agent import draft, settings
+from tests import posted
 
 PLAIN = """\
 site = "mira"
@@ -107,6 +108,10 @@ def test_settings_that_others_may_write_are_refused(tmp_path, written, mode):
         ('[batch]\nbatch = "slurm"\n[keep]\ndone = "soon"', "soon"),
         ('[batch]\nbatch = "slurm"\n[limits]\nfree = "much"', "much"),
         ('[batch]\nbatch = "slurm"\n[shell]\n', "shell"),
+        ('patience = 0.0\n[batch]\nbatch = "slurm"', "bus.patience"),
+        ('ahead = 0\n[batch]\nbatch = "slurm"', "bus.ahead"),
+        ('[batch]\nbatch = "slurm"\n[limits]\njobs = -1', "limits.jobs"),
+        ('[batch]\nbatch = "slurm"\n[limits]\nusers = { eve = -1 }', "limits.users.eve"),
     ],
 )
 def test_settings_that_cannot_be_say_so(tmp_path, line, words):
@@ -114,6 +119,42 @@ def test_settings_that_cannot_be_say_so(tmp_path, line, words):
     file.write_text(f'site = "mira"\n[bus]\nurl = "amqps://b/"\n{line}\n')
     with pytest.raises(errors.ConfigError, match=words):
         settings.read(file)
+
+
+def test_heartbeats_have_time_between_them(tmp_path):
+    file = tmp_path / "agent.toml"
+    rest = '[bus]\nurl = "amqps://b/"\n[batch]\nbatch = "slurm"\n'
+    file.write_text(f'site = "mira"\nheartbeat = "0s"\n{rest}')
+    with pytest.raises(errors.ConfigError, match="heartbeat"):
+        settings.read(file)
+
+
+def test_files_are_named_below_the_folder_wherever_it_is_begun(tmp_path, monkeypatch):
+    file = tmp_path / "agent.toml"
+    bus = '[bus]\nurl = "amqps://b/"\nca = "ca.pem"\nkey = "/etc/own.key"\n'
+    keys = '[credentials."data.example.org"]\ntoken = "data.token"\n'
+    file.write_text(f'site = "mira"\n{bus}[batch]\nbatch = "slurm"\n{keys}')
+    monkeypatch.chdir("/")
+    read = settings.read(file)
+    assert (read.bus.ca, read.bus.key) == (str(tmp_path / "ca.pem"), "/etc/own.key")
+    assert read.bus.certificate == ""
+    assert read.credentials["data.example.org"].token == str(tmp_path / "data.token")
+
+
+def test_a_password_is_shown_to_nobody(tmp_path):
+    bus = settings.Bus(url="amqps://mira:secret@b:5671/x")
+    assert bus.place == "amqps://b:5671/x"
+    file = draft.write(tmp_path / "agent.toml", "mira", bus, "slurm", ())
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_whose_jobs_come_by_a_topic_counts_at_once():
+    def asked(user: str) -> object:
+        bus = settings.Bus(url="amqps://b/", jobs={"mira": user})
+        return talk.spoken(posted.settings(bus=bus))
+
+    assert asked("argo") == asked("argo")
+    assert asked("argo") != asked("")
 
 
 def test_a_site_has_one_agent(tmp_path):

@@ -93,7 +93,7 @@ def run(
     with open_project(folder, at) as project:
         asked = settings.read(project.root / FILE)
         words = (
-            f"serves {asked.site}: jobs come from {asked.bus.url}",
+            f"serves {asked.site}: jobs come from {asked.bus.place}",
             "`pilotage site status` shows how that goes; jobs go on without this process",
         )
         choices = engine.Choices(

@@ -67,7 +67,7 @@ class Talk:
             async with AmqpBus(_broker(settings)) as bus, anyio.create_task_group() as tasks:
                 self._bus = bus
                 tasks.start_soon(self._converse, bus, settings)
-                await self._settings.other(_broker, _broker(settings))
+                await self._settings.other(spoken, spoken(settings))
                 _log.info("the broker is called anew, under other settings")
                 tasks.cancel_scope.cancel()
 
@@ -95,6 +95,12 @@ class Talk:
     def _renew(self) -> None:
         if self._bus:
             self._bus.renew()
+
+
+def spoken(settings: Settings) -> object:
+    """Return what is another one if the broker is to be called anew."""
+    # Whose jobs come by a topic must not be as it was once the site says otherwise.
+    return _broker(settings), settings.job_topics
 
 
 def _broker(settings: Settings) -> Broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pilotage import errors
 from pilotage.site.agent import settings
@@ -49,7 +50,9 @@ def write(file: Path, site: str, bus: Bus, batch: str, admins: tuple[str, ...]) 
     settings.parse(source, file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        # A password in the address is nobody else's; without one the file may be root's.
+        mode = 0o600 if urlsplit(bus.url).password else 0o644
+        place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         message = f"{file} is there already"
         raise errors.Conflict(message, hint="change it with an editor") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -59,6 +60,12 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     refused: str = ""
     #: Messages that are taken before the first of them is safe.
     ahead: int = 500
+
+    @property
+    def place(self) -> str:
+        """Where the broker is, without a password that may be in the address."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -161,7 +168,21 @@ def read(file: Path) -> Settings:
     if reason := trust.exposed(str(file.resolve())):
         hint = "whoever can write it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
-    return parse(source, file)
+    return _placed(parse(source, file), file.parent.resolve())
+
+
+def _placed(made: Settings, folder: Path) -> Settings:
+    """Name files in full: an agent is not always begun in its own folder."""
+
+    def full(one: msgspec.Struct, *names: str) -> dict[str, str]:
+        given = {name: getattr(one, name) for name in names}
+        return {name: str(folder / path) if path else "" for name, path in given.items()}
+
+    bus = msgspec.structs.replace(made.bus, **full(made.bus, "ca", "certificate", "key"))
+    keys = {
+        host: Keys(**full(one, *Keys.__struct_fields__)) for host, one in made.credentials.items()
+    }
+    return msgspec.structs.replace(made, bus=bus, credentials=keys)
 
 
 def parse(source: str, file: Path) -> Settings:
@@ -183,6 +204,23 @@ def _make(found: dict[str, Any]) -> Settings:
         table, _, name = key.rpartition(".")
         units.seconds(getattr(getattr(made, table) if table else made, name))
     units.size(made.limits.free)
-    if made.bus.ahead < 1 or made.limits.transfers < 1:
-        raise errors.ConfigError("`bus.ahead` cannot be below 1")
+    _check_numbers(made)
     return made
+
+
+def _check_numbers(made: Settings) -> None:
+    """Refuse what would let nothing go on, or would never rest."""
+    bus, limits = made.bus, made.limits
+    least: dict[str, tuple[float, float]] = {
+        "bus.ahead": (bus.ahead, 1), "bus.heartbeat": (bus.heartbeat, 1),
+        "bus.patience": (bus.patience, 1), "limits.transfers": (limits.transfers, 1),
+        "limits.jobs": (limits.jobs, 0), "limits.user": (limits.user, 0),
+        "limits.queue": (limits.queue, 0),
+        **{f"limits.users.{name}": (most, 0) for name, most in limits.users.items()},
+        **{f"limits.queues.{name}": (most, 0) for name, most in limits.queues.items()},
+    }  # fmt: skip
+    for name, (value, bound) in least.items():
+        if value < bound:
+            raise errors.ConfigError(f"`{name}` cannot be below {bound}")
+    if not units.seconds(made.heartbeat):
+        raise errors.ConfigError("`heartbeat` cannot be 0: it is the time between two of them")
