@@ -203,7 +203,7 @@ def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(monkeypatch):
             # It has only just begun, and may be about to die again.
             assert [*parts.troubles] == ["dying"]
             with anyio.fail_after(10):
-                while parts.troubles:
+                while parts.troubles:  # noqa: ASYNC110 - nobody tells when it is over
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
 
