@@ -27,9 +27,8 @@ pytestmark = pytest.mark.slow
 POINTS = [one for one in (*crash.EDGE, *crash.STAGE, *crash.SITE) if one != "edge.obeyed"]
 #: Points that are passed only after doubt, and where the doubt comes from.
 AFTER = {"site.fenced": "site.intent", "site.renewed": "site.prepared"}
-#: Points that each job passes by itself; at the others several pass together.
-BY_JOB = (*crash.STAGE, "site.intent", "site.prepared", "site.submitted", "site.recorded",
-          "site.staging_out", "site.home")  # fmt: skip
+#: Points that each job passes by itself; at the others several may pass together.
+BY_JOB = (*crash.STAGE, "site.staging_out", "site.home")
 HANDFUL = 4
 
 
