@@ -137,6 +137,8 @@ SUM = "0" * 64
         (ITEM, There(5, 10**18), Step.HAVE),
         (ITEM, There(5, 10**18 + 10**9), Step.HAVE),
         (ITEM, There(5, 10**18 + 10**10), Step.CONFLICT),
+        (Item("a", 5, mtime=10**18 + 5), There(5, 10**18 + 500), Step.HAVE),
+        (Item("a", 5, mtime=10**18 + 5), There(5, 10**18 + 6 * 10**8), Step.CONFLICT),
         (ITEM, There(6, 10**18), Step.CONFLICT),
         (ITEM, There(5), Step.MOVE),
         (ITEM, There(5, 10**18, regular=False), Step.CONFLICT),

@@ -16,6 +16,9 @@ MOST_BYTES = 256 << 20
 
 #: Some systems keep times to the second, some to two.
 _COARSE_NS = 2_000_000_000
+#: Where both tell parts of a second, this is as far apart as roundings bring them.
+_FINE_NS = 1_000_000
+_SECOND_NS = 1_000_000_000
 #: A disk is not to be filled to its last byte or inode.
 _MARGIN_BYTES = 1 << 20
 _MARGIN_FILES = 16
@@ -59,7 +62,8 @@ def step(item: Item, there: There | None) -> Step:
     if item.size == UNKNOWN or not item.mtime or not there.mtime:
         # Nothing speaks against it, nothing for it.
         return Step.MOVE
-    same = abs(item.mtime - there.mtime) < _COARSE_NS
+    fine = item.mtime % _SECOND_NS and there.mtime % _SECOND_NS
+    same = abs(item.mtime - there.mtime) < (_FINE_NS if fine else _COARSE_NS)
     return Step.HAVE if same else Step.CONFLICT
 
 
