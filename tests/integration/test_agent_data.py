@@ -16,6 +16,8 @@ from pilotage import crash
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.payload.transfer.model import MANIFEST
+from pilotage.site.agent import caps
+from pilotage.site.agent.settings import Limits
 from pilotage.site.apps.model import Config, Parameter
 from tests.contract.transfer.web import Web, serving
 from tests.staged import Edge
@@ -137,6 +139,14 @@ def busy(web: Web, *methods: str) -> None:
     ]
 
 
+def again(edge: Edge, job: int) -> None:
+    """Have a job tried again that has failed."""
+    with Project(edge.root) as project:
+        project.retry([job])
+        with project._change() as db:
+            caps.settle(db, Limits(), project.clock.now())
+
+
 def test_results_that_may_not_be_there_fail_the_job(edge: Edge, data: Path) -> None:
     edge.app("write", "echo mine > out", staging=edge.reach(data))
     (data / "taken").mkdir()
@@ -144,6 +154,8 @@ def test_results_that_may_not_be_there_fail_the_job(edge: Edge, data: Path) -> N
     taken = edge.post("write", outputs=[{"path": "out", "url": f"file://{data}/taken"}])
     lacking = edge.post("write", outputs=[{"path": "none", "url": f"file://{data}/x"}])
     with edge.up():
+        edge.ended(taken, lacking)
+        again(edge, taken)
         found = edge.ended(taken, lacking)
     assert [one.state for one in found] == [State.FAILED] * 2
     assert [edge.step(one) for one in (taken, lacking)] == ["stage_out"] * 2
@@ -396,3 +408,20 @@ def test_killed_and_started_again(edge: Edge, data: Path, point: str) -> None:
     assert (data / "out" / "out").read_text() == "inmade\nafter\n"
     ends = [state for state, _ in edge.states(job) if state in ("done", "failed")]
     assert ends == ["done"]
+
+
+def test_who_is_tried_again_replaces_what_an_earlier_attempt_has_sent_in_part(
+    edge: Edge, data: Path
+) -> None:
+    script = "mkdir out; echo $PILOTAGE_ATTEMPT > out/a; echo b > out/b"
+    edge.app("write", script, staging=edge.reach(data))
+    # A folder in the place of the second file: the first one arrives, and no manifest does.
+    (data / "to" / "b").mkdir(parents=True)
+    job = edge.post("write", outputs=[{"path": "out", "url": f"file://{data}/to"}])
+    with edge.up():
+        assert [one.state for one in edge.ended(job)] == [State.FAILED]
+        assert (data / "to" / "a").read_text() == "1\n"
+        (data / "to" / "b").rmdir()
+        again(edge, job)
+        edge.done(job)
+    assert (data / "to" / "a").read_text() == "2\n"

@@ -184,11 +184,24 @@ class EdgeData:
     async def _send(self, one: Guest, app: App, job: Job, folder: str, kept: Kept) -> Kept:
         await self._step(one, "stage_out")
         prepare.check_outputs(app, job)
-        again, kept = kept.sending, await self._keep(one, kept, sending=True)
+        again = kept.sending or await run_sync(self._sent_before, one)
+        kept = await self._keep(one, kept, sending=True)
         beside = f"{folder}.out"
-        await staging.send(self._errand(one, app, job, folder), beside, self._lanes, again=again)
+        errand = self._errand(one, app, job, folder)
+        try:
+            await staging.send(errand, beside, self._lanes, again=again)
+        except errors.Conflict:
+            # What is there is another's, and stays so when the job is tried again.
+            await self._keep(one, kept, sending=again)
+            raise
         await run_sync(_remove, beside)
         return kept
+
+    def _sent_before(self, one: Guest) -> bool:
+        """Say whether an earlier attempt may have sent a part of what it left."""
+        job, attempt = one.attempt
+        files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
+        return any(kept.sending for kept in map(prepare.read, files) if kept)
 
     async def leave(self, one: Guest) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
