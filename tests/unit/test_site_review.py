@@ -38,6 +38,7 @@ from pilotage.site.guest import Guest, Room
 from pilotage.site.house import House
 from pilotage.site.model import Site
 from pilotage.site.offer import place_of
+from pilotage.site.party import End
 from pilotage.site.remote import Remote
 from pilotage.site.submission import Submission, Work
 from pilotage.site.wire import Wire
@@ -292,6 +293,20 @@ def test_many_jobs_are_called_off_at_once() -> None:
     direct._stop(Stop(job, 1, "cancelled") for job in range(10_000))
     assert len(direct._house.stops) == 10_000
     assert time.process_time() - begun < 1
+
+
+async def test_what_nobody_foresaw_ends_a_job_with_the_reason() -> None:
+    class Broken:
+        async def close(self, *_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+    direct = Direct.__new__(Direct)
+    direct._house, one = House(lambda: None), guest_of(7)
+    direct._homing = cast("Any", Broken())
+    await direct._close(one, Room("/", "k", 0), End())
+    ((ended, found),) = direct._house.ends
+    assert (ended, found.ok) == (one, False)
+    assert "can't start new thread" in found.message
 
 
 # -- which jobs go to a queue --------------------------------------------------------------------

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from pilotage import crash
-from pilotage.job import moves, records
+from pilotage.job import moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.owner import me
@@ -241,7 +241,14 @@ class Direct:
         return await self._outward.items(one, key)
 
     async def _close(self, one: Guest, room: Room, end: End) -> None:
-        self._house.finish(one, await self._homing.close(one, room, end))
+        try:
+            closed = await self._homing.close(one, room, end)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
+            # A job whose end nobody writes down would stay for ever, and nobody would know why.
+            _log.exception("job %s: what it left cannot be seen to", one.key)
+            message = f"its results cannot be brought home: {error!r}"
+            closed = retry.End(ok=False, message=message)
+        self._house.finish(one, closed)
 
     # -- stop, and follow ------------------------------------------------------------------------
 
