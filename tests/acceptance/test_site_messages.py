@@ -218,7 +218,8 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
         shown = person.run("site", "show", "mira").stdout
         assert "Pilotage 1.0, epoch 4" in shown
         assert "its certificate ends in 3 d 1" in shown
-        assert "speaks as   site" in shown
+        assert "speaks as    site" in shown
+        assert "none of that name was heard" in person.run("site", "show", "theta").stderr
         found = person.run("site", "drain", "mira")
         assert found.returncode == 2
         assert "pilotage site control mira drain" in found.stderr

@@ -124,6 +124,9 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         if heard and name not in files.names(project.root):
             data = {"edge": site_edges.data(heard), "broker": site_edges.broker(seen)}
             return Answer(data, tuple(site_edges.show(heard)), (name,), notes)
+        if name not in files.names(project.root) and project.settings.bus.url:
+            message = f"there is no site `{name}`, and none of that name was heard of"
+            raise errors.NotFound(message, hint=notes[0] if notes else site_edges.SOON)
         site = files.read(project.root, name)
         state = look(project)[name]
         file = files.file_of(project.root, name)

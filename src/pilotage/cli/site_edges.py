@@ -16,6 +16,8 @@ from pilotage.hub.edge_seen import Edge, Seen
 from pilotage.hub.project import Project
 from pilotage.site import files
 
+#: What to do about a site that was not heard of.
+SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"
 _STYLES: dict[str, Style] = {"well": "green", "draining": "yellow", "unknown": "dim"}
 _WHERE = "by messages"
 
@@ -71,7 +73,7 @@ def notes(project: Project, seen: Seen) -> tuple[str, ...]:
             return (f"{when}nobody listens to the broker: start `pilotage up`",)
         when = f" since {shape.clock(since)}" if since else ""
         return (f"the broker cannot be reached{when}: {seen.broker.trouble}",)
-    return () if seen.edges else ("no site was heard of by the broker yet",)
+    return () if seen.edges else (f"no site was heard of by the broker yet: {SOON}",)
 
 
 def show(one: Edge) -> list[Shown]:
