@@ -177,6 +177,10 @@ def test_the_same_store_at_another_host_is_another_agent(tmp_path):
     owner.take(file, owner.Owner("aaa", "login1", 1.0))
     with pytest.raises(errors.Conflict):
         owner.take(file, owner.Owner("aaa", "login2", 2.0))
+    file.write_bytes(b"")
+    with pytest.raises(errors.Conflict) as caught:
+        owner.take(file, owner.Owner("aaa", "login1", 1.0))
+    assert "--take-over" in caught.value.hint
 
 
 def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(monkeypatch):

@@ -16,6 +16,8 @@ import msgspec
 
 from pilotage import errors
 
+_OVER = "stop that one, and see that its jobs are over; then: `pilotage site run --take-over`"
+
 
 class Owner(msgspec.Struct, frozen=True):
     """Which agent serves a site."""
@@ -41,7 +43,11 @@ def take(file: Path, mine: Owner, *, over: bool = False) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        part.write_bytes(msgspec.json.encode(mine))
+        with part.open("xb") as out:
+            out.write(msgspec.json.encode(mine))
+            out.flush()
+            # A power cut must not leave a file that names nobody.
+            os.fsync(out.fileno())
         try:
             if over:
                 os.replace(part, file)
@@ -63,10 +69,8 @@ def check(file: Path, mine: Owner) -> None:
         # Nobody has taken it over, as far as one can see now.
         return
     except msgspec.MsgspecError as error:
-        raise errors.Conflict(f"{file} does not say who serves this site: {error}") from error
+        message = f"{file} does not say who serves this site: {error}"
+        raise errors.Conflict(message, hint=_OVER) from error
     if (found.store, found.host) != (mine.store, mine.host):
         message = f"an agent at {found.host} serves this site ({file})"
-        hint = (
-            "stop that one, and see that its jobs are over; then: `pilotage site run --take-over`"
-        )
-        raise errors.Conflict(message, hint=hint)
+        raise errors.Conflict(message, hint=_OVER)

@@ -172,7 +172,7 @@ class Ingest:
 
     def _tell(self, entered: Entered) -> None:
         if entered.refused:
-            _log.warning("%d messages were refused: `pilotage site status`", entered.refused)
+            _log.warning("messages refused: %d; see `pilotage site status`", entered.refused)
         if entered.queued:
             self._poke()
 
