@@ -235,3 +235,20 @@ async def test_killed_and_started_again_each_job_is_there_once_and_told(
             by_job.setdefault(one["job"], set()).add(one["seq"])
     assert len(by_job) == 16
     assert all(seqs == set(range(1, len(seqs) + 1)) for seqs in by_job.values())
+
+
+async def test_a_reply_that_the_broker_refuses_silences_nobody_else(
+    desk: Desk, store: Store, rabbit: Rabbit
+):
+    exchange = desk.broker("site").exchange
+    rabbit.control("set_topic_permissions", "-p", "/", "site", exchange, "^(status.mira|job)", ".*")
+    await desk.post(posted.body(key="a", reply="status.eve"), posted.body(key="b"))
+    async with taking(desk, store):
+        await until(lambda: len(store.jobs()) == 2)
+    async with heard(desk, "status.**") as found, desk.bus("site") as bus:
+        outbox = Outbox(bus, store.writer, store.reader, lambda: SETTINGS, time.time)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outbox.run)
+            await until(lambda: not store.words())
+            await until(lambda: {one["key"] for one in found} == {"a", "b"})
+            tasks.cancel_scope.cancel()

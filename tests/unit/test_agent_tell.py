@@ -263,6 +263,28 @@ async def test_one_that_cannot_be_said_does_not_silence_the_others(
     assert [bus.of(job) for job in (1, 2, 3)] == [STORY] * 3
 
 
+async def test_a_topic_that_the_broker_keeps_from_us_costs_one_try(store: Store):
+    class Strict(Weak):
+        """A broker that lets us send to some topics."""
+
+        tries = 0
+
+        async def publish(
+            self, topic: str, body: bytes, key: str = "", *, heard: bool = False
+        ) -> None:
+            if topic == "status.evil":
+                self.tries += 1
+                raise errors.Denied("the broker does not let us")
+            await super().publish(topic, body, key, heard=heard)
+
+    post(store, 1, reply="status.evil")
+    all_held_and_cancelled(store)
+    bus = Strict()
+    await until_sent(store, make(store, bus))
+    assert (bus.tries, bus.of(1), store.words()) == (1, STORY, [])
+    assert {topic for topic, _ in bus.took} == {"status.mira"}
+
+
 async def test_what_was_not_sent_when_it_stopped_is_sent_by_the_next(store: Store):
     post(store, 3)
     bus = Weak()

@@ -26,6 +26,8 @@ from .receiver import Receiver
 lenient.read_anything()
 #: Where the broker itself leads answers to.
 _ANSWERS = "amq.rabbitmq.reply-to"
+#: How the broker says that somebody may not do something.
+_REFUSED = "ACCESS_REFUSED"
 #: How long a queue stays that nobody will read again, and what it holds at most.
 _PASSING = {"x-expires": 600_000, "x-max-length": 10_000, "x-overflow": "drop-head"}
 
@@ -134,6 +136,11 @@ class AmqpBus:
             message_ = f"too many messages wait for who reads {topic!r}"
             raise errors.Unavailable(message_) from error
         except TROUBLES as error:
+            # This ends the connection, and all that was on the way fails with it: whose doing it
+            # was stands in the words of the broker alone.
+            if _REFUSED in str(error) and f"topic '{topic}'" in str(error):
+                message_ = f"the broker does not let us send to {topic!r}"
+                raise errors.Denied(message_, hint="it has topic permissions") from error
             raise errors.Unavailable(f"the broker did not take {topic!r}: {error}") from error
 
     @contextlib.contextmanager

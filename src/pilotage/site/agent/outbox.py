@@ -25,6 +25,9 @@ _CROWDED_S = 2.0
 _GLANCE_S = 0.05
 #: Seconds before the bus is tried again that took nothing.
 _PAUSE_S = 1.0
+#: How long a topic is not tried that the broker keeps from us, and how many are remembered.
+_DENIED_S = 60.0
+_MOST_DENIED = 10_000
 #: Messages that are looked at together, and those on the way to the bus at once.
 _MOST = 500
 _AT_ONCE = 100
@@ -55,6 +58,8 @@ class Outbox:
         self._last, self._due = 0, 0.0
         #: Jobs of which a message could not be sent: later ones must wait for it.
         self._stuck: set[int] = set()
+        #: Topics that the broker keeps from us, and until when they are not tried.
+        self._denied: dict[str, float] = {}
         #: Messages that are a mistake of ours.
         self._odd: set[int] = set()
         self._trouble = ""
@@ -155,7 +160,7 @@ class Outbox:
     async def _send(self, db: Db, word: Word) -> None:
         settings = self._settings()
         if word.body:
-            await self._bus.publish(word.topic, word.body.encode())
+            await self._publish(word.topic, word.body.encode())
             return
         tale = records.tale(db, word.job, word.attempt)
         if tale is None:
@@ -165,7 +170,27 @@ class Outbox:
             said, tale.back.speech, lambda: records.message(db, word.job), tale.created
         )
         key = f"{settings.site}:{word.job}:{word.seq}"
-        await self._bus.publish(tell.topic(tale.back, settings), body, key)
+        await self._publish(tell.topic(tale.back, settings), body, key)
+
+    async def _publish(self, topic: str, body: bytes, key: str = "") -> None:
+        """Send to a topic, or by the site's own while the broker does not let us.
+
+        Each try costs the connection, with all that is on the way over it.
+        """
+        own = self._settings().status_topic
+        for where in dict.fromkeys((topic, own)):
+            if anyio.current_time() < self._denied.get(where, 0.0):
+                continue
+            try:
+                await self._bus.publish(where, body, key)
+            except errors.Denied as error:
+                self._complain(error)
+                if len(self._denied) >= _MOST_DENIED:
+                    self._denied.clear()
+                self._denied[where] = anyio.current_time() + _DENIED_S
+            else:
+                return
+        raise errors.Denied(f"the broker does not let us send to {topic!r} nor to {own!r}")
 
     async def _count(self, db: Db, seen: int) -> None:
         """Know how many wait; counting many takes a while, so it is not done each time."""
