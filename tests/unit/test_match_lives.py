@@ -277,3 +277,14 @@ TestLives.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
+
+
+def test_who_waits_is_forgotten_with_the_room_that_it_had_before_a_turn_was_done_again():
+    lives = Lives()
+    lives.submit(count=1, cpus=1, limit=False, owner="ann", priority=0)
+    lives.ask(number=2, park=False, lost=False, fails=0)
+    lives.ask(number=2, park=True, lost=False, fails=0)
+    lives.ask(number=1, park=False, lost=False, fails=1)
+    lives.lease_expires(number=2, fails=0)
+    lives.books_are_right()
+    lives.teardown()

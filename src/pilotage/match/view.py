@@ -84,6 +84,8 @@ class View:
 
     def park(self, place: Place) -> None:
         """Note that a place waits; one that is full waits for its own jobs."""
+        # It may have had other room when this was noted before.
+        self.unpark(place)
         if place.free_cpus > 0:
             self._rooms[place.number] = place.free_cpus
             self.parked.setdefault(place.free_cpus, {})[place.number] = place
