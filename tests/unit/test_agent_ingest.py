@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from pilotage.bus.memory import MemoryBus
-from pilotage.site.agent import accept, enter, ingest, records
+from pilotage.site.agent import accept, ingest, records
 from pilotage.site.agent.ingest import Ingest
 from pilotage.site.agent.registry import Registry
 from pilotage.store import Db
@@ -46,7 +46,7 @@ async def test_one_that_nobody_foresaw_keeps_no_other_away(
     if place == "judged":
         monkeypatch.setattr(accept, "judge", odd(accept.judge, 0))
     else:
-        monkeypatch.setattr(enter.records, "accept", odd(records.accept, 2))
+        monkeypatch.setattr(records, "accept", odd(records.accept, 2))
     bus = MemoryBus("alice")
     async with bus.subscribe("job.mira"):
         pass
