@@ -30,7 +30,16 @@ def measure(scratch: Path, times: int, watched: float, stored: Sequence[int], fo
             _fill(one, count)
             _soon(one, times, count, found)
             time.sleep(_REST_S)
-            _idle(one, watched, count, found)
+            _use(one, watched, f"{count}", found)
+
+
+def idle(scratch: Path, watched: float, found: Found) -> None:
+    """See what an agent uses that has nothing to do."""
+    with bed(scratch, {"free": "1M"}) as one:
+        one.edge.start()
+        one.edge.wait_ended(one.edge.post("count"))
+        time.sleep(_REST_S)
+        _use(one, watched, "idle", found)
 
 
 def restart(scratch: Path, active: int, found: Found) -> None:
@@ -65,7 +74,9 @@ def _fill(one: Bed, count: int) -> None:
 
 def _soon(one: Bed, times: int, count: int, found: Found) -> None:
     edge = one.edge
-    delays = []
+    delays: list[float] = []
+    late: list[float] = []
+    del edge.admin.heard[:]
     # The first one is not counted: a fresh agent has to look at its programs.
     for at in range(times + 1):
         before, sent = len(one.calls("sbatch")), time.time()
@@ -74,27 +85,34 @@ def _soon(one: Bed, times: int, count: int, found: Found) -> None:
         if at:
             delays.append(_MS * (one.calls("sbatch")[before] - sent))
         edge.wait_ended(key)
-        del edge.admin.heard[:]
+        late += _late(one)
     found.add(f"sbatch, {count}", statistics.median(delays))
-    keys = edge.post_many("count", times)
-    edge.wait_ended(*keys)
-    late = [_MS * (one.when - one.said["time"]) for one in edge.raw() if "seq" in one.said]
     found.add(f"status, {count}", statistics.median(late))
     found.add(f"status p95, {count}", percentile(late, 0.95))
+    keys = edge.post_many("count", times)
+    edge.wait_ended(*keys)
+    found.add(f"status at once, {count}", statistics.median(_late(one)))
+
+
+def _late(one: Bed) -> list[float]:
+    """Say how old news was when it was heard, and forget it."""
+    heard = [each for each in one.edge.raw() if "seq" in each.said]
+    del one.edge.admin.heard[:]
+    return [_MS * (each.when - each.said["time"]) for each in heard]
 
 
 def _called(one: Bed, before: int) -> bool:
     return len(one.calls("sbatch")) > before
 
 
-def _idle(one: Bed, watched: float, count: int, found: Found) -> None:
+def _use(one: Bed, watched: float, name: str, found: Found) -> None:
     before = one.processor()
     time.sleep(watched)
-    found.add(f"idle, {count}", 100 * (one.processor() - before) / watched)
-    found.add(f"memory, {count}", one.memory())
+    found.add(f"processor, {name}", 100 * (one.processor() - before) / watched)
+    found.add(f"memory, {name}", one.memory())
 
 
-def figures(found: Found, stored: Sequence[int], active: int) -> Iterator[Figure]:
+def figures(found: Found, times: int, stored: Sequence[int], active: int) -> Iterator[Figure]:
     """Say what was found."""
     for count in stored:
         with_ = f", {count} other jobs in the store"
@@ -107,12 +125,21 @@ def figures(found: Found, stored: Sequence[int], active: int) -> Iterator[Figure
             note=f"p95 {statistics.median(found[f'status p95, {count}']):.3g} ms",
         )  # fmt: skip
         yield figure(
-            f"processor while nothing happens{with_}", "%", found[f"idle, {count}"], goal=Goal(1),
+            f"the same, of {times} jobs that are sent at once{with_}", "ms",
+            found[f"status at once, {count}"],
+        )  # fmt: skip
+        yield figure(
+            f"processor while one job runs{with_}", "%", found[f"processor, {count}"],
             note="the agent, and its program that speaks with the batch system",
         )  # fmt: skip
         yield figure(
             f"memory{with_}", "MB", found[f"memory, {count}"], goal=Goal(100), note="both together"
         )
+    yield figure(
+        "processor while there is nothing to do", "%", found["processor, idle"], goal=Goal(1),
+        note="both together",
+    )  # fmt: skip
+    yield figure("memory then", "MB", found["memory, idle"], goal=Goal(100), note="both together")
     yield figure(
         f"scheduler queries a cycle, {active} jobs there", "calls", found[f"queries, {active}"],
         goal=Goal(1),

@@ -39,7 +39,8 @@ def figures(plan: Plan) -> Iterator[Figure]:
         for repeat in range(plan.repeats):
             ingest.measure(scratch / f"i{repeat}", plan.messages, found)
         for repeat in range(plan.repeats):
+            delays.idle(scratch / f"n{repeat}", plan.watched, found)
             delays.measure(scratch / f"d{repeat}", plan.times, plan.watched, plan.stored, found)
             delays.restart(scratch / f"r{repeat}", plan.active, found)
     yield from ingest.figures(found)
-    yield from delays.figures(found, plan.stored, plan.active)
+    yield from delays.figures(found, plan.times, plan.stored, plan.active)

@@ -111,6 +111,24 @@ def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
         assert (gone["state"], gone["running"]) == ("not running", False)
 
 
+def test_a_batch_system_that_does_not_answer_is_told_before_there_is_a_job(
+    tmp_path: Path, rabbit: Rabbit
+):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    squeue = tools / "squeue"
+    squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    squeue.chmod(0o755)
+    batch = {"batch": "slurm", "path": [str(tools)]}
+    with rig.Edge(tmp_path / "e", rabbit, batch) as edge, edge.up():
+        edge.wait(
+            lambda: answer(edge.root, "site", "status")["agent"]["state"] == "no batch system"
+        )
+        edge.wait(lambda: not edge.heard("heartbeat")[-1]["scheduler"].get("well", True))
+        told = [one["scheduler"].get("text", "") for one in edge.heard("heartbeat")]
+        assert "Unable to contact slurm controller" in told[-1]
+
+
 def test_pilots_reach_their_hub_through_the_agent(tmp_path: Path, rabbit: Rabbit):
     with fleet.running(tmp_path / "hub", hub='tls = "on"') as hub:
         place = f"127.0.0.1:{free_port()}"

@@ -22,7 +22,7 @@ from tests.edge.rig import SRC, USER, Edge
 
 pytestmark = pytest.mark.slow
 #: So much is kept of a message.
-KEPT = 65_536
+KEPT = 4096
 
 
 class Case(NamedTuple):

@@ -36,14 +36,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def post(
     store: Store, *bodies: bytes, user: str = "alice", again: bool = False,
-    settings: Settings = SETTINGS,
+    settings: Settings = SETTINGS, now: float = 1000.0,
 ) -> Entered:  # fmt: skip
     find = Registry(store.root).find
     arrivals = [
         Arrival(user, "job.mira", one, accept.judge(one, user, find, settings), again)
         for one in bodies
     ]
-    return store.writer.do(lambda db: enter(db, arrivals, settings, 1000.0))
+    return store.writer.do(lambda db: enter(db, arrivals, settings, now))
 
 
 def said(store: Store) -> list[tuple[int, int, str, str]]:
@@ -108,7 +108,15 @@ def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: S
 def test_a_large_message_is_not_kept_whole(store: Store):
     post(store, b"x" * 2_000_000)
     (dead,) = records.refused(store.db, 10)
-    assert (dead.size, len(dead.body)) == (2_000_000, 65_536)
+    assert (dead.size, len(dead.body)) == (2_000_000, 4096)
+
+
+def test_of_very_many_refused_ones_the_newest_are_kept(store: Store, monkeypatch: Any):
+    monkeypatch.setattr(records, "_MOST_REFUSED", 3)
+    for at in range(5):
+        post(store, posted.body(key=f"k{at}", nodes=100), now=float(at))
+    store.writer.do(lambda db: records.forget_refused(db, 0.0))
+    assert [one.time for one in records.refused(store.db, 10)] == [4.0, 3.0, 2.0]
 
 
 def test_a_refused_one_hears_of_it_only_where_replies_may_go(store: Store):

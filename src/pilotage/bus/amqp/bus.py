@@ -24,6 +24,8 @@ from .names import binding, checked, queue
 from .receiver import Receiver
 
 lenient.read_anything()
+#: Brokers of some versions give a message up that was delivered twenty times.
+_ANY_NUMBER = 1_000_000_000
 #: Where the broker itself leads answers to.
 _ANSWERS = "amq.rabbitmq.reply-to"
 #: How the broker says that somebody may not do something.
@@ -176,6 +178,8 @@ class AmqpBus:
             "x-dead-letter-exchange": broker.dead,
             "x-max-length": broker.most,
             "x-overflow": "reject-publish",
+            # A message that came back often was in the hands of somebody who died: it is no worse.
+            "x-delivery-limit": _ANY_NUMBER,
         }
         if pattern in broker.single:
             arguments["x-single-active-consumer"] = True

@@ -7,6 +7,7 @@ import logging
 import anyio
 import anyio.to_thread
 
+from pilotage import errors
 from pilotage.bus.model import Scheduler
 from pilotage.hub import config
 from pilotage.hub.edge.follow import Followed
@@ -16,6 +17,7 @@ from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
+from pilotage.site.batch.model import BatchError
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
@@ -24,6 +26,8 @@ from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.edge")
 _MOST_WORDS = 2000
+#: How often an idle batch system is asked how it is, and one that did not answer, in seconds.
+_ASK_S, _SOON_S = 60.0, 5.0
 
 
 class Work:
@@ -84,6 +88,21 @@ class Work:
                 tasks.start_soon(driver.run)
                 tasks.start_soon(doors.run)
                 tasks.start_soon(direct.run)
+                tasks.start_soon(self._ask, driver)
         finally:
             with anyio.CancelScope(shield=True):
                 await data.close()
+
+    async def _ask(self, driver: Driver) -> None:
+        """Ask the batch system how it is while nothing of ours is there; else others do."""
+        name = self._settings().batch.batch
+        while True:
+            await driver.remote.ready()
+            if not driver.out:
+                try:
+                    await driver.errands.listing(name)
+                except (BatchError, errors.PilotageError) as error:
+                    driver.note_trouble(name, str(error))
+                else:
+                    driver.note_trouble(name, "")
+            await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)

@@ -31,6 +31,9 @@ _NOTHING = text.dump(Binding())
 #: States in which a new step is worth a message; in the others a change of state brings one.
 _BETWEEN = frozenset({State.STAGING_IN, State.READY, State.STAGING_OUT})
 
+#: Messages that were refused, of which so many are kept.
+_MOST_REFUSED = 10_000
+
 
 def begin(db: Db, now: float) -> int:
     """Take over: return a number that no other agent of this store has had."""
@@ -203,8 +206,8 @@ def refused(db: Db, most: int) -> list[Refusal]:
 
 
 def forget_refused(db: Db, before: float) -> None:
-    """Forget messages that were refused before a time, and old answers to controls."""
-    db.run("edge_dead_purge", before=before)
+    """Forget messages that were refused before a time or are too many, and old answers."""
+    db.run("edge_dead_purge", before=before, most=_MOST_REFUSED)
     db.run("edge_control_purge", before=before)
 
 

@@ -12,7 +12,7 @@ from pilotage.site.agent.settings import Settings
 from pilotage.store import Db
 
 #: So much is kept of a message that was refused.
-_MOST_KEPT = 65_536
+_MOST_KEPT = 4096
 _LONGEST = 10_000
 
 

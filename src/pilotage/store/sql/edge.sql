@@ -142,8 +142,10 @@ SELECT digest, time, user, topic, code, reason, size, body, count FROM edge_dead
 ORDER BY time DESC LIMIT :most;
 
 -- name: edge_dead_purge
--- Forget messages that were refused long ago.
-DELETE FROM edge_dead WHERE time < :before;
+-- Forget messages that were refused long ago, and of very many the oldest.
+DELETE FROM edge_dead WHERE time < :before OR time <= (
+    SELECT time FROM edge_dead ORDER BY time DESC LIMIT 1 OFFSET :most
+);
 
 -- name: edge_control_get
 -- What was answered to a control.
