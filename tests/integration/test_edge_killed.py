@@ -237,7 +237,8 @@ def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: Whole):
     with edge.up():
         running = edge.post("gate")
         edge.wait_state(running, "running")
-    for point in ("site.prepared:2", "site.ended", "stage.fetched"):
+    # Jobs that come together may be one order, and pass such a point once.
+    for point in ("site.prepared", "site.ended", "stage.fetched"):
         keys += whole.post(2)
         edge.dies(point)
     edge.programs.gate.touch()
