@@ -105,8 +105,15 @@ class Outsider:
         papers = self._rabbit.papers[self.user]
         context = ssl.create_default_context(cafile=str(self._rabbit.authority.certificate))
         context.load_cert_chain(*papers)
-        url = f"{self._rabbit.url}?auth=external"
-        return await aio_pika.connect(url, ssl_context=context, timeout=20)
+        url = aio_pika.connection.make_url(f"{self._rabbit.url}?auth=external")
+        connection = aio_pika.Connection(url, ssl_context=context)
+        try:
+            await connection.connect(timeout=20)
+        except BaseException:
+            # Else it is closed by whoever collects garbage, in a thread that has no loop.
+            await connection.close()
+            raise
+        return connection
 
     async def _post(
         self, topic: str, bodies: list[bytes], patience: float, **properties: Any

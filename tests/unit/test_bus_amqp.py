@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import anyio
 import pytest
 
+from pilotage.bus.amqp import link
 from pilotage.bus.amqp.link import asked
+from testbed.ports import free_port
 
 
 async def _given_up() -> None:
@@ -32,3 +36,26 @@ def test_one_that_was_asked_for_is_obeyed():
         assert scope.cancelled_caught
 
     anyio.run(run)
+
+
+def test_a_try_to_connect_that_failed_leaves_nothing_to_who_collects_garbage():
+    """That may be any thread, and only the one that has the loop could still close it."""
+
+    async def fail() -> None:
+        with pytest.raises(link.TROUBLES) as caught:
+            await link.connected(f"amqp://127.0.0.1:{free_port()}/", None, 10.0)
+        # Frames that hold each other are left to the collector.
+        caught.value.args = (caught.value,)
+
+    async def run() -> list[str]:
+        gc.disable()
+        try:
+            await fail()
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                await asyncio.to_thread(gc.collect)
+        finally:
+            gc.enable()
+        return [str(one.message) for one in told]
+
+    assert asyncio.run(run()) == []

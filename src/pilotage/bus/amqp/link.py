@@ -123,7 +123,7 @@ class Link:
         url = _url(broker)
         with anyio.fail_after(broker.patience), asked():
             context = await anyio.to_thread.run_sync(secured, broker)
-            connection = await aio_pika.connect(url, ssl_context=context, timeout=broker.patience)
+            connection = await connected(url, context, broker.patience)
         try:
             with anyio.fail_after(broker.patience), asked():
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
@@ -148,6 +148,19 @@ def asked() -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise ConnectionError("the broker has fallen silent") from error
+
+
+async def connected(
+    url: str | URL, context: ssl.SSLContext | None, patience: float
+) -> AbstractConnection:
+    """Connect; a try that failed is closed at once, and not by whoever collects garbage."""
+    connection = aio_pika.Connection(aio_pika.connection.make_url(url), ssl_context=context)
+    try:
+        await connection.connect(timeout=patience)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
 
 
 async def closed(one: AbstractConnection | AbstractChannel) -> None:
