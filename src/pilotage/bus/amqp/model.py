@@ -40,5 +40,10 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def place(self) -> str:
         """Where it is, without a password that may be in the address."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return place(self.url)
+
+
+def place(url: str) -> str:
+    """Return an address without a password that may be in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

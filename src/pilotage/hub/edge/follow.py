@@ -6,7 +6,6 @@ Certificates are files that somebody renews while we run; who uses them is told.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import anyio
 import anyio.to_thread
 
 from pilotage import errors
+from pilotage.payload.transfer.version import Version
 from pilotage.site.agent import settings
 from pilotage.site.agent.settings import Settings
 
 _log = logging.getLogger("pilotage.edge")
 #: How often files are looked at, in seconds.
 _LOOK_S = 1.0
-_Mark = tuple[int, int, int] | None
 
 
 class Followed:
@@ -29,7 +28,7 @@ class Followed:
     def __init__(self, file: Path) -> None:
         """Read them for the first time; a mistake is an error now."""
         self._file = file
-        self._mark = _mark(str(file))
+        self._mark = Version.at(str(file))
         self.now: Settings = settings.read(file)
         self._marks = self._certificates()
         #: What is wrong with the file; the settings before it count then.
@@ -56,7 +55,7 @@ class Followed:
     async def look(self) -> None:
         """Read what has changed."""
         mark, marks = await anyio.to_thread.run_sync(
-            lambda: (_mark(str(self._file)), self._certificates())
+            lambda: (Version.at(str(self._file)), self._certificates())
         )
         if mark != self._mark:
             self._mark = mark
@@ -83,17 +82,6 @@ class Followed:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _certificates(self) -> tuple[_Mark, ...]:
+    def _certificates(self) -> tuple[Version | None, ...]:
         bus = self.now.bus
-        return tuple(_mark(path) for path in (bus.ca, bus.certificate, bus.key))
-
-
-def _mark(path: str) -> _Mark:
-    """Return what is another one when a file has changed."""
-    if not path:
-        return None
-    try:
-        facts = os.stat(path)
-    except OSError:
-        return None
-    return facts.st_mtime_ns, facts.st_ino, facts.st_size
+        return tuple(Version.at(path) for path in (bus.ca, bus.certificate, bus.key))

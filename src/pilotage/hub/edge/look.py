@@ -13,6 +13,7 @@ import msgspec
 
 from pilotage import errors
 from pilotage.bus.model import Heartbeat
+from pilotage.payload.transfer.version import Version
 
 #: Within the state folder.
 FILE = "agent.json"
@@ -57,19 +58,15 @@ class Certificate:
 
     def __init__(self) -> None:
         """Begin with nothing known."""
-        self._known: tuple[object, float | None] = (None, None)
+        self._known: tuple[Version | None, float | None] = (None, None)
 
     def days(self, path: str, now: float) -> float | None:
         """Say how many days are left; nothing if there is none, or it cannot be read."""
-        if not path:
+        version = Version.at(path)
+        if version is None:
             return None
-        try:
-            facts = os.stat(path)
-        except OSError:
-            return None
-        mark = (path, facts.st_mtime_ns, facts.st_ino, facts.st_size)
-        if mark != self._known[0]:
-            self._known = (mark, ends(path))
+        if version != self._known[0]:
+            self._known = (version, ends(path))
         end = self._known[1]
         return None if end is None else round((end - now) / _DAY_S, 2)
 

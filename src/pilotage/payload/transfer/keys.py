@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from pilotage import errors
+from pilotage.payload.transfer.version import Version
 
 
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,7 +26,7 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def version(self) -> tuple[object, ...]:
         """Return what changes whenever one of the files does."""
-        return tuple(_version(path) for path in msgspec.structs.astuple(self) if path)
+        return tuple(Version.at(path) for path in msgspec.structs.astuple(self) if path)
 
 
 NONE = Keys()
@@ -43,11 +42,3 @@ def secret(path: str) -> str:
     if not found:
         raise errors.NeedsCredential(f"the credential {path} is empty")
     return found
-
-
-def _version(path: str) -> tuple[int, int, int] | None:
-    try:
-        facts = os.stat(path)
-    except OSError:
-        return None
-    return facts.st_mtime_ns, facts.st_ino, facts.st_size

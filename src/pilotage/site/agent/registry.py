@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 from pilotage import errors
+from pilotage.payload.transfer.version import Version
 from pilotage.rule import named
 from pilotage.site.agent import shortage
 from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App
 
-_Stat = tuple[int, int, int, int]
 #: What messages may name.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 
@@ -24,7 +24,7 @@ class Registry:
         """Take the folder that has `apps/`."""
         self._root = root
         self._folder = root / files.FOLDER
-        self._known: dict[str, tuple[_Stat, App]] = {}
+        self._known: dict[str, tuple[Version, App]] = {}
 
     def names(self) -> list[str]:
         """List applications, those with mistakes in their files too."""
@@ -50,7 +50,7 @@ class Registry:
         except FileNotFoundError:
             self._known.pop(name, None)
             return files.read(self._root, name)
-        now = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        now = Version.of(facts)
         known = self._known.get(name)
         if known is None or known[0] != now:
             app = files.read(self._root, name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from pilotage import errors, units
+from pilotage.bus.amqp.model import place
 from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import named
 from pilotage.site import model
@@ -64,8 +64,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     @property
     def place(self) -> str:
         """Where the broker is, without a password that may be in the address."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return place(self.url)
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

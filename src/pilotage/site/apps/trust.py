@@ -11,13 +11,12 @@ import os
 import stat
 
 from pilotage import errors
+from pilotage.payload.transfer.version import Version
 from pilotage.site.apps.model import App
 
 _CHUNK = 1 << 20
 #: How often a link may lead to another.
 _MOST_LINKS = 40
-
-_Facts = tuple[int, int, int, int, int]
 
 
 def digest(path: str) -> str:
@@ -76,7 +75,7 @@ class Trust:
 
     def __init__(self) -> None:
         """Begin with nothing known."""
-        self._known: dict[str, tuple[_Facts, str]] = {}
+        self._known: dict[str, tuple[Version, str]] = {}
 
     def reasons(self, app: App) -> list[str]:
         """Say what is wrong with the programs of an application."""
@@ -100,7 +99,7 @@ class Trust:
         return ""
 
     def _digest(self, path: str, facts: os.stat_result) -> str:
-        now = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        now = Version.of(facts)
         known = self._known.get(path)
         if known is None or known[0] != now:
             known = self._known[path] = (now, digest(path))
