@@ -38,6 +38,9 @@ _MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
     ("pilots", "idle", units.seconds),
     ("match", "patience", units.seconds),
     ("share", "half_life", units.seconds),
+    ("flows", "ask", units.seconds),
+    ("flows", "silence", units.seconds),
+    ("flows", "keep", units.seconds),
 )
 _MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
 
@@ -195,6 +198,44 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     patience: float = 30.0
 
 
+class FlowSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the steps of workflows leave their data at a site that keeps it itself."""
+
+    #: The folder as jobs at the site write it, such as `"file:///scratch/flows"`.
+    data: str
+    #: The same folder as others read it, such as `"sftp://dtn.example.org/scratch/flows"`.
+    read: str
+    #: Sites that can read it straight from there.
+    readers: tuple[str, ...] = ()
+
+
+class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Workflows across sites."""
+
+    #: The transfer server: the URL of a folder that sites write to and read from.
+    data: str = ""
+    #: The same folder as this hub names it, such as `"file:///srv/flows"`; empty means alike.
+    here: str = ""
+    #: Who may send workflows by the broker, as it knows them.
+    users: tuple[str, ...] = ()
+    #: The topics that workflows come by; the second is that of Argo's clients.
+    topics: tuple[str, ...] = ("flow", "argo_job")
+    #: The routing key that sites answer to; empty means each its own.
+    reply: str = ""
+    #: After so long without a word a site is asked how a job is.
+    ask: str = "1m"
+    #: After so long without a word a site is given up, where a step may run at another.
+    silence: str = "10m"
+    #: How long data of ended workflows stays.
+    keep: str = "7d"
+    #: Hosts that may be told of ends by HTTPS.
+    webhooks: tuple[str, ...] = ()
+    #: The program that takes a mail on its standard input; empty means no mail.
+    mail: tuple[str, ...] = ()
+    #: Sites that keep data themselves.
+    site: dict[str, FlowSite] = {}
+
+
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A registered application."""
 
@@ -218,6 +259,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     match: Match = Match()
     share: Share = Share()
     bus: Bus = Bus()
+    flows: Flows = Flows()
     #: Applications that recipes may name.
     app: dict[str, App] = {}
 

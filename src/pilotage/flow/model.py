@@ -1,0 +1,178 @@
+"""The nouns of a workflow: what was asked for, and how far it has come."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a flow, a step or a task is; a task that is at a site is in the states of a job."""
+
+    WAITING = "waiting"
+    QUEUED = "queued"
+    STAGING_IN = "staging_in"
+    READY = "ready"
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    STAGING_OUT = "staging_out"
+    HELD = "held"
+    CANCELLING = "cancelling"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+#: Nothing follows.
+FINAL = frozenset({State.DONE, State.FAILED, State.SKIPPED, State.CANCELLED})
+
+#: What the failure of a step means: for the flow, or what is tried instead.
+OnFailure = Literal["fail", "continue", "retry", "other_site"]
+#: How a task runs: by a message to an agent, as a job of this hub, or as a flow of its own.
+Way = Literal["bus", "here", "flow"]
+
+
+class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number that the site may choose, within bounds."""
+
+    least: int
+    most: int
+
+
+class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Data that a step reads."""
+
+    #: A step whose outputs it is; empty means a URL, or an input of the flow.
+    step: str = ""
+    #: One output of that step; empty means all.
+    output: str = ""
+    #: A URL, or a path below the project's folder; a template.
+    url: str = ""
+    #: What it is called below the folder of the job; empty means as at its source.
+    path: str = ""
+    #: Its SHA-256, if known.
+    sha256: str = ""
+
+
+class Step(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """One step, as it was asked for; texts in `parameters`, `recipe` and `env` are templates."""
+
+    #: Steps that must be over before it; those that it reads from are among them.
+    needs: tuple[str, ...] = ()
+    #: The site, or those among which one is chosen; none means any that `requirements` allow.
+    sites: tuple[str, ...] = ()
+    #: An expression over a site that must hold.
+    requirements: str = ""
+    #: Exactly one of three: an application of a site, a recipe of this hub, a flow of its own.
+    application: str = ""
+    #: A recipe as a rule has it, such as `{"kind": "command", "argv": [...]}`.
+    recipe: dict[str, Any] = {}
+    flow: Flow | None = None
+    #: Parameters of the application, the recipe or the flow.
+    parameters: dict[str, Any] = {}
+    #: Text for the parser of the application.
+    config: str = ""
+    env: dict[str, str] = {}
+    #: A list, or the template of one that is known only later; nothing means one task.
+    each: list[Any] | str | None = None
+    #: An expression; if it does not hold the step is skipped.
+    when: str = ""
+    #: What it reads.
+    inputs: tuple[Take, ...] = ()
+    #: Names below its folder that it leaves; a name that ends with `/` is a folder.
+    outputs: tuple[str, ...] = ()
+    #: The output that is a small JSON file: its content is the result of the task.
+    result: str = ""
+    #: What a failure means, and how often a task is tried again.
+    on_failure: OnFailure = "fail"
+    retries: int = 0
+    #: Seconds before the next try.
+    delay: float = 1.0
+    #: What it asks the batch system for.
+    nodes: Span = Span(1, 1)
+    tasks: int = 1
+    #: Seconds of wall time; 0 means what the site gives.
+    time: Span = Span(0, 0)
+    #: Node-seconds that it needs at least, whatever the shape.
+    work: int = 0
+    cpus: int = 1
+    memory: int = 0
+    gpus: int = 0
+    disk: int = 0
+    queue: str = ""
+    project: str = ""
+    options: tuple[str, ...] = ()
+
+
+class Notify(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """Who is told how a flow goes."""
+
+    #: A routing key; each change of a step is told there.
+    reply: str = ""
+    #: Whose words those messages are in.
+    speech: Literal["pilotage", "argo"] = "pilotage"
+    #: The number by which the sender of a legacy definition knows it.
+    number: int = 0
+    #: A URL that is told of the end.
+    webhook: str = ""
+    #: An address that is told of the end.
+    email: str = ""
+
+
+class Flow(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """A workflow, as it was asked for."""
+
+    name: str
+    description: str = ""
+    #: Values that templates may use; those that have none must be given.
+    params: dict[str, Any] = {}
+    #: Steps by name, in the order in which they were written.
+    steps: dict[str, Step]
+    #: What comes out: by name, a step or `step/output`.
+    outputs: dict[str, str] = {}
+    #: A URL that those go to at the end.
+    to: str = ""
+    #: How often tasks may be tried again, in all.
+    retries: int = 100
+    notify: Notify = Notify()
+
+
+class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow about to enter the store."""
+
+    flow: Flow
+    #: The same key again is the same flow; with another definition it is refused. Never empty.
+    key: str
+    owner: str
+    #: Where it came from: `command`, `message`, `api` or `flow`.
+    source: str = "command"
+    #: The task that it is the inside of.
+    parent: int | None = None
+    tag: str = ""
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that an attempt has left."""
+
+    name: str
+    size: int
+    sha256: str = ""
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended."""
+
+    state: Literal["done", "failed", "cancelled", "rejected", "lost"]
+    reason: str = ""
+    #: Whose doing it is, as in `bus.model.Reason`; `application` is the step's own.
+    kind: str = ""
+    code: str = ""
