@@ -79,7 +79,7 @@ def node(box: Box, label: str, sub: str, kind: str) -> str:
     middle = box.x + box.width / 2
     dash = ' stroke-dasharray="3 3"' if kind == "output" else ""
     parts = [
-        f"<g><title>{_xml(label)}{_xml(chr(10) + sub) if sub else ''}</title>",
+        f"<g><title>{xml(label)}{xml(chr(10) + sub) if sub else ''}</title>",
         f'<rect class="box" {_frame(box)} rx="9" fill="{fill}" stroke="{line}"{dash}/>',
         _text("label", middle, box.y + (20 if sub else 21), label),
     ]
@@ -90,6 +90,12 @@ def node(box: Box, label: str, sub: str, kind: str) -> str:
 
 def arrow(stations: Sequence[Point], *, back: bool = False) -> str:
     """Draw an arrow that bends between stations and runs straight through pairs of them."""
+    kind = "edge back" if back else "edge"
+    return f'<path class="{kind}" d="{way(stations)}" marker-end="url(#pg-head)"/>'
+
+
+def way(stations: Sequence[Point]) -> str:
+    """Write the way of an arrow as SVG has it."""
     first, *rest = stations
     path, at = [f"M{first.x:.1f} {first.y:.1f}"], first
     for point in rest:
@@ -101,8 +107,7 @@ def arrow(stations: Sequence[Point], *, back: bool = False) -> str:
                 f"C{bend:.1f} {at.y:.1f} {bend:.1f} {point.y:.1f} {point.x:.1f} {point.y:.1f}"
             )
         at = point
-    kind = "edge back" if back else "edge"
-    return f'<path class="{kind}" d="{"".join(path)}" marker-end="url(#pg-head)"/>'
+    return "".join(path)
 
 
 def loop(box: Box) -> str:
@@ -119,7 +124,7 @@ def note(at: Point, label: str, anchor: str = "middle") -> str:
 
 def document(shapes: Iterable[str], width: float, height: float, title: str) -> str:
     """Put shapes into a picture that stands alone or inside of a page."""
-    name = f"<title>{_xml(title)}</title>" if title else ""
+    name = f"<title>{xml(title)}</title>" if title else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="pg" role="img" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">{name}'
@@ -132,7 +137,7 @@ def document(shapes: Iterable[str], width: float, height: float, title: str) -> 
 
 def _text(kind: str, x: float, y: float, value: str, anchor: str = "middle") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {place}>{_xml(short(value))}</text>'
+    return f'<text class="{kind}" {place}>{xml(short(value))}</text>'
 
 
 def _frame(box: Box) -> str:
@@ -140,5 +145,6 @@ def _frame(box: Box) -> str:
     return f'{place} width="{box.width:.1f}" height="{box.height:.1f}"'
 
 
-def _xml(value: str) -> str:
+def xml(value: str) -> str:
+    """Make text fit for SVG."""
     return escape("\n".join(text.show(line) for line in value.split("\n")), quote=True)
