@@ -1,0 +1,110 @@
+"""Why the steps of a flow do not go on, in words: pure, from what was read of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from pilotage import units
+from pilotage.flow import look
+from pilotage.flow.look import Open, StepRow
+from pilotage.flow.model import FINAL, State
+
+#: Names of steps and reasons that are told at once.
+_FEW = 3
+_STAGES = {
+    State.STAGING_IN: "gets its inputs",
+    State.READY: "is ready",
+    State.SUBMITTED: "waits in the queue of the batch system",
+    State.RUNNING: "runs",
+    State.STAGING_OUT: "sends its outputs",
+    State.HELD: "is held",
+    State.CANCELLING: "is being called off",
+}
+
+
+def steps(
+    rows: Sequence[StepRow], tasks: Iterable[Open], silent: Mapping[str, str], now: float
+) -> list[StepRow]:
+    """Say of each step that is not over why; `silent` has words on sites that do not answer."""
+    states = {one.name: one.state for one in rows}
+    mine: dict[str, list[Open]] = {}
+    for task in tasks:
+        mine.setdefault(task.step, []).append(task)
+    return [
+        msgspec.structs.replace(
+            one, why=step(one, states, mine.get(one.name, []), silent, now)
+        )
+        for one in rows
+    ]  # fmt: skip
+
+
+def step(
+    one: StepRow,
+    states: Mapping[str, str],
+    tasks: Sequence[Open],
+    silent: Mapping[str, str],
+    now: float,
+) -> str:
+    """Say why a step does not go on, or how it ended."""
+    if one.state in FINAL:
+        return one.reason
+    if one.state == State.WAITING:
+        left = [name for name in one.needs if states.get(name) not in FINAL]
+        return one.reason or (f"waits for {_names(left)}" if left else "is about to start")
+    counts = Counter(task(each, silent, now) for each in tasks)
+    if not counts:
+        return one.reason
+    if one.total == 1:
+        return next(iter(counts))
+    told = [f"{count} {_plural(words, count)}" for words, count in counts.most_common(_FEW)]
+    more = len(counts) - _FEW
+    return "; ".join(told) + (f"; and {more} other reasons" if more > 0 else "")
+
+
+def task(one: Open, silent: Mapping[str, str], now: float) -> str:
+    """Say where a task is and what it waits for."""
+    if one.way is None or one.state == State.QUEUED:
+        return _queued(one, now)
+    where = look.place(one.way, one.site)
+    if (words := silent.get(where)) and one.way == "bus":
+        return f"is at {where}: {words}"
+    if one.way == "bus" and one.sent is None:
+        return f"is on its way to {where}" + (f": {one.words}" if one.words else "")
+    stage = one.stage or one.state
+    if one.way == "bus" and one.heard is None:
+        return f"was sent to {where}, which has not answered yet"
+    words = one.words or one.reason
+    told = f"{_STAGES.get(State(stage), stage) if stage in set(State) else stage} at {where}"
+    if stage == State.QUEUED:
+        told = f"waits for a place at {where}"
+    elif stage == State.WAITING:
+        told = f"waits at {where}"
+    return f"{told}: {words}" if words and stage != State.RUNNING else told
+
+
+def _queued(one: Open, now: float) -> str:
+    left = one.not_before - now
+    if left > 0:
+        # Whole seconds, so that tasks which wait alike are told together.
+        again = f"is tried again in {units.for_people(max(1, round(left)))}"
+        return f"{again}: {one.reason}" if one.reason else again
+    return f"waits to be sent: {one.reason}" if one.reason else "waits to be sent"
+
+
+def _names(names: Sequence[str]) -> str:
+    told = ", ".join(f"`{name}`" for name in names[:_FEW])
+    more = len(names) - _FEW
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _plural(words: str, count: int) -> str:
+    """Let a sentence about one speak of several."""
+    if count == 1:
+        return words
+    first, _, rest = words.partition(" ")
+    verb = {"is": "are", "was": "were", "gets": "get", "waits": "wait", "runs": "run",
+            "sends": "send"}.get(first, first)  # fmt: skip
+    return f"{verb} {rest}" if rest else verb
