@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 
-def connect(bus: Bus, root: Path, *passing: str) -> AmqpBus:
+def connect(bus: Bus, root: Path, *passing: str, queues: Mapping[str, str] = {}) -> AmqpBus:
     """Make a bus; it is connected inside `async with`.
 
     What comes by the patterns in `passing` is for this process alone, and waits for nobody long
-    after it.
+    after it; `queues` names others by their pattern.
     """
     if not bus.url:
         message = "this project has no broker: `bus.url` in pilotage.toml is not set"
@@ -29,12 +30,13 @@ def connect(bus: Bus, root: Path, *passing: str) -> AmqpBus:
         message = f"the broker cannot be spoken with: {error}"
         raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
     mine = secrets.token_hex(6)
+    own = {one: f"{bus.exchange}:{one.replace('*', '@')}:{mine}" for one in passing}
     return AmqpBus(
         Broker(
             url=bus.url, ca=_path(root, bus.ca), certificate=_path(root, bus.certificate),
             key=_path(root, bus.key), user=bus.user, exchange=bus.exchange, dead=bus.dead,
             heartbeat=bus.heartbeat, patience=bus.patience, passing=passing,
-            queues={one: f"{bus.exchange}:{one.replace('*', '@')}:{mine}" for one in passing},
+            queues={**queues, **own},
         )
     )  # fmt: skip
 
