@@ -78,15 +78,20 @@ class Edge:
 
     def __init__(
         self, root: Path, rabbit: Rabbit, batch: Mapping[str, Any], *, place: Path | None = None,
-        where: Where = HERE, settings: Mapping[str, Any] = {},
+        where: Where = HERE, settings: Mapping[str, Any] = {}, beside: Edge | None = None,
     ) -> None:  # fmt: skip
-        """Take the folder of the agent, one that worker nodes see, and further settings."""
+        """Take the folder of the agent, one that worker nodes see, and further settings.
+
+        One that is `beside` another shares its exchange and its outsider, and goes before it.
+        """
         token = secrets.token_hex(4)
         self.root = root
         self.rabbit = rabbit
         self.where = where
         self.site = f"site-{token}"
-        self.exchange = f"edge-{token}"
+        self.exchange = beside.exchange if beside else f"edge-{token}"
+        self._beside = beside
+        self._guests: list[Edge] = []
         #: What must be in no log.
         self.secrets: list[str] = []
         self.papers = root / "papers"
@@ -107,7 +112,12 @@ class Edge:
             self.renew()
             self.believe(self.rabbit.authority)
             self.change({})
-            self.admin = stack.enter_context(Outsider(self.rabbit, ADMIN, self.exchange, _HEARS))
+            if self._beside:
+                self.admin = self._beside.admin
+                self._beside._guests.append(self)
+            else:
+                outsider = Outsider(self.rabbit, ADMIN, self.exchange, _HEARS)
+                self.admin = stack.enter_context(outsider)
             self._users[ADMIN] = self.admin
             if self.where.user is not None:
                 _give(self.root, self.where.user)
@@ -118,7 +128,8 @@ class Edge:
     def __exit__(self, *_: object) -> None:
         self.kill()
         processes.end(Process.of(pid) for pid in self.programs.running())
-        self.admin.forget(*self.queues)
+        if self._beside is None:
+            self.admin.forget(*self.queues, *(name for one in self._guests for name in one.queues))
         self._stack.close()
 
     def _own(self, port: int) -> dict[str, Any]:
