@@ -38,6 +38,21 @@ STAGE = (
     "stage.postprocessed",
     "stage.sent",
 )
+#: Those on the way of a task of a workflow to its site, and of what the site says of it.
+FLOW = (
+    "flow.posted",
+    "flow.chosen",
+    "flow.attempted",
+    "flow.published",
+    "flow.sent",
+    "flow.delivered",
+    "flow.heard",
+    "flow.news",
+    "flow.checked",
+    "flow.ended",
+    "flow.called_off",
+    "flow.told",
+)
 #: Every crash point of the product, in the order in which a file becomes a finished job.
 POINTS = (
     "event.read",
@@ -60,6 +75,7 @@ POINTS = (
     *SITE,
     *EDGE,
     *STAGE,
+    *FLOW,
 )
 
 _WHERE, _, _NTH = os.environ.get("PILOTAGE_CRASH_AT", "").partition(":")
