@@ -9,6 +9,7 @@
     ├── ConfigError               3   a file that a person wrote is wrong
     │   ├── NoProject             3
     │   └── BadRule               3
+    │       └── BadFlow           3
     ├── NotFound                  4   the thing named does not exist
     ├── Denied                    5   a policy, a token or a limit says no
     │   ├── TooLarge              5
@@ -16,7 +17,8 @@
     ├── Unavailable               6   cannot be reached now; trying again may help
     │   ├── StoreUnavailable      6
     │   ├── NoRunner              6
-    │   └── Unsure                6
+    │   ├── Unsure                6
+    │   └── Damaged               6
     ├── Conflict                  7   something else is in the way
     │   ├── AlreadyRunning        7
     │   └── IllegalTransition     7
@@ -147,6 +149,12 @@ class BadRule(ConfigError):
         return ": ".join(part for part in (place, self.at, self.message) if part)
 
 
+class BadFlow(BadRule):
+    """A workflow is wrong."""
+
+    code = "E303"
+
+
 class NotFound(PilotageError):
     """The job, rule, event or file that was named does not exist."""
 
@@ -199,6 +207,12 @@ class Unsure(Unavailable):
     code = "E603"
     # It could be done twice.
     retryable = False
+
+
+class Damaged(Unavailable):
+    """What has arrived is not what was said to be there: bytes are missing or are others."""
+
+    code = "E604"
 
 
 class Conflict(PilotageError):

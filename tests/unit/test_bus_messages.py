@@ -38,7 +38,8 @@ STATUS = {
     "v": 1, "kind": "status", "site": "mira", "job": 1, "key": "k", "job_id": 1, "argo_job_id": 2,
     "attempt": 1, "seq": 4, "state": "failed", "step": "run",
     "reason": {"class": "application", "code": "exit", "text": "it ended with 1"},
-    "scheduler_id": "77.pbs01", "time": 1e9, "progress": 0.5,
+    "scheduler_id": "77.pbs01", "time": 1e9, "progress": 0.5, "read": 12,
+    "left": [{"url": "https://d.org/x/", "digest": "0" * 64, "files": 2, "bytes": 9}],
 }  # fmt: skip
 HEARTBEAT = {
     "v": 1, "kind": "heartbeat", "site": "mira", "time": 1e9, "version": "0.1.0", "epoch": 3,

@@ -60,4 +60,4 @@ Step = Literal[
 ]
 #: Who speaks: status messages are in their words.
 Speech = Literal["pilotage", "balsam", "argo"]
-Verb = Literal["cancel", "hold", "release", "retry", "query", "drain", "resume"]
+Verb = Literal["cancel", "hold", "release", "retry", "query", "resend", "drain", "resume"]

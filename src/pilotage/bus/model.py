@@ -64,7 +64,7 @@ class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     url: Url
     #: What it is called below the folder of the job; empty means the folder itself.
     path: Below = ""
-    #: Its SHA-256, if the sender knows it.
+    #: Its SHA-256, if the sender knows it; of a folder, the digest of its manifest.
     sha256: Digest = ""
 
 
@@ -188,7 +188,8 @@ class Control(
     v: Literal[1] = 1
     #: The site that is meant.
     site: Word
-    #: What to do; `drain` and `resume` are about the site, and `query` may be.
+    #: What to do; `drain` and `resume` are about the site, and `query` may be. `resend` has what
+    #: jobs that are done have left sent once more, over what is there.
     verb: Verb
     #: Numbers of jobs at the site.
     jobs: Annotated[tuple[Whole, ...], Meta(max_length=10_000)] = ()
@@ -211,6 +212,18 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     code: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9_]{0,63})?$(?!\n)")] = ""
     #: A sentence for people.
     text: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job has sent to one URL."""
+
+    #: Where it is now.
+    url: Url
+    #: The digest of the manifest there.
+    digest: Digest
+    #: How much that is.
+    files: Whole
+    bytes: Whole
 
 
 class Status(
@@ -249,6 +262,10 @@ class Status(
     time: Seconds
     #: How much of it is done, from 0 to 1, if anybody knows.
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+    #: What it has sent, told when it is done; each as it was when it was sent last.
+    left: Annotated[tuple[Left, ...], Meta(max_length=1000)] = ()
+    #: Bytes of its inputs, told when it is over.
+    read: Whole = 0
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

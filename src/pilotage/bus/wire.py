@@ -37,7 +37,7 @@ _KINDS: dict[str, type[Message]] = {
     "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
 #: Verbs that are about jobs, and would be about all of them if none is named.
-_OF_JOBS = ("cancel", "hold", "release", "retry")
+_OF_JOBS = ("cancel", "hold", "release", "retry", "resend")
 
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$", re.DOTALL)
 _SOME = re.compile(r" - at (?:`\$\.(?=\w+\[\.\.\.\])|`key` in `\$\.)(\w+)(?:\[\.\.\.\])?`$")

@@ -67,6 +67,8 @@ ADVICE = {
     "E301": "`pilotage init` makes a project; `--project DIR` names one that is elsewhere.",
     "E302": "mend the book at the line that the message names; `pilotage rule check FILE` tries it "
     "without changing anything. The rules of the last good version stay in force meanwhile.",
+    "E303": "mend the workflow at the place that the message names; `pilotage flow submit --dry-run` "
+    "tries it without sending anything.",
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
     "E500": "ask whoever set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
@@ -77,6 +79,8 @@ ADVICE = {
     "E602": "`pilotage up` runs the project; what was queued meanwhile is kept.",
     "E603": "do not send the same again by hand: a running process asks the site until it knows. "
     "`pilotage site check NAME` tells whether the site answers.",
+    "E604": "it is fetched anew by itself. If it stays so, it was changed or cut short where it lies: "
+    "whoever has made it must send it again.",
     "E700": "look at what is in the way, which the message names.",
     "E701": "use the process that runs already: every command talks to it. To start anew, end it "
     "with Ctrl-C first.",

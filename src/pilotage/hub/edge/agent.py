@@ -56,7 +56,7 @@ class Agent:
             clock.dice(),
         )  # fmt: skip
         registry = Registry(project.root)
-        self._work = Work(project, self._settings, writer, self._queue, registry)
+        self._work = Work(project, self._settings, writer, self._queue, registry, open_reader)
         self._talk = Talk(
             self._settings, self._parts, writer, open_reader, registry, self._now,
             self._queue.poke, self._beat,

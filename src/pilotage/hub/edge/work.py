@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -17,12 +18,13 @@ from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
+from pilotage.site.agent.resend import Resends
 from pilotage.site.batch.model import BatchError
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
 from pilotage.site.local import Listener
-from pilotage.store import Writer
+from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
 _MOST_WORDS = 2000
@@ -35,10 +37,10 @@ class Work:
 
     def __init__(
         self, project: Project, settings: Followed, writer: Writer, queue: Queue,
-        registry: Registry,
+        registry: Registry, open_reader: Callable[[], Db],
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
-        self._project, self._settings = project, settings
+        self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
         self._driver: Driver | None = None
         self._begun = project.clock.now()
@@ -80,6 +82,10 @@ class Work:
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
             self._project.clock.now,
         )  # fmt: skip
+        resends = Resends(
+            driver.remote, self._writer, self._open_reader, self._registry, self._settings,
+            data.lanes, self._project.clock.now,
+        )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
         direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
         try:
@@ -88,6 +94,7 @@ class Work:
                 tasks.start_soon(driver.run)
                 tasks.start_soon(doors.run)
                 tasks.start_soon(direct.run)
+                tasks.start_soon(resends.run)
                 tasks.start_soon(self._ask, driver)
         finally:
             with anyio.CancelScope(shield=True):

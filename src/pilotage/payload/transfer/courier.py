@@ -36,6 +36,8 @@ KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | GridFtp | Objects]] = {
     "root": Xrootd, "roots": Xrootd, "gsiftp": GridFtp,
     "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
 }  # fmt: skip
+#: So often what arrives may be other than its manifest says, if that is pinned.
+_DAMAGED = 2
 
 
 def flags() -> dict[str, Flags]:
@@ -77,22 +79,39 @@ class Courier:
         return await self._persist(where, act)
 
     async def fetch(
-        self, address: str, target: str, *, replace: bool = False, spare: int = 0
+        self, address: str, target: str, *, replace: bool = False, spare: int = 0, pinned: str = ""
     ) -> Receipt:
-        """Bring a file or a folder into a folder here; see `fetch.fetch`."""
+        """Bring a file or a folder into a folder here; see `fetch.fetch`.
+
+        Where a manifest is pinned, what is not as it says when it has come anew is so at its
+        source: that is a `Conflict`, and no reason to go on.
+        """
         where = self._parse(address)
+        damaged = 0
 
         async def act(carrier: Carrier, steps: Steps) -> Receipt:
-            return await fetch(carrier, where, target, replace=replace, steps=steps, spare=spare)
+            nonlocal damaged
+            try:
+                return await fetch(
+                    carrier, where, target, replace=replace, steps=steps, spare=spare,
+                    pinned=pinned,
+                )  # fmt: skip
+            except errors.Damaged as error:
+                damaged += 1
+                if pinned and damaged >= _DAMAGED:
+                    raise errors.Conflict(f"{where}: {error.message}") from error
+                raise
 
         return await self._persist(where, act)
 
-    async def send(self, source: str, address: str, *, replace: bool = False) -> Receipt:
+    async def send(
+        self, source: str, address: str, *, replace: bool = False, anew: bool = False
+    ) -> Receipt:
         """Put a file or a folder into the folder that an address names; see `send.send`."""
         where = self._parse(address, write=True)
 
         async def act(carrier: Carrier, steps: Steps) -> Receipt:
-            return await send(carrier, source, where, replace=replace, steps=steps)
+            return await send(carrier, source, where, replace=replace, anew=anew, steps=steps)
 
         return await self._persist(where, act)
 

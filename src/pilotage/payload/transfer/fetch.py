@@ -70,14 +70,18 @@ def _read(base: Url, path: str) -> Manifest:
 
 async def fetch(
     carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None,
-    spare: int = 0,
+    spare: int = 0, pinned: str = "",
 ) -> Receipt:  # fmt: skip
     """Bring a file or all of a folder into a folder here, of whose disk `spare` bytes stay free.
 
-    Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced.
+    Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced; and
+    for a folder whose manifest has another digest than is `pinned`, before anything is brought.
     """
     steps = steps or Steps()
     found = await look(carrier, url)
+    if pinned and found.folder and found.digest != pinned:
+        message = f"{url} has the manifest {found.digest} instead of {pinned}"
+        raise errors.Conflict(message, hint="whoever has made it must send it again")
     try:
         wanted, part = await asyncio.to_thread(_prepare, found, target, spare, replace=replace)
         for batch in plan.batches(wanted):

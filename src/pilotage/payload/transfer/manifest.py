@@ -75,18 +75,18 @@ text.prime(_Head, Item)
 
 
 def read(base: Url, file: IO[bytes]) -> Manifest:
-    """Read what somebody else wrote; raise `Unavailable` if its end is missing."""
+    """Read what somebody else wrote; raise `Damaged` if its end is missing."""
     found = Manifest(base, folder=True)
     try:
         head = msgspec.json.decode(file.readline(_LONGEST_LINE), type=_Head)
         while line := file.readline(_LONGEST_LINE):
             found.add(_item(line))
     except (ValueError, msgspec.DecodeError) as error:
-        raise errors.Unavailable(f"the manifest of {base} is not understood: {error}") from error
+        raise errors.Damaged(f"the manifest of {base} is not understood: {error}") from error
     if head.version != _VERSION:
         raise errors.Denied(f"the manifest of {base} is of version {head.version}")
     if (head.files, head.bytes) != (found.files, found.bytes):
-        raise errors.Unavailable(f"the manifest of {base} is not whole")
+        raise errors.Damaged(f"the manifest of {base} is not whole")
     return found
 
 

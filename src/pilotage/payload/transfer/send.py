@@ -21,12 +21,14 @@ from pilotage.payload.transfer.url import Url
 
 
 async def send(
-    carrier: Carrier, source: str, url: Url, *, replace: bool = False, steps: Steps | None = None
-) -> Receipt:
+    carrier: Carrier, source: str, url: Url, *, replace: bool = False, anew: bool = False,
+    steps: Steps | None = None,
+) -> Receipt:  # fmt: skip
     """Put a file, or all of a folder, into the folder that a URL names.
 
     Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
-    `Conflict` if another result is there.
+    `Conflict` if another result is there. With `anew` nothing is believed of what is there: all
+    is sent over it, since it may have been changed or lost.
     """
     steps = steps or Steps()
     if not carrier.flags.send:
@@ -34,7 +36,7 @@ async def send(
     try:
         marked, folder = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
-        before = await published(carrier, url)
+        before = None if anew else await published(carrier, url)
         if before is not None and before.digest == wanted.digest:
             return Receipt(wanted.files, wanted.bytes, 0, wanted.digest)
         if before is not None:
@@ -42,7 +44,7 @@ async def send(
                 f"another result is at {url} already",
                 hint="each attempt of a job needs a folder of its own",
             )
-        there = await _there(carrier, url)
+        there = {} if anew else await _there(carrier, url)
         moving = [item for item in marked if _moves(item, there, url, replace=replace)]
         for batch in plan.batches(moving):
             await carrier.send(url, batch, folder)

@@ -46,7 +46,7 @@ def _one(item: Item, part: str, target: str) -> None:
     try:
         file = os.open(here, _OPEN)
     except FileNotFoundError as error:
-        raise errors.Unavailable(f"{text.show(item.name)} has not arrived") from error
+        raise errors.Damaged(f"{text.show(item.name)} has not arrived") from error
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode):
@@ -73,10 +73,10 @@ def _check(item: Item, file: int, size: int, here: str) -> None:
         if size > item.size:
             # It is of no use as a beginning.
             os.unlink(here)
-        raise errors.Unavailable(f"{name} has {size} bytes instead of {item.size}")
+        raise errors.Damaged(f"{name} has {size} bytes instead of {item.size}")
     if item.sha256 and (found := tree.digest(file)) != item.sha256:
         os.unlink(here)
-        raise errors.Unavailable(f"{name} has the SHA-256 {found} instead of {item.sha256}")
+        raise errors.Damaged(f"{name} has the SHA-256 {found} instead of {item.sha256}")
 
 
 def _umask() -> int:

@@ -66,6 +66,11 @@ class EdgeData:
         self._busy: set[asyncio.Task[Any]] = set()
 
     @property
+    def lanes(self) -> Lanes:
+        """Where all transfers of this site go."""
+        return self._lanes
+
+    @property
     def apart(self) -> bool:
         """One job's data may take a minute and another's a day."""
         return True
@@ -101,7 +106,7 @@ class EdgeData:
                     await run_sync(self._trust.require, app)
                 filled = prepare.fill(app, job, kept, one.claim.job)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
-            await self._do(lambda db: self._ready(db, one))
+            await self._do(lambda db: self._ready(db, one, kept.read))
 
     def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
         """See that a job may run, and what is there of it already."""
@@ -119,7 +124,7 @@ class EdgeData:
         errand = self._errand(one, app, job, folder)
         beside = f"{folder}.in"
         await run_sync(_make, errand.spare, folder, beside)
-        await staging.fetch(errand, beside, self._lanes)
+        read = await staging.fetch(errand, beside, self._lanes)
         if job.config:
             await run_sync(prepare.write_config, job, folder, beside)
         crash.point("stage.fetched")
@@ -130,14 +135,17 @@ class EdgeData:
             await self._run(one, app, folder, "preprocess", filled.preprocess)
             crash.point("stage.preprocessed")
         after = bool(filled.postprocess)
-        kept = msgspec.structs.replace(kept, after=after, leaves=after or bool(job.outputs))
+        leaves = after or bool(job.outputs)
+        kept = msgspec.structs.replace(kept, after=after, leaves=leaves, read=read)
         await run_sync(prepare.write, self._file(one), kept)
         crash.point("stage.prepared")
         await run_sync(_remove, beside)
         return kept
 
-    def _ready(self, db: Db, one: Guest) -> None:
+    def _ready(self, db: Db, one: Guest, read: int) -> None:
         """Write down that a job can be submitted; one that is further stays there."""
+        if read:
+            records.brought(db, one.claim.job, read)
         if db.value("edge_staging", job=one.claim.job):
             records.step(db, one.claim.job, "submit")
             moves.progress(db, [one.attempt], State.READY, "", self._now())
@@ -189,11 +197,12 @@ class EdgeData:
         beside = f"{folder}.out"
         errand = self._errand(one, app, job, folder)
         try:
-            await staging.send(errand, beside, self._lanes, again=again)
+            left = await staging.send(errand, beside, self._lanes, again=again)
         except errors.Conflict:
             # What is there is another's, and stays so when the job is tried again.
             await self._keep(one, kept, sending=again)
             raise
+        await self._do(lambda db: records.left(db, one.claim.job, left))
         await run_sync(_remove, beside)
         return kept
 
@@ -309,6 +318,8 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
             return "policy", "policy"
         case errors.Conflict():
             return "staging", "conflict"
+        case errors.NotFound():
+            return "staging", "not_found"
         case _:
             return "staging", "staging"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pilotage.bus import key
 from pilotage.bus.fields import Speech
-from pilotage.bus.model import Job
+from pilotage.bus.model import Job, Left
 from pilotage.job.model import JobSpec
 
 #: Whose doing something is, as in `bus.model.Reason`.
@@ -128,6 +128,9 @@ class Tale(msgspec.Struct, frozen=True):
     #: The number that the batch system gave it.
     scheduler_id: str = ""
     notes: tuple[str, ...] = ()
+    #: What it has sent, and the bytes that were brought to it.
+    left: tuple[Left, ...] = ()
+    read: int = 0
 
 
 def back(job: Job) -> Return:

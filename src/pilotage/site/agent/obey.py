@@ -47,7 +47,7 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
         _check(control, user, settings)
     except (errors.BadMessage, errors.Denied) as error:
         return _refused(db, message, error, settings, now)
-    once = control.verb == "retry"
+    once = control.verb in ("retry", "resend")
     digest = records.digest(f"{user}\n{message.key}", message.body)
     if once and message.again and (before := records.answered(db, digest)):
         # It was done, though the broker was not told; once more would be one attempt more.
@@ -163,8 +163,19 @@ class _Asker:
                 moves.release(self._db, job, now=self._now)
             case "retry" if job.state in machine.FINAL:
                 moves.again(self._db, job, now=self._now)
+            case "resend":
+                self._resend(job)
             case _:
                 pass
+
+    def _resend(self, job: Job) -> None:
+        if job.state is not State.DONE:
+            message = f"job {job.id} is {job.state}: only what is done can be sent again"
+            raise errors.IllegalTransition(message)
+        if not records.ask_again(self._db, job.id, self._now):
+            raise errors.IllegalTransition(
+                f"job {job.id} has left nothing that could be sent again"
+            )
 
 
 def _parts(answer: Answer) -> Iterator[Answer]:

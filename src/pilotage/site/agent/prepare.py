@@ -38,6 +38,8 @@ class Kept(msgspec.Struct, frozen=True):
     postprocessed: bool = False
     sending: bool = False
     sent: bool = False
+    #: Bytes that were brought.
+    read: int = 0
 
 
 text.prime(Kept)

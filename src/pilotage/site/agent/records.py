@@ -8,7 +8,7 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.bus import fields, key
-from pilotage.bus.model import Job
+from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
 from pilotage.job.owner import me
@@ -27,6 +27,7 @@ from pilotage.store import Db
 _job = msgspec.json.Decoder(Job)
 _return = msgspec.json.Decoder(Return)
 _notes = msgspec.json.Decoder(tuple[str, ...])
+_left = msgspec.json.Decoder(tuple[Left, ...])
 _NOTHING = text.dump(Binding())
 #: States in which a new step is worth a message; in the others a change of state brings one.
 _BETWEEN = frozenset({State.STAGING_IN, State.READY, State.STAGING_OUT})
@@ -127,6 +128,40 @@ def tell(db: Db, job: int, now: float) -> None:
     db.run("edge_tell", job=job, now=now)
 
 
+# -- data ----------------------------------------------------------------------------------------
+
+
+def brought(db: Db, job: int, size: int) -> None:
+    """Write down how many bytes were brought to a job."""
+    db.run("edge_brought", job=job, read=size)
+
+
+def left(db: Db, job: int, what: Sequence[Left]) -> None:
+    """Write down what a job has sent; of each time that it was sent, the last counts."""
+    db.run("edge_left", job=job, left=text.dump(what))
+
+
+def ask_again(db: Db, job: int, now: float) -> bool:
+    """Have what a job has left sent once more; say whether it has left anything."""
+    return db.value("edge_resend", job=job, now=now) is not None
+
+
+def asked_again(db: Db) -> list[int]:
+    """List jobs whose outputs are to be sent once more, the oldest wish first."""
+    return [int(row[0]) for row in db.rows("edge_resends")]
+
+
+def sent_again(db: Db, job: int, what: Sequence[Left], why: str, now: float) -> None:
+    """Write down what became of such a wish, and have it told; without a reason all is there."""
+    if what:
+        left(db, job, what)
+    db.run("edge_resent", job=job)
+    db.run("edge_seq", job=job)
+    db.run("edge_tell", job=job, now=now)
+    if why:
+        db.run("edge_tell_why", job=job, kind="staging", code="resend", reason=why)
+
+
 # -- counts --------------------------------------------------------------------------------------
 
 
@@ -180,10 +215,10 @@ def tale(db: Db, job: int, attempt: int) -> Tale | None:
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
-    made, created, state, code, signal, reason, number, notes = row
+    made, created, state, code, signal, reason, number, notes, sent, read = row
     return Tale(
         _return.decode(made), created, state or "", code, signal, reason or "", number or "",
-        _notes.decode(notes),
+        _notes.decode(notes), _left.decode(sent) if sent else (), read or 0,
     )  # fmt: skip
 
 

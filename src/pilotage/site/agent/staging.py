@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from pilotage import errors, text, units
-from pilotage.bus.model import Input, Job
+from pilotage.bus.model import Input, Job, Left
 from pilotage.payload.transfer import allow, names, settle, tree
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
@@ -121,19 +121,27 @@ class Lanes:
 # -- to the job ------------------------------------------------------------------------------------
 
 
-async def fetch(errand: Errand, aside: str, lanes: Lanes) -> None:
-    """Bring all inputs of a job into its folder; what an earlier process brought is kept."""
+async def fetch(errand: Errand, aside: str, lanes: Lanes) -> int:
+    """Bring all inputs of a job into its folder; what an earlier process brought is kept.
+
+    Say how many bytes those are.
+    """
     inputs, done = errand.job.inputs, f"{aside}/{_PLACED}"
-    if not inputs or await anyio.to_thread.run_sync(os.path.exists, done):
-        return
+    if not inputs:
+        return 0
+    before = await anyio.to_thread.run_sync(_marked, done)
+    if before is not None:
+        return before
     work = [_fetch(errand, one, f"{aside}/{at}", lanes) for at, one in enumerate(inputs)]
-    folders = await _all(work)
-    for at, (one, folder) in enumerate(zip(inputs, folders, strict=True)):
-        await anyio.to_thread.run_sync(_place, one, f"{aside}/{at}", folder, errand.folder)
-    await anyio.to_thread.run_sync(_mark, errand.folder, done)
+    receipts = await _all(work)
+    for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
+        await anyio.to_thread.run_sync(_place, one, f"{aside}/{at}", receipt.folder, errand.folder)
+    size = sum(receipt.bytes for receipt in receipts)
+    await anyio.to_thread.run_sync(_mark, errand.folder, done, size)
+    return size
 
 
-async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
+async def _all(work: list[Coroutine[Any, Any, Receipt]]) -> list[Receipt]:
     """Do all at once; the first that fails ends the others."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
@@ -144,15 +152,17 @@ async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _fetch(errand: Errand, one: Input, target: str, lanes: Lanes) -> bool:
-    """Bring one input; say whether it is a folder."""
+async def _fetch(errand: Errand, one: Input, target: str, lanes: Lanes) -> Receipt:
+    """Bring one input."""
     _check(one.path, one.url, errand.app)
     async with lanes.one() as sleep:
-        courier = _courier(errand, sleep)
-        receipt = await _lasting(courier.fetch(one.url, target, replace=True, spare=errand.spare))
-    if one.sha256:
-        await anyio.to_thread.run_sync(_check_sum, one, target, receipt)
-    return receipt.folder
+        work = _courier(errand, sleep).fetch(
+            one.url, target, replace=True, spare=errand.spare, pinned=one.sha256
+        )
+        receipt = await _lasting(work)
+    if one.sha256 and not receipt.folder:
+        await anyio.to_thread.run_sync(_check_sum, one, target)
+    return receipt
 
 
 def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
@@ -181,9 +191,7 @@ def _check(path: str, url: str, app: App) -> None:
         raise errors.Denied(f"{text.show(path)} is not below the job's folder: {reason}")
 
 
-def _check_sum(one: Input, target: str, receipt: Receipt) -> None:
-    if receipt.folder:
-        raise errors.Denied(f"{text.show(one.url)} is a folder, and has no SHA-256")
+def _check_sum(one: Input, target: str) -> None:
     (item,) = tree.walk(target)
     with tree.opened(target, item.name) as file:
         found = tree.digest(file)
@@ -192,11 +200,22 @@ def _check_sum(one: Input, target: str, receipt: Receipt) -> None:
         raise errors.Conflict(message)
 
 
-def _mark(folder: str, done: str) -> None:
-    """Note that all inputs are in their places; they need not come again."""
+def _mark(folder: str, done: str, size: int) -> None:
+    """Note that all inputs are in their places, and their bytes; they need not come again."""
     names.sync_folder(folder)
-    with open(done, "wb"):
-        pass
+    part = f"{done}.part"
+    with open(part, "w", encoding="ascii") as file:
+        file.write(str(size))
+    os.replace(part, done)
+
+
+def _marked(done: str) -> int | None:
+    """Say how many bytes were put in their places; nothing if not all were."""
+    try:
+        with open(done, encoding="ascii") as file:
+            return int(file.read() or 0)
+    except FileNotFoundError:
+        return None
 
 
 def _place(one: Input, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
@@ -226,11 +245,15 @@ def _whole(source: str, target: str) -> bool:
 # -- from the job ----------------------------------------------------------------------------------
 
 
-async def send(errand: Errand, aside: str, lanes: Lanes, *, again: bool) -> None:
+async def send(
+    errand: Errand, aside: str, lanes: Lanes, *, again: bool, anew: bool = False
+) -> tuple[Left, ...]:
     """Send all outputs of a job; `again` means that an earlier process may have sent some.
 
-    What goes to one URL goes there together, so that its manifest tells of all.
+    What goes to one URL goes there together, so that its manifest tells of all. With `anew` all
+    goes there once more, whatever is there.
     """
+    left: list[Left] = []
     groups: dict[str, list[str]] = {}
     for one in errand.job.outputs:
         _check(one.path, one.url, errand.app)
@@ -238,7 +261,10 @@ async def send(errand: Errand, aside: str, lanes: Lanes, *, again: bool) -> None
     for at, (url, paths) in enumerate(groups.items()):
         source = await anyio.to_thread.run_sync(_gather, errand.folder, paths, f"{aside}/{at}")
         async with lanes.one() as sleep:
-            await _lasting(_courier(errand, sleep).send(source, url, replace=again))
+            work = _courier(errand, sleep).send(source, url, replace=again, anew=anew)
+            sent = await _lasting(work)
+        left.append(Left(url=url, digest=sent.digest, files=sent.files, bytes=sent.bytes))
+    return tuple(left)
 
 
 def _gather(folder: str, paths: list[str], aside: str) -> str:

@@ -16,6 +16,7 @@ from pilotage.site.agent.settings import Settings
 from pilotage.site.batch.model import Cause
 
 _LONGEST = 10_000
+_OVER = frozenset({"done", "failed", "cancelled"})
 #: What is to blame for a failure in a step, unless somebody knows better.
 _STEPS: dict[str, tuple[str, str]] = {
     "accept": ("policy", "rejected"),
@@ -43,7 +44,9 @@ def status(word: Word, tale: Tale, site: str) -> Status:
     return Status(
         site=site, job=word.job, key=tale.back.key, job_id=tale.back.job_id,
         argo_job_id=tale.back.argo_job_id, attempt=word.attempt, seq=word.seq,
-        reason=reason(word, tale), scheduler_id=tale.scheduler_id[:200], time=word.time, **told,
+        reason=reason(word, tale), scheduler_id=tale.scheduler_id[:200], time=word.time,
+        left=tale.left if word.state == "done" else (),
+        read=tale.read if word.state in _OVER else 0, **told,
     )  # fmt: skip
 
 

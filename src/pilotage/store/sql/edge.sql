@@ -91,8 +91,9 @@ SELECT edge_job.back, job.created, attempt.state, attempt.exit, attempt.signal, 
     (SELECT submission.number || CASE WHEN submission.body->>'count' > 1 THEN '_' || submitted.place ELSE '' END
      FROM submitted JOIN submission ON submission.id = submitted.submission
      WHERE submitted.job = :job AND submitted.attempt = :attempt AND submission.number <> ''
-     ORDER BY submission.id DESC LIMIT 1), edge_job.notes
+     ORDER BY submission.id DESC LIMIT 1), edge_job.notes, edge_left.left, edge_left.read
 FROM edge_job JOIN job ON job.id = edge_job.job
+LEFT JOIN edge_left ON edge_left.job = job.id
 LEFT JOIN attempt ON attempt.job = job.id AND attempt.number = :attempt
 WHERE edge_job.job = :job;
 
