@@ -25,6 +25,7 @@ FULL: dict[str, Any] = JOB | {
     "config": "a = 1\nb = 2", "config_file": "in/run.cfg", "env": {"OMP_NUM_THREADS": "4"},
     "resources": {"cpus": 4, "memory": 8_000_000_000, "gpus": 1, "disk": 0}, "nodes": 128,
     "tasks": 64, "queue": "batch", "project": "atlas", "wall_time": 1800,
+    "shape": {"nodes_least": 16, "time_least": 600, "work": 57_600},
     "options": ["--exclusive", "--constraint=knl"],
     "inputs": [{"url": "https://data.example.org/in/", "path": "in", "sha256": "0" * 64}],
     "outputs": [{"path": "out", "url": "sftp://data.example.org/out/"}],

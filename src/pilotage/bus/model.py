@@ -77,6 +77,17 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     url: Url
 
 
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job could do with as well, if it starts sooner then; the site chooses."""
+
+    #: Nodes, if fewer than `nodes` will do; 0 means that they will not.
+    nodes_least: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    #: Seconds, if less than `wall_time` will do; 0 means that it will not.
+    time_least: Annotated[int, Meta(ge=0, le=31_622_400)] = 0
+    #: Nodes times seconds that it needs at least, whatever its shape.
+    work: Whole = 0
+
+
 class Job(
     msgspec.Struct,
     frozen=True,
@@ -123,6 +134,8 @@ class Job(
     project: MaybeWord = ""
     #: Wall time in seconds; 0 means the site's default.
     wall_time: Annotated[int, Meta(ge=0, le=31_622_400)] = 0
+    #: What it could do with instead of `nodes` and `wall_time`, which are the most.
+    shape: Shape = Shape()
     #: Options of the batch system, of those that the site allows.
     options: Annotated[tuple[Option, ...], Meta(max_length=32)] = ()
     #: What is brought before.

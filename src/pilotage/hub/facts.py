@@ -126,11 +126,12 @@ def _at_site(db: Db, attempt: Attempt) -> str:
     row = db.row("submission_of", job=attempt.job, attempt=attempt.number)
     if row is None:
         return site
-    batch, key, number, reason, place, tries = row
+    batch, key, number, reason, place, tries, shape = row
     words = f"{batch} job {number}" if number else f"asked of {batch} as {key}"
     part = f", part {place}" if place else ""
     again = f", try {tries}" if tries > 1 else ""
-    return f"{site} ({words}{part}{again}{f': {reason}' if reason else ''})"
+    more = "".join(f": {one}" for one in (shape, reason) if one)
+    return f"{site} ({words}{part}{again}{more})"
 
 
 def _pilot(number: int) -> str:

@@ -149,6 +149,17 @@ Via = Literal["", "batch", "srun", "direct"]
 Data = Literal["staged", "mounted"]
 
 
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a job could do with as well, if it starts sooner then; the site chooses."""
+
+    #: Nodes; 0 means as many as it asks for.
+    nodes_least: int = 0
+    #: Seconds of wall time; 0 means as long as it asks for.
+    time_least: float = 0.0
+    #: Node-seconds that it needs, whatever its shape.
+    work: float = 0.0
+
+
 class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a job that is a batch job of its own asks the batch system for, beside resources."""
 
@@ -165,6 +176,8 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     extra: tuple[str, ...] = ()
     #: What starts its tasks: `none`, `srun` or `mpirun`; empty means the site's default.
     launcher: Literal["", "none", "srun", "mpirun"] = ""
+    #: What it could do with instead; `nodes`, and `time` of the resources, are the most.
+    shape: Shape = Shape()
 
 
 #: What happens when the input is another version at start than it was at match time.

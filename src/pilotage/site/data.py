@@ -68,6 +68,9 @@ class Carrier:
             found = await pusher.bring([pushed.path])
             one.image = pushed.item(found[pushed.path].sha256)
 
+    async def shaped(self, one: Guest) -> None:
+        """Do nothing: what a job runs is written when it is ordered."""
+
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Bring home what a job has left, checked against its evidence."""
         if one.spec.data == "mounted":

@@ -120,6 +120,8 @@ class Direct:
                     self._spawn(self._driver.forget([(out, work)]))
                 else:
                     self._house.out[adopted.attempt] = (out, work)
+                    if out.order.fit is not None:
+                        guest.shape(adopted, out.order.fit)
                     self._adopt(adopted, Room(out.root, out.key, work.place))
         # These were claimed, and what claimed them died before it had written the intent down.
         self._begin(list(loose.values()))
@@ -211,7 +213,8 @@ class Direct:
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has jobs."""
-        for words, attempts in self._waiting_in(one, "").items():
+        why = one.order.fit.why if one.order.fit else ""
+        for words, attempts in self._waiting_in(one, why).items():
             self._spawn(self._telling.progress(attempts, State.SUBMITTED, words))
 
     def said(self, one: Submission, words: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pilotage import errors
 from pilotage.site.batch import words
-from pilotage.site.batch.model import Batch, BatchError, Item, Said
+from pilotage.site.batch.model import Batch, BatchError, Item, Order, Said, Windows
 from pilotage.site.remote import Remote
 from pilotage.site.submission import Submission, Work
 
@@ -20,6 +20,8 @@ _AGAIN_S = 2.0
 #: How long a submit command and a listing may take, in seconds.
 _SUBMIT_S = 120.0
 _LIST_S = 90.0
+#: How long it may take to see what is free: a job need not wait for that.
+_LOOK_S = 20.0
 #: How far back history is asked for before what is looked for was submitted, in seconds.
 _BEFORE_S = 3600.0
 #: Bytes of evidence that are read at once, and those that are read of what a step said.
@@ -136,6 +138,20 @@ class Errands:
         said = await self._remote.run(call, timeout=_SUBMIT_S, folder=one.order.folder)
         # What goes on by itself has a process number, which is no id.
         return "" if call.detach and not said.exit else batch.submitted(said)
+
+    def shows(self, name: str) -> Windows | None:
+        """Return a batch system that shows what is free; nothing if it does not."""
+        batch = self._adapter(name)
+        return batch if isinstance(batch, Windows) else None
+
+    async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
+        """See what is free, once for all who ask at once."""
+        calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks()]
+        return batch.seen(await asyncio.gather(*calls))
+
+    async def trial(self, batch: Windows, order: Order) -> float:
+        """Ask when an order would start; nothing is submitted."""
+        return batch.tried(await self._remote.run(batch.trial(order), timeout=_LOOK_S))
 
     def refusal(self, one: Submission, told: str) -> BatchError:
         """Understand what a step said that never came to be."""

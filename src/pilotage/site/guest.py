@@ -16,6 +16,7 @@ from pilotage.payload.model import Sandbox
 from pilotage.rule import template
 from pilotage.site import launch
 from pilotage.site.model import Site
+from pilotage.site.shape import Fit
 from pilotage.site.stage.model import Digest, Folder, Wanted
 
 #: Where files that are not below the project lie, in the job's own folder.
@@ -45,6 +46,8 @@ class Guest(msgspec.Struct):
     image: dict[str, Any] | None = None
     #: The folder at the site that it runs in, if that is there already: then no path of it moves.
     folder: str = ""
+    #: The shape that it has got, if it had a choice.
+    fit: Fit | None = None
 
     @property
     def key(self) -> str:
@@ -118,6 +121,17 @@ def _walk(path: str, files: dict[str, None]) -> None:
                 raise errors.Denied(message, hint='mount it: `data = "mounted"`')
 
 
+def shape(guest: Guest, fit: Fit) -> None:
+    """Give a job the shape that was chosen for it; from now on it is the only one that it has."""
+    asked, needs = guest.spec.allocation, guest.spec.resources
+    guest.spec = msgspec.structs.replace(
+        guest.spec,
+        allocation=msgspec.structs.replace(asked, nodes=fit.nodes, shape=model.Shape()),
+        resources=msgspec.structs.replace(needs, time=needs.time if fit.time is None else fit.time),
+    )
+    guest.fit = fit
+
+
 class Room(msgspec.Struct, frozen=True):
     """The folder of one item of a submission at the site."""
 
@@ -184,7 +198,8 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
     guest.outputs = _here(prepared.outputs, room, guest.base)
     guest.optional = _here(prepared.optional, room, guest.base)
     _check(guest, [*guest.outputs.values(), *guest.optional.values()])
-    started = _parallel(msgspec.to_builtins(prepared.launch), guest.spec, site)
+    started = _told(msgspec.to_builtins(prepared.launch), guest.spec)
+    started = _parallel(started, guest.spec, site)
     if guest.folder:
         started = _writing(started, guest.folder)
     elif not guest.mount:
@@ -245,6 +260,16 @@ def _parallel(started: dict[str, Any], spec: model.JobSpec, site: Site) -> dict[
         case _:
             words = []
     return {**started, "argv": [*words, *started["argv"]]}
+
+
+def _told(started: dict[str, Any], spec: model.JobSpec) -> dict[str, Any]:
+    """Tell a program how many nodes it has and for how long; a worker that stays has none."""
+    if isinstance(spec.recipe, model.Call):
+        return started
+    told = {"PILOTAGE_NODES": str(spec.allocation.nodes)}
+    if spec.resources.time:
+        told["PILOTAGE_TIME"] = str(int(spec.resources.time))
+    return {**started, "env": {**started["env"], **told}}
 
 
 def _shown(started: dict[str, Any], room: Room, *, used: bool) -> dict[str, Any]:

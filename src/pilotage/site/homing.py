@@ -42,6 +42,9 @@ class Data(Protocol):
     async def bring(self, one: Guest) -> None:
         """Have all that a job reads at the site, and note in the guest what it is."""
 
+    async def shaped(self, one: Guest) -> None:
+        """Hear that a job has got its shape: what it runs may depend on it."""
+
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Bring home what a job has left."""
 

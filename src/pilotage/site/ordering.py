@@ -13,9 +13,10 @@ from pilotage.site.batch.model import Order
 from pilotage.site.guest import Guest
 from pilotage.site.hand import Hello
 from pilotage.site.model import Site
+from pilotage.site.shape import Fit
 
 #: A batch job has so much longer than its payload, in seconds: the evidence must be written.
-_LONGER_S = 60.0
+LONGER_S = 60.0
 
 
 def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
@@ -56,7 +57,9 @@ def check(spec: JobSpec, name: str, site: Site) -> None:
             raise errors.Denied(message, hint=f"sites/{name}.toml says what it has")
 
 
-def order(spec: JobSpec, site: Site, hello: Hello, key: str, count: int) -> Order:
+def order(
+    spec: JobSpec, site: Site, hello: Hello, key: str, count: int, fit: Fit | None = None
+) -> Order:
     """Say what is asked of the batch system for so many equal jobs."""
     asked, needs, defaults = spec.allocation, spec.resources, site.defaults
     usual = units.seconds(defaults.time) if defaults.time else None
@@ -67,9 +70,9 @@ def order(spec: JobSpec, site: Site, hello: Hello, key: str, count: int) -> Orde
     return Order(
         key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
         nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,
-        gpus=needs.gpus, time=usual if needs.time is None else needs.time + _LONGER_S,
+        gpus=needs.gpus, time=usual if needs.time is None else needs.time + LONGER_S,
         queue=asked.queue or defaults.queue, account=asked.account or defaults.account,
         qos=asked.qos or defaults.qos, constraint=asked.constraint or defaults.constraint,
         reservation=asked.reservation or defaults.reservation, extra=asked.extra,
-        step=spec.via == "srun",
+        step=spec.via == "srun", fit=fit,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from pilotage import errors, text
 from pilotage.job import moves, retry
-from pilotage.site import guest, launch, ordering, submission, unchanged
+from pilotage.site import fitting, guest, launch, ordering, submission, unchanged
 from pilotage.site.driver import Driver
 from pilotage.site.guest import Guest, Room
 from pilotage.site.homing import Data
@@ -48,6 +48,7 @@ class Outward:
         self._data = data
         self._listener = listener
         self._telling = telling
+        self._fitting = fitting.Fitting(driver, house)
 
     async def send(self, guests: list[Guest]) -> None:
         """Bring the data of jobs to the site, and submit them."""
@@ -78,7 +79,35 @@ class Outward:
         return False
 
     async def _submit(self, guests: list[Guest]) -> None:
-        """Submit jobs whose data is there."""
+        """Submit jobs whose data is there; those that have a choice get their shape now."""
+        free = [one for one in guests if fitting.malleable(one.spec)]
+        if not free:
+            await self._ask(guests)
+            return
+        hello = await self._remote.ready()
+        await self._fitting.fit(free, hello)
+        unfit = [one.attempt for one in free if not await self._shaped(one)]
+        ready = [one for one in guests if one.attempt not in unfit]
+        for some in ordering.groups(ready, self._site):
+            await self._ask(some)
+
+    async def _shaped(self, one: Guest) -> bool:
+        """Have what a job runs written for its shape; say whether it may go on."""
+        while not self._house.called_off(one):
+            try:
+                await self._data.shaped(one)
+            except errors.Unavailable as error:
+                await self._telling.say([one.attempt], f"it waits: {error}")
+                await asyncio.sleep(_AGAIN_S)
+            except ODD as error:
+                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
+                return False
+            else:
+                return True
+        return False
+
+    async def _ask(self, guests: list[Guest]) -> None:
+        """Submit jobs that ask for the same."""
         hello = await self._remote.ready()
         guests = [one for one in guests if not self._house.called_off(one)]
         key = submission.new_key()
@@ -94,7 +123,7 @@ class Outward:
             await wrap_future(self._writer.submit(lambda db: moves.declare(db, declared)))
         works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
         first = ready[0].spec
-        order = ordering.order(first, self._site, hello, key, len(ready))
+        order = ordering.order(first, self._site, hello, key, len(ready), ready[0].fit)
         out = await self._driver.submit(ordering.batch(first, self._site), order, works, items)
         for work in works:
             self._house.out[work.job, work.attempt] = (out, work)

@@ -11,7 +11,7 @@ from pilotage import errors
 from pilotage.bus import key, legacy, strict, wire
 from pilotage.bus.model import Chain, Job, Message
 from pilotage.bus.port import matches
-from pilotage.job.model import Allocation, JobSpec, Resources
+from pilotage.job.model import Allocation, JobSpec, Resources, Shape
 from pilotage.site.agent.model import Accepted, Refused
 from pilotage.site.agent.settings import Settings
 from pilotage.site.apps import command, policy
@@ -103,6 +103,10 @@ def spec_of(job: Job, app: App, site: str) -> JobSpec:
         allocation=Allocation(
             nodes=job.nodes, tasks=job.tasks, queue=job.queue, account=job.project,
             extra=job.options, launcher="none" if app.launcher else "",
+            shape=Shape(
+                nodes_least=job.shape.nodes_least, time_least=float(job.shape.time_least),
+                work=float(job.shape.work),
+            ),
         ),
     )  # fmt: skip
 

@@ -150,6 +150,18 @@ class EdgeData:
             records.step(db, one.claim.job, "submit")
             moves.progress(db, [one.attempt], State.READY, "", self._now())
 
+    async def shaped(self, one: Guest) -> None:
+        """Fill the application in anew, for the shape that a job has got."""
+        with self._working():
+            job, _ = await self._do(lambda db: _asked(db, one))
+            async with self._blaming(one):
+                app = await run_sync(self._registry.find, job.application)
+                kept = await run_sync(prepare.read, self._file(one))
+                if not prepare.plain(app, job):
+                    kept = self._required(one, kept)
+                filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
+            one.spec = prepare.spec_of(one.spec, filled, one.folder)
+
     # -- after it --------------------------------------------------------------------------------
 
     async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
@@ -325,8 +337,9 @@ def blame(error: errors.PilotageError) -> tuple[Blame, str]:
 
 
 def _asked(db: Db, one: Guest) -> tuple[Job, str]:
-    """Read what was asked for, and by whom."""
-    return records.message(db, one.claim.job), records.owner_of(db, one.claim.job) or ""
+    """Read what was asked for, in the shape that it has got if it has one, and by whom."""
+    job = prepare.sized(records.message(db, one.claim.job), one.fit)
+    return job, records.owner_of(db, one.claim.job) or ""
 
 
 def _to_run(kept: Kept) -> bool:

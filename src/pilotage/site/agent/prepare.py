@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from pilotage import errors, text
-from pilotage.bus.model import Job
+from pilotage.bus.model import Job, Shape
 from pilotage.job.model import JobSpec
 from pilotage.payload.transfer.names import inside, sync_folder
 from pilotage.site.apps import command, hosts, parser, policy
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
+from pilotage.site.shape import Fit
 
 #: What a config is called that came with the message itself.
 CONFIG = "pilotage-config"
@@ -66,6 +67,14 @@ def check_outputs(app: App, job: Job) -> None:
     for one in job.outputs:
         if reason := hosts.why_not(one.url, app.staging):
             raise errors.Denied(f"{text.show(one.url)} cannot be used: {reason}")
+
+
+def sized(job: Job, fit: Fit | None) -> Job:
+    """Write a job in the shape that it has got."""
+    if fit is None:
+        return job
+    time = job.wall_time if fit.time is None else int(fit.time)
+    return msgspec.structs.replace(job, nodes=fit.nodes, wall_time=time, shape=Shape())
 
 
 def configured(job: Job) -> Job:

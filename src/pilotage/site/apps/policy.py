@@ -82,8 +82,22 @@ def _size(job: Job, limits: Limits) -> list[str]:
     most = units.seconds(limits.time)
     if job.wall_time > most:
         found.append(f"`wall_time` is {job.wall_time} s, {most:g} s are the most")
+    found += _shape(job)
     if limits.memory and job.resources.memory > units.size(limits.memory):
         found.append(f"`resources.memory` is {job.resources.memory}, {limits.memory} is the most")
+    return found
+
+
+def _shape(job: Job) -> list[str]:
+    """Look at a range: what is within it is less than the most, which the limits hold for."""
+    least, found = job.shape, []
+    if least.nodes_least > job.nodes:
+        found.append(f"`shape.nodes_least` is {least.nodes_least}, and `nodes` is {job.nodes}")
+    if least.time_least > job.wall_time:
+        found.append(f"`shape.time_least` is {least.time_least} s, `wall_time` {job.wall_time} s")
+    if least.work > job.nodes * job.wall_time:
+        most = job.nodes * job.wall_time
+        found.append(f"`shape.work` is {least.work} node-seconds, {most} are the most it can have")
     return found
 
 

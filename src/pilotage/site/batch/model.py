@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
+
+from pilotage.site.shape import Bounds, Fit, Gap
 
 
 class Phase(StrEnum):
@@ -76,6 +78,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()
     #: Whether it is to be one blocking step (`srun`) instead of a script in the queue.
     step: bool = False
+    #: The shape that was chosen, if there was a choice; it is the same when this is sent anew.
+    fit: Fit | None = None
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -168,4 +172,36 @@ class Batch(Protocol):
 
     def version(self) -> Call:
         """Say how to find out whether the tools are there, and which they are."""
+        ...
+
+
+@runtime_checkable
+class Windows(Protocol):
+    """A batch system that shows when nodes are free; few do."""
+
+    #: Such as `slurm`.
+    name: ClassVar[str]
+
+    def looks(self) -> Sequence[Call]:
+        """Say how to see what is free, for all queues at once."""
+        ...
+
+    def seen(self, said: Sequence[Said]) -> Any:  # noqa: ANN401 - what it is, only it knows
+        """Read what was said, into something that has `now`, the time there."""
+        ...
+
+    def bounds(self, seen: Any, order: Order) -> Bounds:  # noqa: ANN401 - as above
+        """Say what the queue of an order gives at most."""
+        ...
+
+    def gaps(self, seen: Any, order: Order) -> list[Gap]:  # noqa: ANN401 - as above
+        """Say when how many nodes are free for such an order."""
+        ...
+
+    def trial(self, order: Order) -> Call:
+        """Say how to find out when an order would start; nothing is submitted."""
+        ...
+
+    def tried(self, said: Said) -> float:
+        """Read when it would start; `BatchError` means that it was refused."""
         ...

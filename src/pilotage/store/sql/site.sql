@@ -73,7 +73,7 @@ WHERE key IN (SELECT value FROM json_each(:keys)) AND state = 'over';
 -- name: submission_of
 -- What was submitted for an attempt of a job, the newest first.
 SELECT submission.batch, submission.key, submission.number, submission.reason, submitted.place,
-       submission.tries
+       submission.tries, submission.body->'fit'->>'why'
 FROM submitted JOIN submission ON submission.id = submitted.submission
 WHERE submitted.job = :job AND submitted.attempt = :attempt ORDER BY submission.id DESC;
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from pilotage.site.batch import words
 from pilotage.site.batch.model import BatchError, Call, Item, Order, Said
+from pilotage.site.shape import Bounds, Gap
 
-from . import cancel, listing, options, refusal
+from . import cancel, listing, options, refusal, windows
 
 _ANSWER = re.compile(r"(?P<id>[1-9][0-9]*)(;[\w.-]+)?")
 #: Variables that would change what `sbatch` and `srun` do, for us and behind our back.
@@ -65,3 +66,30 @@ class Slurm:
     def version(self) -> Call:
         """Ask `sbatch`, which no site with Slurm is without."""
         return Call(("sbatch", "--version"))
+
+    # -- what is free ----------------------------------------------------------------------------
+
+    def looks(self) -> Sequence[Call]:
+        """Ask `sinfo` and `squeue`."""
+        return windows.LOOKS
+
+    def seen(self, said: Sequence[Said]) -> windows.Seen:
+        """Read what they said."""
+        return windows.seen(said)
+
+    def bounds(self, seen: windows.Seen, order: Order) -> Bounds:
+        """Read what the partition of an order gives."""
+        return windows.bounds(seen, order)
+
+    def gaps(self, seen: windows.Seen, order: Order) -> list[Gap]:
+        """Say when nodes are free for an order."""
+        return windows.gaps(seen, order)
+
+    def trial(self, order: Order) -> Call:
+        """Ask `sbatch --test-only`."""
+        words.check(order)
+        return windows.trial(order)
+
+    def tried(self, said: Said) -> float:
+        """Read what it said."""
+        return windows.tried(said)

@@ -48,8 +48,8 @@ _UNSET = (
     "SQUEUE_USERS",
     "SLURM_CLUSTERS",
 )
-#: Times are seconds, wherever the site is.
-_ENV = ("env", *(f"--unset={name}" for name in _UNSET), "SLURM_TIME_FORMAT=%s")
+#: What tools are asked with; times are seconds, wherever the site is.
+ENV = ("env", *(f"--unset={name}" for name in _UNSET), "SLURM_TIME_FORMAT=%s")
 
 #: Accounting says this and ends with 1, which is no failure: there is no history.
 _NO_HISTORY = "accounting storage is disabled"
@@ -62,7 +62,7 @@ def _squeue() -> Call:
     fields = [f"{name}:{width}{_FIELD}" for name, width in _SQUEUE]
     shown = ",".join(fields).removesuffix(_FIELD) + _ROW[0]
     flags = ("--me", "--array", "--noheader", "--all", "--states=all")
-    return whole.asked(*_ENV, "squeue", *flags, f"--Format={shown}")
+    return whole.asked(*ENV, "squeue", *flags, f"--Format={shown}")
 
 
 SQUEUE = _squeue()
@@ -73,7 +73,7 @@ def sacct(since: float) -> Call:
     flags = ("--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={_FIELD}")
     fields = f"--format={','.join(_SACCT)}"
     window = (f"--starttime=uts{max(0, int(since))}", "--endtime=now")
-    return whole.asked(*_ENV, "sacct", *flags, fields, *window)
+    return whole.asked(*ENV, "sacct", *flags, fields, *window)
 
 
 def listed(said: Said) -> list[Item]:
