@@ -64,8 +64,16 @@ REFUSAL = {
     "key": "k", "job_id": 1, "argo_job_id": 2, "sha256": "0" * 64, "size": 12,
     "reason": {"class": "policy", "code": "denied", "text": "no"},
 }  # fmt: skip
+FLOW = {
+    "v": 1, "kind": "flow", "key": "k", "flow": {"name": "f", "step": {}}, "params": {"n": [1]},
+    "reply": "r",
+}  # fmt: skip
+COURSE = {
+    "v": 1, "kind": "course", "flow": 3, "key": "k", "name": "f", "seq": 1, "step": "fit",
+    "task": 7, "attempt": 1, "state": "skipped", "text": "why", "time": 1e9,
+}  # fmt: skip
 ALL = {
-    "job": FULL, "control": CONTROL, "status": STATUS, "heartbeat": HEARTBEAT, "chain": CHAIN,
+    "flow": FLOW, "course": COURSE, "job": FULL, "control": CONTROL, "status": STATUS, "heartbeat": HEARTBEAT, "chain": CHAIN,
     "answer": ANSWER, "refusal": REFUSAL,
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.bus.model import Chain, Job
+from pilotage.bus.model import Chain, Flow, Job
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Key(msgspec.Struct, frozen=True):
     origin: Literal["sender", "argo", "body"]
 
 
-def of(message: Job | Chain, user: str) -> Key:
+def of(message: Job | Chain | Flow, user: str) -> Key:
     """Return the identity of a message from a user that the bus has verified."""
     body = digest(msgspec.structs.replace(message, key=""))
     origin: Literal["sender", "argo", "body"] = "sender"

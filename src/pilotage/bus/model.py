@@ -1,13 +1,13 @@
 """Every message that crosses the bus between a hub or a user and a site.
 
 A *job* and a *control* go to the site; a *status*, an *answer*, a *refusal* and a *heartbeat* come
-from it. The schemas are closed: what is not here is refused, since a word that one side does not
+from it. A *flow* goes to a hub, and a *course* comes from it. The schemas are closed: what is not here is refused, since a word that one side does not
 understand must not be taken for one that it obeyed.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -185,6 +185,61 @@ class Chain(
     reply: Route = ""
     #: Whose words its status messages are in.
     speech: Speech = "pilotage"
+
+
+class Flow(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="flow",
+):
+    """A workflow for a hub, which gives each site its own."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The same key again is the same workflow; with another one it is refused. Empty: its own.
+    key: Token = ""
+    #: The definition, as a file of JSON has it.
+    flow: dict[str, Any]
+    #: Values of parameters of the definition, by name.
+    params: Annotated[dict[Name, Any], Meta(max_length=256)] = {}
+    #: The routing key of what is said of it; empty means what the definition says.
+    reply: Route = ""
+
+
+class Course(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="course",
+):
+    """How a workflow goes; of two messages the one with the higher number is newer."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The number of the workflow at the hub; 0 if it was never accepted.
+    flow: Whole
+    #: The key that came with it.
+    key: Token = ""
+    #: For people.
+    name: Line = ""
+    #: Counts the messages on this workflow.
+    seq: Annotated[int, Meta(ge=1, le=MOST)]
+    #: The step that is spoken of; empty means all of it.
+    step: Annotated[str, Meta(max_length=200)] = ""
+    #: The task of that step, and its attempt; 0 means the step as a whole.
+    task: Whole = 0
+    attempt: Whole = 0
+    #: Where it is.
+    state: State | Literal["cancelling", "skipped", "lost"]
+    #: Why.
+    text: Annotated[str, Meta(max_length=2000)] = ""
+    #: When, in seconds since 1970.
+    time: Seconds
 
 
 class Control(
@@ -410,4 +465,4 @@ class Refusal(
     size: Whole = 0
 
 
-Message = Job | Chain | Control | Status | Heartbeat | Answer | Refusal
+Message = Job | Chain | Flow | Course | Control | Status | Heartbeat | Answer | Refusal

@@ -6,12 +6,23 @@ from typing import Any
 
 import msgspec
 
-from pilotage.bus.model import Answer, Chain, Control, Heartbeat, Job, Message, Refusal, Status
+from pilotage.bus.model import (
+    Answer,
+    Chain,
+    Control,
+    Course,
+    Flow,
+    Heartbeat,
+    Job,
+    Message,
+    Refusal,
+    Status,
+)
 
 #: Every kind of message, by the name of its schema.
 KINDS: dict[str, type[Message]] = {
-    "job": Job, "chain": Chain, "control": Control, "status": Status, "heartbeat": Heartbeat,
-    "answer": Answer, "refusal": Refusal,
+    "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,
+    "status": Status, "heartbeat": Heartbeat, "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -15,6 +15,8 @@ from pilotage.bus.model import (
     Answer,
     Chain,
     Control,
+    Course,
+    Flow,
     Heartbeat,
     Job,
     Message,
@@ -33,8 +35,8 @@ FORBIDDEN = {
     "owner": "whose job it is says the certificate that the message was sent with",
 }
 _KINDS: dict[str, type[Message]] = {
-    "job": Job, "chain": Chain, "control": Control, "status": Status, "heartbeat": Heartbeat,
-    "answer": Answer, "refusal": Refusal,
+    "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,
+    "status": Status, "heartbeat": Heartbeat, "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
 #: Verbs that are about jobs, and would be about all of them if none is named.
 _OF_JOBS = ("cancel", "hold", "release", "retry", "resend")
