@@ -12,8 +12,9 @@ CREATE TABLE flow (
     source  TEXT    NOT NULL,
     -- The task that it is the inside of, and the flow of that.
     parent  INTEGER,
-    -- A `flow.model.Flow` as JSON.
+    -- A `flow.model.Flow` as JSON; and the same without its steps, which is what ends read.
     body    TEXT    NOT NULL,
+    head    TEXT    NOT NULL,
     -- `running`, `cancelling`, `staging_out`, `done`, `failed` or `cancelled`.
     state   TEXT    NOT NULL,
     reason  TEXT    NOT NULL DEFAULT '',
@@ -42,12 +43,20 @@ CREATE TABLE flow_step (
     reason  TEXT    NOT NULL DEFAULT '',
     -- Steps before it that are not over.
     unmet   INTEGER NOT NULL,
-    -- Its tasks: all, those that are not over, those that failed.
+    -- Steps before it that were not skipped; without any it is skipped, too.
+    ran     INTEGER NOT NULL DEFAULT 0,
+    -- Its tasks: all, those that are not over, those that failed, those that were called off.
     total   INTEGER NOT NULL DEFAULT 0,
     open    INTEGER NOT NULL DEFAULT 0,
     failed  INTEGER NOT NULL DEFAULT 0,
+    off     INTEGER NOT NULL DEFAULT 0,
+    -- Whether steps after it have tasks that wait until its data is there again.
+    stale   INTEGER NOT NULL DEFAULT 0,
     started REAL,
     ended   REAL,
+    -- A `flow.model.Step` as JSON without what it goes through, which is beside it: '' or JSON.
+    body    TEXT    NOT NULL,
+    list    TEXT    NOT NULL,
     PRIMARY KEY (flow, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -58,6 +67,7 @@ CREATE TABLE flow_edge (
     next TEXT    NOT NULL,
     PRIMARY KEY (flow, step, next)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX flow_edge_next ON flow_edge (flow, next);
 
 CREATE TABLE flow_task (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -66,7 +76,8 @@ CREATE TABLE flow_task (
     -- Its place in the list that the step goes through, and its value there as JSON.
     item       INTEGER NOT NULL,
     value      TEXT    NOT NULL,
-    -- `queued` until it is sent somewhere, then as the site says.
+    -- `queued` until it is sent somewhere, `ready` until it goes on there, then as the site says;
+    -- `waiting` if data that it reads must be made again first.
     state      TEXT    NOT NULL,
     reason     TEXT    NOT NULL DEFAULT '',
     -- The number of the current attempt; 0 before the first.
@@ -122,6 +133,10 @@ CREATE TABLE flow_attempt (
     PRIMARY KEY (task, number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX flow_attempt_live ON flow_attempt (way, site) WHERE ended IS NULL;
+CREATE INDEX flow_attempt_flow ON flow_attempt (flow) WHERE ended IS NULL;
+CREATE INDEX flow_attempt_over ON flow_attempt (heard)
+    WHERE ended IS NULL AND state IN ('done', 'failed', 'cancelled', 'rejected', 'lost');
+CREATE INDEX flow_attempt_cancel ON flow_attempt (task) WHERE cancel = 1;
 CREATE INDEX flow_attempt_job ON flow_attempt (job) WHERE way = 'here';
 
 -- Files that attempts have left.

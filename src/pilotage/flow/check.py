@@ -1,0 +1,172 @@
+"""Whether a workflow makes sense, before any of it runs; and what it does not say but implies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from pilotage import errors
+from pilotage.flow import graph, template, when
+from pilotage.flow.model import Flow, Step, Take
+from pilotage.rule.names import closest
+from pilotage.rule.place import key
+
+#: Flows may be in each other so deep.
+DEEPEST = 8
+#: A flow may have so many steps.
+MOST_STEPS = 100_000
+_NAME = re.compile(r"\w[\w-]{0,99}")
+_OF_STEP = ("result", "state")
+
+
+def complete(flow: Flow) -> Flow:
+    """Return a flow in which each step needs all steps whose data, result or state it names."""
+    steps = {name: _needs(flow, step) for name, step in flow.steps.items()}
+    return msgspec.structs.replace(flow, steps=steps)
+
+
+def _needs(flow: Flow, step: Step) -> Step:
+    found = dict.fromkeys(step.needs)
+    found.update(dict.fromkeys(take.step for take in step.inputs if take.step))
+    for word in names(step):
+        first, _, rest = word.partition(".")
+        if rest.partition(".")[0] in _OF_STEP and first in flow.steps:
+            found[first] = None
+    needs = tuple(found)
+    inner = None if step.flow is None else complete(step.flow)
+    if needs == step.needs and inner is step.flow:
+        return step
+    return msgspec.structs.replace(step, needs=needs, flow=inner)
+
+
+def names(step: Step) -> Iterator[str]:
+    """Yield all names that the templates of a step use."""
+    argv = [step.recipe.get("argv", ()), step.recipe.get("args", ())]
+    for part in (
+        step.sites, step.application, argv, step.parameters, step.config, step.env, step.each,
+        step.outputs, step.result, step.queue, step.project, step.options,
+        [(take.url, take.output, take.path) for take in step.inputs],
+    ):  # fmt: skip
+        yield from template.names(part)
+    if step.when:
+        yield from when.names(step.when)
+
+
+def check(flow: Flow, *, depth: int = 0) -> None:
+    """Complain of what cannot be; the flow is complete."""
+    if depth > DEEPEST:
+        raise errors.BadFlow(f"flows are more than {DEEPEST} deep in each other")
+    if not flow.steps:
+        raise errors.BadFlow("the flow has no steps", hint="write `[step.NAME]`")
+    if len(flow.steps) > MOST_STEPS:
+        message = f"the flow has {len(flow.steps)} steps"
+        raise errors.BadFlow(message, hint=f"at most {MOST_STEPS}; `each` makes many tasks of one")
+    if not flow.name:
+        raise errors.BadFlow("the flow has no name", hint='write `name = "..."`')
+    for name, step in flow.steps.items():
+        with key("step"), key(name):
+            _step(flow, name, step)
+            if step.flow is not None:
+                with key("flow"):
+                    check(step.flow, depth=depth + 1)
+    for name, what in flow.outputs.items():
+        with key("outputs"), key(name):
+            _known(flow, what.partition("/")[0])
+    circle = graph.cycle({name: step.needs for name, step in flow.steps.items()})
+    if circle:
+        path = " → ".join(f"`{name}`" for name in circle)
+        message = f"these steps wait for each other in a circle: {path}"
+        raise errors.BadFlow(message, hint=f"take one of them out of the `needs` of `{circle[1]}`")
+
+
+def _step(flow: Flow, name: str, step: Step) -> None:
+    if not _NAME.fullmatch(name) or name in template.WORDS:
+        raise errors.BadFlow(
+            f"{name!r} cannot name a step",
+            hint="use letters, digits, `_` and `-`; "
+            f"{', '.join(sorted(template.WORDS))} mean something else in templates",
+        )
+    if name in flow.params:
+        raise errors.BadFlow(
+            f"`{name}` is both a step and a parameter", hint="call one of them something else"
+        )
+    given = [bool(step.application), bool(step.recipe), step.flow is not None]
+    if sum(given) != 1:
+        told = "nothing" if not any(given) else "more than one of them"
+        raise errors.BadFlow(
+            f"a step runs an application, a recipe or a flow; here it is {told}",
+            hint="give exactly one of `application`, `run`, `script`, `python`, `flow`",
+        )
+    with key("needs"):
+        for before in step.needs:
+            _known(flow, before)
+    for take in step.inputs:
+        with key("inputs"):
+            _take(flow, take)
+    _bounds(step)
+    for word in names(step):
+        _word(flow, step, word)
+
+
+def _take(flow: Flow, take: Take) -> None:
+    if bool(take.step) == bool(take.url):
+        raise errors.BadFlow("an input is of a step or a URL", hint='write "STEP/FILE" or a URL')
+    source = flow.steps.get(take.step)
+    if source is None or not take.output or "{" in take.output:
+        return
+    if source.flow is not None:
+        if take.output not in source.flow.outputs:
+            message = f"the flow `{take.step}` has no output `{take.output}`"
+            raise errors.BadFlow(message, hint=closest(take.output, source.flow.outputs))
+    elif source.outputs and not _left_by(source, take.output):
+        message = f"the step `{take.step}` leaves no `{take.output}`"
+        raise errors.BadFlow(message, hint=closest(take.output, source.outputs))
+
+
+def _left_by(step: Step, output: str) -> bool:
+    """Say whether an output is one that a step names, or lies in a folder that it names."""
+    return any(
+        one in ("", output, f"{output}/")
+        or "{" in one
+        or (one[-1] == "/" and output.startswith(one))
+        for one in (*step.outputs, step.result or "/")
+    )
+
+
+def _bounds(step: Step) -> None:
+    for name in ("nodes", "time"):
+        span = getattr(step, name)
+        with key(name):
+            if not 0 <= span.least <= span.most or (name == "nodes" and span.least < 1):
+                raise errors.BadFlow(
+                    f"{span.least} to {span.most} is no range", hint="the least comes first"
+                )
+    for name in ("retries", "delay", "work", "memory", "gpus", "disk", "cpus", "tasks"):
+        with key(name):
+            if getattr(step, name) < (name in ("cpus", "tasks")):
+                raise errors.BadFlow(f"{getattr(step, name)} is too small")
+
+
+def _word(flow: Flow, step: Step, word: str) -> None:
+    first, _, rest = word.partition(".")
+    if first in ("flow", "attempt", "index"):
+        return
+    if first == "item":
+        if step.each is None:
+            raise errors.BadFlow(f"`{{{word}}}` without `each`", hint="a list gives the items")
+    elif first == "params":
+        if rest and rest.partition(".")[0] not in flow.params:
+            message = f"there is no parameter `{rest}`"
+            raise errors.BadFlow(message, hint=closest(rest, flow.params))
+    elif first not in flow.params and not (
+        first in flow.steps and rest.partition(".")[0] in _OF_STEP
+    ):
+        known = [*flow.params, *template.WORDS, *(f"{name}.result" for name in flow.steps)]
+        raise errors.BadFlow(f"`{{{word}}}` stands for nothing", hint=closest(word, known[:200]))
+
+
+def _known(flow: Flow, name: str) -> None:
+    if name not in flow.steps:
+        raise errors.BadFlow(f"there is no step `{name}`", hint=closest(name, flow.steps))

@@ -1,0 +1,141 @@
+"""Ends of attempts and of flows: a flow within a flow ends the task that it is the inside of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pilotage import text
+from pilotage.flow import definition, policy
+from pilotage.flow.journal import note
+from pilotage.flow.model import FINAL, End
+from pilotage.flow.progress import Ended, task_over
+from pilotage.flow.values import Values
+
+if TYPE_CHECKING:
+    from pilotage.store import Db
+
+#: What an attempt can be at the last.
+OVER = frozenset({"done", "failed", "cancelled", "rejected", "lost"})
+
+
+def end(
+    db: Db, task: int, number: int, how: End, now: float, *, result: object = None
+) -> bool:  # fmt: skip
+    """Take in how an attempt ended; say whether that counts.
+
+    Only the first word on the current attempt does, and none on one that is fenced. A `result`
+    that is not nothing is written down first. A task that is tried again is queued; one that is not
+    is over, and with the last one its step, and with the last of those the flow.
+    """
+    facts = db.row("flow_task_facts", task=task)
+    if facts is None or facts[4] != number or facts[3] in FINAL:
+        return False
+    attempt = db.row("flow_attempt_facts", task=task, number=number)
+    if attempt is None or attempt[4] or attempt[5] is not None:
+        return False
+    _close(db, task, number, attempt, how, now)
+    flow = facts[0]
+    words = f"{how.state}: {how.reason}" if how.reason else how.state
+    if how.state == "done":
+        if result is not None:
+            set_result(db, task, result)
+        finish(db, task_over(db, task, facts, "done", "", now), now)
+    elif db.value("flow_state", flow=flow) != "running":
+        off = how.state in ("cancelled", "lost")
+        finish(db, task_over(db, task, facts, "cancelled" if off else "failed", words, now), now)
+    else:
+        _again(db, task, facts, how, now)
+    return True
+
+
+def _close(
+    db: Db, task: int, number: int, attempt: tuple[Any, ...], how: End, now: float
+) -> None:  # fmt: skip
+    """Write down the end of an attempt; one that is lost may still be at work, which is fenced."""
+    lost = how.state == "lost"
+    db.run(
+        "flow_attempt_end", task=task, number=number, state=how.state, reason=how.reason,
+        kind=how.kind, code=how.code, now=now, fenced=int(lost),
+        cancel=int(lost and attempt[3] not in OVER and attempt[1] != "flow"),
+    )  # fmt: skip
+
+
+def _again(db: Db, task: int, facts: tuple[Any, ...], how: End, now: float) -> None:
+    """Queue a task whose attempt did not end well, or give it up."""
+    flow, name, _, _, number, retries = facts
+    step = definition.step(db, flow, name)
+    tried = [policy.Tried(*row) for row in db.rows("flow_attempts_sites", task=task)]
+    verdict = policy.decide(step, how, retries=retries, tried=tried)
+    reason = verdict.reason
+    if verdict.again and db.value("flow_spend", flow=flow) is None:
+        reason += "; the retries of the flow are used up"
+    elif verdict.again:
+        db.run(
+            "flow_task_queue", task=task, state="queued", reason=f"tried again: {reason}",
+            after=now + verdict.pause, cost=verdict.cost,
+        )  # fmt: skip
+        note(db, now, flow, how.state, reason, step=name, task=task, number=number)
+        note(db, now, flow, "queued", "tried again", step=name, task=task, number=number)
+        return
+    finish(db, task_over(db, task, facts, "failed", reason, now), now)
+
+
+def give_up(db: Db, task: int, reason: str, now: float) -> bool:
+    """Let a task fail that can never be sent as it is; only one that is queued can."""
+    facts = db.row("flow_task_facts", task=task)
+    if facts is None or facts[3] != "queued":
+        return False
+    finish(db, task_over(db, task, facts, "failed", reason, now), now)
+    return True
+
+
+def finish(db: Db, ended: Ended | None, now: float) -> None:
+    """End a flow whose steps are all over, once."""
+    if ended is None:
+        return
+    flow = ended.flow
+    if ended.cancelling and db.value("flow_any_off", flow=flow):
+        close(db, flow, "cancelled", db.value("flow_reason", flow=flow), now)
+    elif ended.failed:
+        name, why = db.row("flow_first_failed", flow=flow) or ("", "")
+        close(db, flow, "failed", f"`{name}` failed: {why}" if why else f"`{name}` failed", now)
+    elif definition.head(db, flow).flow.to:
+        db.run("flow_end", flow=flow, state="staging_out", reason="", ended=None)
+        note(db, now, flow, "staging_out")
+    else:
+        close(db, flow, "done", "", now)
+
+
+def close(db: Db, flow: int, state: str, reason: str, now: float) -> None:
+    """Write down the last state of a flow, and tell the task that it is the inside of."""
+    db.run("flow_end", flow=flow, state=state, reason=reason, ended=now)
+    note(db, now, flow, state, reason)
+    row = db.row("flow_of_task", flow=flow)
+    if row is None:
+        return
+    task, key = row
+    how = End(state=state, reason=reason, kind="application" if state == "failed" else "")  # type: ignore[arg-type]
+    result = outcome(db, flow) if state == "done" else None
+    end(db, task, int(key.rpartition(".")[2]), how, now, result=result)
+
+
+def outcome(db: Db, flow: int) -> dict[str, Any]:
+    """Return what a flow has found out: the results of its outputs, by their names."""
+    head = definition.head(db, flow)
+    look = Values(db, head).look
+    return {
+        name: look(f"{what.partition('/')[0]}.result") for name, what in head.flow.outputs.items()
+    }
+
+
+def delivered(db: Db, flow: int, now: float, trouble: str = "") -> bool:
+    """Take in that what comes out of a flow is where it was to go, or why it is not."""
+    if db.value("flow_state", flow=flow) != "staging_out":
+        return False
+    close(db, flow, "failed" if trouble else "done", trouble, now)
+    return True
+
+
+def set_result(db: Db, task: int, value: object) -> None:
+    """Write down what a task has found out: any JSON value."""
+    db.run("flow_task_result", task=task, result=text.dump(value))

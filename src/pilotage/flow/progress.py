@@ -1,0 +1,217 @@
+"""How steps follow each other: what is over lets others begin, or has them skipped.
+
+All of it is counted, never searched for: each step knows how many it waits for, each flow how many
+of its steps are open. What follows from one end is worked off from a list, not by calls within
+calls, since a chain of steps that are skipped may be ten thousand long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.flow import definition, policy, when
+from pilotage.flow.journal import note
+from pilotage.flow.model import Step
+from pilotage.flow.template import fill
+from pilotage.flow.values import Values
+
+if TYPE_CHECKING:
+    from pilotage.store import Db
+
+#: A step may go through so many items.
+MOST_ITEMS = 1_000_000
+
+
+class Over(msgspec.Struct, frozen=True):
+    """A step that is over."""
+
+    step: str
+    #: `done`, `failed`, `skipped` or `cancelled`.
+    state: str
+    reason: str = ""
+    #: Whether its failure makes those after it pointless, and the flow fail.
+    bad: bool = False
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A flow whose steps are all over."""
+
+    flow: int
+    failed: int
+    cancelling: bool
+
+
+def begin(db: Db, flow: int, now: float) -> Ended | None:
+    """Start the steps that wait for nothing."""
+    found = (_start(db, flow, row[0], now) for row in db.rows("flow_steps_free", flow=flow))
+    return settle(db, flow, [over for over in found if over], now)
+
+
+def settle(
+    db: Db, flow: int, over: list[Over], now: float, *, more: int = 0
+) -> Ended | None:  # fmt: skip
+    """Take in that steps are over, and all that follows from it; say whether the flow is over.
+
+    So many `more` steps are over already and only to be counted.
+    """
+    left = deque(over)
+    count, failed = more, 0
+    while left:
+        one = left.popleft()
+        count += 1
+        failed += one.bad
+        stale = db.value(
+            "flow_step_end", flow=flow, step=one.step, state=one.state, reason=one.reason, now=now
+        )
+        note(db, now, flow, one.state, one.reason, step=one.step)
+        if stale:
+            left.extend(_fresh(db, flow, one, now))
+        if one.state == "cancelled":
+            continue
+        if one.bad:
+            count += skip(db, flow, one.step, one.reason, now)
+            continue
+        for name in _met(db, flow, one):
+            if started := _start(db, flow, name, now):
+                left.append(started)
+    return _counted(db, flow, count, failed)
+
+
+def _counted(db: Db, flow: int, count: int, failed: int) -> Ended | None:
+    row = db.row("flow_count", flow=flow, over=count, failed=failed)
+    if row is None or row[1] > 0:
+        return None
+    return Ended(flow, row[2], row[0] == "cancelling")
+
+
+def _fresh(db: Db, flow: int, one: Over, now: float) -> list[Over]:
+    """Go on with tasks that waited until the data of a step is there again, or give them up."""
+    db.run("flow_step_fresh", flow=flow, step=one.step)
+    if one.state == "done":
+        db.run("flow_tasks_go_on", flow=flow, step=one.step, now=now)
+        return []
+    words = f"`{one.step}` is {one.state}: {one.reason}"
+    rows = db.rows("flow_tasks_in_vain", flow=flow, step=one.step, reason=words, now=now)
+    return gone(db, flow, [row[0] for row in rows], "failed", words, now)
+
+
+def gone(
+    db: Db, flow: int, steps: list[str], state: str, reason: str, now: float
+) -> list[Over]:  # fmt: skip
+    """Take in that tasks are over, each named by its step; return the steps that are over, too."""
+    found: list[Over] = []
+    failed = state == "failed"
+    for step, count in Counter(steps).items():
+        row = db.row(
+            "flow_step_tasks_over", flow=flow, step=step, count=count,
+            failed=count if failed else 0, off=0 if failed else count,
+            reason=reason if failed else "",
+        )  # fmt: skip
+        note(db, now, flow, state, reason, step=step)
+        if row is None:
+            continue
+        if not row[0]:
+            found.append(_last(db, flow, step, row, reason))
+    return found
+
+
+def _last(db: Db, flow: int, step: str, row: tuple[Any, ...], reason: str) -> Over:
+    """Say how a step ended whose last task is over."""
+    _, bad, off, total, words = row
+    if bad:
+        harm = definition.step(db, flow, step).on_failure != "continue"
+        words = words if total == 1 else f"{bad} of {total} tasks failed: {words}"
+        return Over(step, "failed", words, bad=harm)
+    return Over(step, "cancelled", reason) if off else Over(step, "done")
+
+
+def _met(db: Db, flow: int, one: Over) -> list[str]:
+    """Return the steps that wait for nothing any more."""
+    rows = db.rows("flow_step_met", flow=flow, step=one.step, ran=int(one.state != "skipped"))
+    return [name for name, unmet, _ in sorted(rows, key=lambda row: row[2]) if not unmet]
+
+
+def skip(db: Db, flow: int, step: str, reason: str, now: float) -> int:
+    """Skip all that comes after a step that failed; return how many steps that are."""
+    words = f"`{step}` failed: {reason}" if reason else f"`{step}` failed"
+    left = deque([step])
+    count = 0
+    while left:
+        for (name,) in db.rows(
+            "flow_step_skip", flow=flow, step=left.popleft(), reason=words, now=now
+        ):
+            note(db, now, flow, "skipped", words, step=name)
+            left.append(name)
+            count += 1
+    return count
+
+
+def _start(db: Db, flow: int, name: str, now: float) -> Over | None:
+    """Let a step begin; it may be over at once."""
+    body, goes, _, _, ran, _ = db.row("flow_step_facts", flow=flow, step=name) or ("",) * 6
+    step = definition.read_step(body)
+    if step.needs and not ran:
+        return Over(name, "skipped", "all steps that it needs were skipped")
+    try:
+        items = _items(db, flow, step, goes)
+    except errors.BadRule as error:
+        return Over(name, "failed", _words(error), bad=step.on_failure != "continue")
+    if items is None:
+        return Over(name, "skipped", f"`{step.when}` does not hold")
+    db.run("flow_step_start", flow=flow, step=name, total=len(items), now=now)
+    db.run(
+        "flow_tasks_add", flow=flow, step=name, retries=policy.tries(step), now=now,
+        items=text.dump([text.dump(item) for item in items]),
+    )  # fmt: skip
+    db.run("flow_tasks_spare", flow=flow, step=name, total=len(items), now=now)
+    note(db, now, flow, "running", f"{len(items)} tasks" if goes else "", step=name)
+    return None if items else Over(name, "done", "the list is empty")
+
+
+def _items(db: Db, flow: int, step: Step, goes: str) -> list[Any] | None:
+    """Return what the tasks of a step are for; nothing if it is not to run."""
+    if not step.when and not goes:
+        return [None]
+    values = Values(db, definition.head(db, flow))
+    if step.when and not when.holds(step.when, values.look):
+        return None
+    if not goes:
+        return [None]
+    found = fill(text.load(goes), values.look)
+    if not isinstance(found, list):
+        kind = type(found).__name__
+        message = f"`each` is to be a list, and {text.load(goes)!r} is {kind}"
+        raise errors.BadFlow(message[:400], hint="the step before it leaves the list as its result")
+    if len(found) > MOST_ITEMS:
+        raise errors.BadFlow(f"`each` has {len(found)} items", hint=f"at most {MOST_ITEMS}")
+    return found
+
+
+def _words(error: errors.PilotageError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def task_over(
+    db: Db, task: int, facts: tuple[Any, ...], state: str, reason: str, now: float
+) -> Ended | None:
+    """Take in that a task is over, and with the last one its step."""
+    flow, name = facts[0], facts[1]
+    db.run("flow_task_end", task=task, state=state, reason=reason, now=now)
+    note(db, now, flow, state, reason, step=name, task=task, number=facts[4])
+    failed = state == "failed"
+    row = db.row(
+        "flow_step_tasks_over", flow=flow, step=name, count=1, failed=int(failed),
+        off=int(state == "cancelled"), reason=reason if failed else "",
+    )  # fmt: skip
+    if row is None:
+        return None
+    if not row[0]:
+        return settle(db, flow, [_last(db, flow, name, row, reason)], now)
+    # The first failure of many: nobody needs to wait for the others to know what follows.
+    if failed and row[1] == 1 and definition.step(db, flow, name).on_failure != "continue":
+        _counted(db, flow, skip(db, flow, name, reason, now), 0)
+    return None
