@@ -18,7 +18,8 @@
     │   ├── StoreUnavailable      6
     │   ├── NoRunner              6
     │   ├── Unsure                6
-    │   └── Damaged               6
+    │   ├── Damaged               6
+    │   └── Unheard               6
     ├── Conflict                  7   something else is in the way
     │   ├── AlreadyRunning        7
     │   └── IllegalTransition     7
@@ -213,6 +214,12 @@ class Damaged(Unavailable):
     """What has arrived is not what was said to be there: bytes are missing or are others."""
 
     code = "E604"
+
+
+class Unheard(Unavailable):
+    """Nobody listens to what a message was sent to."""
+
+    code = "E605"
 
 
 class Conflict(PilotageError):

@@ -81,6 +81,8 @@ ADVICE = {
     "`pilotage site check NAME` tells whether the site answers.",
     "E604": "it is fetched anew by itself. If it stays so, it was changed or cut short where it lies: "
     "whoever has made it must send it again.",
+    "E605": "start the agent of that site, or mend the name; `pilotage site ls` lists the sites that "
+    "were heard of.",
     "E700": "look at what is in the way, which the message names.",
     "E701": "use the process that runs already: every command talks to it. To start anew, end it "
     "with Ctrl-C first.",

@@ -133,7 +133,7 @@ class AmqpBus:
             with asked():
                 await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
-            raise errors.Unavailable(f"nobody listens to {topic!r}") from error
+            raise errors.Unheard(f"nobody listens to {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
             message_ = f"too many messages wait for who reads {topic!r}"
             raise errors.Unavailable(message_) from error
