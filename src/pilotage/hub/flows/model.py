@@ -7,29 +7,16 @@ from typing import Protocol
 import msgspec
 
 from pilotage.bus.model import Input, Output
-from pilotage.flow.model import End, Flow, Step, Way
+from pilotage.flow import order as orders
+from pilotage.flow.model import End, Way
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that is about to be sent somewhere: its next attempt, with nothing left open."""
+class Order(orders.Order, frozen=True, kw_only=True):
+    """A task that is about to be sent, and where to."""
 
-    flow: int
-    #: The name of the flow and its definition.
-    name: str
-    body: Flow
-    step: str
-    task: int
-    #: The place of the task in the list that its step goes through.
-    item: int
-    #: The number of the attempt, and what the site will know it by.
-    number: int
-    key: str
     way: Way
     #: The site; empty for a job of this hub that runs anywhere, and for a flow within.
     site: str
-    #: The step with all templates filled in.
-    definition: Step
-    owner: str
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,16 +30,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     #: Where readers find what it leaves, with a slash at the end; empty if it leaves nothing.
     place: str = ""
     #: Bytes that will be read.
-    read: int = 0
-
-
-class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site says that a job has left."""
-
-    #: The digest of its manifest.
-    digest: str = ""
-    files: int = 0
-    bytes: int = 0
     read: int = 0
 
 
@@ -71,7 +48,7 @@ class Data(Protocol):
         """Look at what an attempt has left that says it is done; may be called again.
 
         Return how it really ended, with its result and files written down; nothing means that this
-        is not known yet, and `check` is called again with the next word on it.
+        is not known yet, and `check` is called again some time later.
         """
         ...
 
@@ -79,7 +56,7 @@ class Data(Protocol):
 class Unfit(Exception):
     """A task that can never be sent as it is."""
 
-    def __init__(self, end: End) -> None:
-        """Take how it ends."""
-        super().__init__(end.reason)
-        self.end = end
+    def __init__(self, reason: str) -> None:
+        """Say why."""
+        super().__init__(reason)
+        self.reason = reason
