@@ -136,9 +136,10 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     head = definition.head(db, flow)
     if head.state in FINAL and head.parent is not None:
         return stale(db, head.parent, now, reason, consumer=consumer)
-    if head.state != "running" or db.value("flow_spend", flow=flow) is None:
+    if head.state not in ("running", "staging_out") or db.value("flow_spend", flow=flow) is None:
         return False
     words = reason or "its data is gone"
+    db.run("flow_end", flow=flow, state="running", reason="", ended=None)
     db.run("flow_attempt_stale", task=task, number=number, reason=words)
     db.run("flow_task_result", task=task, result="")
     db.run("flow_task_queue", task=task, state="queued", reason=words, after=now, cost=0)

@@ -28,8 +28,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=1024)
-def read_flow(body: str) -> Flow:
-    """Read the definition of a flow; it is only ever read whole for people."""
+def read_head(body: str) -> Flow:
+    """Read the definition of a flow without its steps, which many of its tasks ask for."""
     return msgspec.convert(text.load(body), Flow)
 
 
@@ -60,7 +60,7 @@ def head(db: Db, flow: int) -> Head:
     if row is None:
         message = f"there is no flow {flow}"
         raise errors.NotFound(message, hint="`pilotage flow ls` lists the flows")
-    return Head(flow, read_flow(row[0]), *row[1:])
+    return Head(flow, read_head(row[0]), *row[1:])
 
 
 def step(db: Db, flow: int, name: str) -> Step:

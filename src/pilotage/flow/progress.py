@@ -111,9 +111,9 @@ def gone(
             failed=count if failed else 0, off=0 if failed else count,
             reason=reason if failed else "",
         )  # fmt: skip
-        note(db, now, flow, state, reason, step=step)
         if row is None:
             continue
+        note(db, now, flow, state, f"{count} tasks: {reason}", step=step)
         if not row[0]:
             found.append(_last(db, flow, step, row, reason))
     return found

@@ -39,11 +39,13 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
     number = int(
         db.value(
             "flow_add", key=new.key, digest=digest, name=flow.name, owner=new.owner, tag=new.tag,
-            source=new.source, parent=new.parent, body=body, head=head, open=len(flow.steps),
-            budget=flow.retries, now=now,
+            source=new.source, parent=new.parent, open=len(flow.steps), budget=flow.retries,
+            now=now,
         )
     )  # fmt: skip
-    db.run("flow_steps_add", flow=number, rows=text.dump(rows))
+    db.run("flow_text_add", flow=number, body=body, head=head)
+    for query in ("flow_steps_add", "flow_specs_add"):
+        db.run(query, flow=number, rows=text.dump(rows))
     edges = [(before, name) for name, step in flow.steps.items() for before in step.needs]
     db.run("flow_edges_add", flow=number, rows=text.dump(edges))
     note(db, now, number, "running", f"{len(flow.steps)} steps")

@@ -12,9 +12,6 @@ CREATE TABLE flow (
     source  TEXT    NOT NULL,
     -- The task that it is the inside of, and the flow of that.
     parent  INTEGER,
-    -- A `flow.model.Flow` as JSON; and the same without its steps, which is what ends read.
-    body    TEXT    NOT NULL,
-    head    TEXT    NOT NULL,
     -- `running`, `cancelling`, `staging_out`, `done`, `failed` or `cancelled`.
     state   TEXT    NOT NULL,
     reason  TEXT    NOT NULL DEFAULT '',
@@ -32,6 +29,14 @@ CREATE TABLE flow (
 ) STRICT;
 CREATE INDEX flow_live ON flow (state) WHERE ended IS NULL;
 CREATE INDEX flow_parent ON flow (parent) WHERE parent IS NOT NULL;
+
+-- What flows are. Apart from how far they have come, which changes often and is small.
+CREATE TABLE flow_text (
+    flow INTEGER PRIMARY KEY,
+    -- A `flow.model.Flow` as JSON; and the same without its steps, which is what ends read.
+    body TEXT NOT NULL,
+    head TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE flow_step (
     flow    INTEGER NOT NULL,
@@ -54,10 +59,18 @@ CREATE TABLE flow_step (
     stale   INTEGER NOT NULL DEFAULT 0,
     started REAL,
     ended   REAL,
-    -- A `flow.model.Step` as JSON without what it goes through, which is beside it: '' or JSON.
-    body    TEXT    NOT NULL,
-    list    TEXT    NOT NULL,
     PRIMARY KEY (flow, name)
+) STRICT, WITHOUT ROWID;
+
+-- What steps are, likewise.
+CREATE TABLE flow_spec (
+    flow INTEGER NOT NULL,
+    step TEXT    NOT NULL,
+    -- A `flow.model.Step` as JSON, without the list that it goes through.
+    body TEXT    NOT NULL,
+    -- That list, or the template of one, as JSON; '' if there is none.
+    list TEXT    NOT NULL,
+    PRIMARY KEY (flow, step)
 ) STRICT, WITHOUT ROWID;
 
 -- Which step waits for which.
@@ -82,6 +95,8 @@ CREATE TABLE flow_task (
     reason     TEXT    NOT NULL DEFAULT '',
     -- The number of the current attempt; 0 before the first.
     attempt    INTEGER NOT NULL DEFAULT 0,
+    -- The number of the last attempt before a person had it run again: what was before is past.
+    since      INTEGER NOT NULL DEFAULT 0,
     -- How often it may be tried again.
     retries    INTEGER NOT NULL,
     -- Not to be sent before this time.

@@ -4,17 +4,23 @@ SELECT id, digest FROM flow WHERE key = :key;
 
 -- name: flow_add
 -- A new flow.
-INSERT INTO flow (key, digest, name, owner, tag, source, parent, body, head, state, open, budget,
-                  created)
-VALUES (:key, :digest, :name, :owner, :tag, :source, :parent, :body, :head, 'running', :open,
-        :budget, :now)
+INSERT INTO flow (key, digest, name, owner, tag, source, parent, state, open, budget, created)
+VALUES (:key, :digest, :name, :owner, :tag, :source, :parent, 'running', :open, :budget, :now)
 RETURNING id;
+
+-- name: flow_text_add
+-- What it is.
+INSERT INTO flow_text (flow, body, head) VALUES (:flow, :body, :head);
 
 -- name: flow_steps_add
 -- The steps of a flow; :rows is [[name, unmet, body, list], ...] in the order of the definition.
-INSERT INTO flow_step (flow, name, place, state, unmet, body, list)
-SELECT :flow, value ->> 0, key, 'waiting', value ->> 1, value ->> 2, value ->> 3
-FROM json_each(:rows);
+INSERT INTO flow_step (flow, name, place, state, unmet)
+SELECT :flow, value ->> 0, key, 'waiting', value ->> 1 FROM json_each(:rows);
+
+-- name: flow_specs_add
+-- What they are; :rows as before.
+INSERT INTO flow_spec (flow, step, body, list)
+SELECT :flow, value ->> 0, value ->> 2, value ->> 3 FROM json_each(:rows);
 
 -- name: flow_edges_add
 -- Which step waits for which; :rows is [[before, after], ...].
@@ -23,7 +29,8 @@ FROM json_each(:rows);
 
 -- name: flow_head
 -- What a flow is, without its steps.
-SELECT head, state, name, owner, tag, parent FROM flow WHERE id = :flow;
+SELECT head, state, name, owner, tag, parent FROM flow JOIN flow_text ON flow = id
+WHERE id = :flow;
 
 -- name: flow_state
 -- Where a flow is.
@@ -67,11 +74,12 @@ SELECT parent, key FROM flow WHERE id = :flow AND parent IS NOT NULL;
 
 -- name: flow_step_facts
 -- What a step is, how far it has come, and how much the steps before it did.
-SELECT body, list, state, unmet, ran, total FROM flow_step WHERE flow = :flow AND name = :step;
+SELECT body, list, state, unmet, ran, total FROM flow_step JOIN flow_spec USING (flow)
+WHERE flow = :flow AND name = :step AND step = :step;
 
 -- name: flow_step_body
 -- What a step is.
-SELECT body FROM flow_step WHERE flow = :flow AND name = :step;
+SELECT body FROM flow_spec WHERE flow = :flow AND step = :step;
 
 -- name: flow_step_start
 -- A step begins.
@@ -120,13 +128,13 @@ WHERE flow = :flow AND state = 'waiting' RETURNING name;
 SELECT name FROM flow_step WHERE flow = :flow AND state = 'waiting' AND unmet = 0 ORDER BY place;
 
 -- name: flow_tasks_add
--- The tasks of a step; :values is [JSON, ...]. Those that are there from before begin anew.
+-- The tasks of a step; :items is [JSON, ...]. Those that are there from before begin anew.
 INSERT INTO flow_task (flow, step, item, value, state, retries, not_before, created)
 SELECT :flow, :step, key, value, 'queued', :retries, :now, :now FROM json_each(:items)
 WHERE true
 ON CONFLICT (flow, step, item) DO UPDATE SET value = excluded.value, state = 'queued', reason = '',
-    retries = excluded.retries, not_before = excluded.not_before, result = '', started = NULL,
-    ended = NULL;
+    retries = excluded.retries, not_before = excluded.not_before, since = flow_task.attempt,
+    result = '', started = NULL, ended = NULL;
 
 -- name: flow_tasks_spare
 -- Tasks of an earlier run that the list no longer has.
@@ -250,7 +258,7 @@ WHERE task = :task AND number = :number;
 -- name: flow_attempts_fence
 -- Attempts under way of steps that run again; :steps is [name, ...].
 UPDATE flow_attempt SET fenced = 1, cancel = CASE way WHEN 'flow' THEN 2 ELSE MAX(cancel, 1) END,
-    state = 'lost', reason = 'run again', ended = :now
+    state = 'cancelled', reason = 'run again', ended = :now
 WHERE flow = :flow AND ended IS NULL AND task IN (
     SELECT id FROM flow_task
     WHERE flow_task.flow = :flow AND step IN (SELECT value FROM json_each(:steps)))
@@ -274,7 +282,7 @@ WHERE flow = :flow AND step IN (SELECT value FROM json_each(:steps));
 -- name: flow_tasks_retry
 -- The tasks of a step that are not done.
 UPDATE flow_task SET state = 'queued', reason = '', retries = :retries, not_before = :now,
-    ended = NULL
+    since = attempt, ended = NULL
 WHERE flow = :flow AND step = :step AND item < :total AND state <> 'done' RETURNING id;
 
 -- name: flow_step_go_on
@@ -330,7 +338,8 @@ WHERE flow = :flow AND ended IS NULL AND cancel = 0 RETURNING way, key;
 
 -- name: flow_attempts_sites
 -- The sites at which a task was tried, and how that ended.
-SELECT site, state FROM flow_attempt WHERE task = :task ORDER BY number;
+SELECT site, flow_attempt.state FROM flow_task JOIN flow_attempt ON task = id AND number > since
+WHERE id = :task ORDER BY number;
 
 -- name: flow_journal_add
 -- A line in the story of a flow.
@@ -355,7 +364,7 @@ ORDER BY id DESC LIMIT :most;
 
 -- name: flow_body
 -- The definition of a flow.
-SELECT body FROM flow WHERE id = :flow;
+SELECT body FROM flow_text WHERE flow = :flow;
 
 -- name: flow_steps
 -- The steps of a flow, in the order of the definition.
