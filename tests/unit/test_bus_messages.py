@@ -28,7 +28,7 @@ FULL: dict[str, Any] = JOB | {
     "shape": {"nodes_least": 16, "time_least": 600, "work": 57_600},
     "options": ["--exclusive", "--constraint=knl"],
     "inputs": [{"url": "https://data.example.org/in/", "path": "in", "sha256": "0" * 64}],
-    "outputs": [{"path": "out", "url": "sftp://data.example.org/out/"}],
+    "outputs": [{"path": "out", "url": "sftp://data.example.org/out/", "below": "o"}],
     "reply": "status.atlas", "speech": "balsam", "job_id": 7, "argo_job_id": 9,
 }  # fmt: skip
 CONTROL = {

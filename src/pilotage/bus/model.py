@@ -75,6 +75,9 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     path: Below = ""
     #: Where it goes to.
     url: Url
+    #: What it is called below the URL; empty means that a file keeps its own name, and that what is
+    #: in a folder goes there without the folder.
+    below: Below = ""
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,7 +10,15 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any
 
 import anyio
@@ -254,12 +262,13 @@ async def send(
     goes there once more, whatever is there.
     """
     left: list[Left] = []
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, dict[tuple[str, str], None]] = {}
     for one in errand.job.outputs:
         _check(one.path, one.url, errand.app)
-        groups.setdefault(one.url, []).append(one.path)
+        _check(one.below, one.url, errand.app)
+        groups.setdefault(one.url, {})[one.path, one.below] = None
     for at, (url, paths) in enumerate(groups.items()):
-        source = await anyio.to_thread.run_sync(_gather, errand.folder, paths, f"{aside}/{at}")
+        source = await anyio.to_thread.run_sync(gather, errand.folder, paths, f"{aside}/{at}")
         async with lanes.one() as sleep:
             work = _courier(errand, sleep).send(source, url, replace=again, anew=anew)
             sent = await _lasting(work)
@@ -267,21 +276,37 @@ async def send(
     return tuple(left)
 
 
-def _gather(folder: str, paths: list[str], aside: str) -> str:
-    """Name what goes to one URL: an output, or a folder that all of them are joined in."""
-    sources = [inside(folder, path) for path in dict.fromkeys(paths)]
-    if len(sources) == 1:
-        return sources[0]
+def gather(folder: str, paths: Iterable[tuple[str, str]], aside: str) -> str:
+    """Name what goes to one URL: an output, or a folder that all of them are joined in.
+
+    Each has its path, and what it is called at the URL.
+    """
+    sources = [(inside(folder, path), below.removesuffix("/")) for path, below in paths]
+    if len(sources) == 1 and _as_it_is(*sources[0]):
+        return sources[0][0]
     shutil.rmtree(aside, ignore_errors=True)
     os.makedirs(aside, mode=0o700)
-    for source in sources:
-        top, only = (source, "") if os.path.isdir(source) else os.path.split(source)
-        for name in [only] if only else [item.name for item in tree.walk(top)]:
+    for source, below in sources:
+        for path, name in _named(source, below):
             target = names.inside(aside, name)
             if os.path.lexists(target):
                 raise errors.Conflict(f"two outputs have the name {text.show(name)}")
-            join(os.path.realpath(os.path.join(top, name)), target)
+            join(os.path.realpath(path), target)
     return aside
+
+
+def _as_it_is(source: str, below: str) -> bool:
+    """Say whether an output has its right name without any folder made for it."""
+    return below in ("" if os.path.isdir(source) else os.path.basename(source), "")
+
+
+def _named(source: str, below: str) -> Iterator[tuple[str, str]]:
+    """List the files of an output, and what each is called at its URL."""
+    if not os.path.isdir(source):
+        yield source, below or os.path.basename(source)
+        return
+    for item in tree.walk(source):
+        yield os.path.join(source, item.name), f"{below}/{item.name}".removeprefix("/")
 
 
 def inside(folder: str, path: str) -> str:

@@ -1,0 +1,156 @@
+"""Where data of workflows lies: no two attempts share a folder, and all who must can name it."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotage.flow import hand
+from pilotage.flow.hand import HUB, Piece, Source, Store, Stores
+from pilotage.flow.model import Artifact, Step, Take
+from pilotage.payload.transfer import names, url
+
+NAMES = st.text(min_size=1, max_size=300)
+SITE = Store("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))
+STORES = Stores(
+    local="file:///p/.pilotage/flows/data", data="https://data.org/flows", here="file:///srv/flows",
+    sites={"a": SITE},
+)  # fmt: skip
+FOLDERS = st.tuples(st.integers(1, 99), NAMES, st.integers(0, 9999), st.integers(1, 99))
+
+
+@given(st.lists(FOLDERS, min_size=2, max_size=20, unique=True))
+def test_no_two_attempts_have_the_same_folder_nor_one_in_the_other(
+    given_: list[tuple[int, str, int, int]],
+):
+    made = [hand.below(hand.mark(one[0], "k", 1.0), *one[1:]) for one in given_]
+    assert len(set(made)) == len(made)
+    assert not any(one != two and two.startswith(one) for one in made for two in made)
+
+
+@given(NAMES, NAMES)
+def test_a_name_is_one_part_of_a_url_and_of_no_other_name(one: str, two: str):
+    found = hand.word(one)
+    names.check_one(found)
+    assert (found == hand.word(two)) == (one == two)
+    assert len(found) <= 120
+    where = url.parse(f"https://data.org/{found}/")
+    assert where.path == f"/{found}/"
+    assert where.quoted == where.path
+    assert not found.startswith((".", "pilotage-manifest"))
+
+
+def test_another_hub_with_the_same_server_has_other_folders():
+    assert hand.mark(1, "a", 1.0) != hand.mark(1, "b", 1.0) != hand.mark(1, "b", 2.0)
+    assert hand.mark(1, "a", 1.0) == hand.mark(1, "a", 1.0)
+
+
+@given(
+    readers=st.sets(st.sampled_from(["a", "b", "c", HUB])),
+    site=st.sampled_from(["a", "c", HUB]),
+    known=st.booleans(),
+)
+def test_data_goes_straight_from_site_to_site_where_all_readers_can_reach_it(
+    readers: set[str], site: str, *, known: bool
+):
+    found = hand.base(STORES, site, readers if known else None)
+    assert found is not None
+    direct = site == "a" and known and readers <= {"a", "b", HUB}
+    assert (found == SITE) == direct
+    if not direct:
+        assert found.read == STORES.data
+        assert found.write == (STORES.here if site == HUB else STORES.data)
+
+
+def test_without_a_transfer_server_the_hub_keeps_what_only_it_reads():
+    alone = Stores(local="file:///p/x")
+    assert hand.base(alone, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert hand.base(alone, HUB, ["a"]) is None
+    assert hand.base(alone, "a", [HUB]) is None
+    far = Stores(local="file:///p/x", data="https://data.org/flows")
+    assert hand.base(far, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert hand.base(far, HUB, ["a", HUB]) == Store(far.data, far.data)
+
+
+@given(FOLDERS, st.sampled_from(["a", "b", "c", HUB]))
+def test_everybody_names_the_same_folder_in_their_own_words(
+    folder: tuple[int, str, int, int], site: str
+):
+    name = hand.below(hand.mark(folder[0], "k", 1.0), *folder[1:])
+    for maker, readers in (("a", ["b"]), ("a", None), ("c", ["a"]), (HUB, ["c"])):
+        store = hand.base(STORES, maker, readers)
+        assert store is not None
+        made = hand.place(store, name)
+        assert made.write.endswith(f"/{name}")
+        assert hand.seen(STORES, made.read, maker) == made.write
+        shown = hand.seen(STORES, made.read, site)
+        assert shown.endswith(f"/{name}")
+        assert not (site in ("b", "c") and shown.startswith("file:"))
+    assert hand.seen(STORES, "https://else.org/x/", site) == "https://else.org/x/"
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def source(item: int, *files: str) -> Source:
+    made = tuple(Artifact(name, 3, f"{at:064x}") for at, name in enumerate(files))
+    return Source(item, f"https://data.org/flows/1/s/{item}/1/", "d" * 64, made)
+
+
+def test_all_of_one_task_is_a_folder_pinned_by_its_manifest():
+    (one,) = hand.pieces(Take(step="s"), [source(0, "x")], many=False)
+    assert one == Piece("https://data.org/flows/1/s/0/1/", "", "d" * 64)
+    (one,) = hand.pieces(Take(step="s", path="in/"), [source(0, "x")], many=False)
+    assert one.path == "in"
+
+
+def test_single_files_are_pinned_by_their_own_sums_and_keep_their_names():
+    files = source(0, "a b/x", "out/y", "out/z/w", "other")
+
+    def read(output: str, path: str = "") -> dict[str, str]:
+        found = hand.pieces(Take(step="s", output=output, path=path), [files], many=False)
+        assert all(len(one.sha256) == 64 for one in found)
+        return {one.path: one.url.removeprefix(files.place) for one in found}
+
+    assert read("a b/x") == {"a b/x": "a%20b/x"}
+    assert read("a b/x", "new") == {"new": "a%20b/x"}
+    assert read("a b/x", "new/") == {"new/x": "a%20b/x"}
+    assert read("out/") == {"out/y": "out/y", "out/z/w": "out/z/w"}
+    assert read("out", "in") == {"in/y": "out/y", "in/z/w": "out/z/w"}
+    assert read("gone") == {}
+
+
+def test_what_many_tasks_left_has_a_folder_for_each():
+    many = [source(at, "x") for at in range(3)]
+    found = hand.pieces(Take(step="s"), many, many=True)
+    assert [one.path for one in found] == ["s/0", "s/1", "s/2"]
+    found = hand.pieces(Take(step="s", output="x", path="in"), many, many=True)
+    assert [one.path for one in found] == ["in/0/x", "in/1/x", "in/2/x"]
+
+
+@given(given_=st.lists(NAMES, min_size=1, max_size=5, unique=True), many=st.booleans())
+def test_a_file_of_any_name_has_an_address_that_leads_to_it(given_: list[str], *, many: bool):
+    good = [
+        name for name in given_ if "/" not in name and "\0" not in name and name not in (".", "..")
+    ]
+    made = source(4, *good)
+    for name in good:
+        (one,) = hand.pieces(Take(step="s", output=name), [made], many=many)
+        below = one.url.removeprefix(made.place)
+        assert unquote(below, "utf-8", "surrogateescape").encode(
+            "utf-8", "surrogateescape"
+        ) == name.encode("utf-8", "surrogateescape")
+        assert one.url.isascii()
+        assert not any(char.isspace() for char in one.url)
+
+
+def test_steps_that_go_through_the_same_list_hand_on_item_by_item():
+    one = Step(application="x", each="{gen.result.chunks}")
+    assert hand.pairs("one", one, Step(application="x", each="{gen.result.chunks}"))
+    assert hand.pairs("one", one, Step(application="x", each="{one.result}"))
+    assert not hand.pairs("one", one, Step(application="x", each="{two.result}"))
+    assert not hand.pairs("one", one, Step(application="x"))
+    assert not hand.pairs("one", Step(application="x"), one)
+    assert hand.pairs("one", Step(each=[1, 2]), Step(each=[1, 2]))
