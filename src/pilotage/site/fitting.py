@@ -121,7 +121,9 @@ class Fitting:
                 look.seen = await errands.see(batch)
                 look.at, look.batch = self._driver.steady(), batch
             except (errors.PilotageError, BatchError) as error:
-                _log.warning("site %s: what is free is not known: %s", self._site.batch, error)
+                _log.warning(
+                    "site %s: what is free is not known: %s", self._driver.remote.name, error
+                )
         return look
 
     def _listed(self, attempt: Attempt) -> bool:
@@ -150,19 +152,26 @@ class Fitting:
     async def _proved(
         self, look: _Look, order: Order, ask: Ask, fits: Sequence[Fit], now: float
     ) -> Fit:
-        """Choose the first shape that starts as is thought, or the one that starts first."""
+        """Choose the first shape that starts as is thought, or else the one that starts first.
+
+        Of what starts later nobody knows more than the listings, and if others wait the batch
+        system does not tell of gaps: then it is asked only whether it takes an order at all.
+        """
         later: list[tuple[float, Fit]] = []
         for fit in fits:
-            tried = msgspec.structs.replace(
-                order, nodes=fit.nodes, time=_limit(fit.time, ask.longer)
-            )
-            start = await self._start(look, tried, fit.start or now)
-            if start is not None and start <= (fit.start or now) + _SLACK_S:
+            thought = now if fit.start is None else fit.start
+            start: float | None = thought
+            if thought <= now:
+                limit = _limit(fit.time, ask.longer)
+                tried = msgspec.structs.replace(order, nodes=fit.nodes, time=limit)
+                start = await self._start(look, tried, thought)
+            if start is None:
+                continue
+            if look.seen.waits or start <= thought + _SLACK_S:
                 return fit
-            if start is not None:
-                later.append((start, fit))
+            later.append((start, fit))
         if not later:
-            return shape.most(ask, "the batch system takes no other")
+            return shape.least(ask)
         start, fit = min(later, key=lambda one: one[0])
         words = shape.say(fit.nodes, fit.time or math.inf)
         why = f"{words}, to start in {units.for_people(max(0.0, start - now))}"
@@ -177,7 +186,7 @@ class Fitting:
             try:
                 look.trials[kind] = await self._driver.errands.trial(look.batch, order)
             except BatchError as error:
-                _log.info("site %s: %s", self._site.batch, error)
+                _log.info("site %s: %s", self._driver.remote.name, error)
                 look.trials[kind] = None
             except errors.PilotageError:
                 return thought

@@ -187,7 +187,10 @@ class Windows(Protocol):
         ...
 
     def seen(self, said: Sequence[Said]) -> Any:  # noqa: ANN401 - what it is, only it knows
-        """Read what was said, into something that has `now`, the time there."""
+        """Read what was said, into something that has `now`, the time there, and `waits`.
+
+        The latter says whether anything waits in the queue, and so how far a trial is believed.
+        """
         ...
 
     def bounds(self, seen: Any, order: Order) -> Bounds:  # noqa: ANN401 - as above

@@ -10,7 +10,7 @@ from pilotage.site.batch import words
 from pilotage.site.batch.model import BatchError, Call, Item, Order, Said
 from pilotage.site.shape import Bounds, Gap
 
-from . import cancel, listing, options, refusal, windows
+from . import cancel, gaps, listing, options, refusal, windows
 
 _ANSWER = re.compile(r"(?P<id>[1-9][0-9]*)(;[\w.-]+)?")
 #: Variables that would change what `sbatch` and `srun` do, for us and behind our back.
@@ -79,11 +79,11 @@ class Slurm:
 
     def bounds(self, seen: windows.Seen, order: Order) -> Bounds:
         """Read what the partition of an order gives."""
-        return windows.bounds(seen, order)
+        return gaps.bounds(seen, order)
 
     def gaps(self, seen: windows.Seen, order: Order) -> list[Gap]:
         """Say when nodes are free for an order."""
-        return windows.gaps(seen, order)
+        return gaps.gaps(seen, order)
 
     def trial(self, order: Order) -> Call:
         """Ask `sbatch --test-only`."""
