@@ -30,6 +30,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_CONTROL, "release", "verbs:release", "Let held jobs go on."),
     (_CONTROL, "retry", "verbs:retry", "Try jobs again that ended badly."),
     (_NOUNS, "job", "job:app", "List, show and forget jobs."),
+    (_NOUNS, "flow", "flow:app", "Run workflows across sites, and see how far they are."),
     (_NOUNS, "rule", "rule:app", "List, test, check and change rules."),
     (_NOUNS, "event", "event:app", "Send messages, and see what happened."),
     (_NOUNS, "pilot", "pilot:app", "List, show and drain pilots, be one, or pack one."),

@@ -1,0 +1,154 @@
+"""`pilotage flow submit`: start a workflow from a file."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import errors, units
+from pilotage.cli import flow, flow_follow
+from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.common import HERE, Common
+
+if TYPE_CHECKING:
+    from pilotage.flow.model import Flow
+
+_ENDS = (".toml", ".json", ".py", ".yaml", ".yml")
+
+
+def submit(
+    file: Annotated[
+        Path,
+        Parameter(name="FILE", help="A .toml or .json file, also of Argo; `-` reads JSON."),
+    ],
+    /,
+    *,
+    param: Annotated[
+        tuple[str, ...],
+        Parameter(name=("--param", "-p"), help="A value, as `name=value`; repeatable."),
+    ] = (),
+    key: Annotated[
+        str, Parameter(help="The same key again is the same flow, and nothing is started.")
+    ] = "",
+    tag: Annotated[str, Parameter(help="A label, for `flow ls --tag`.")] = "",
+    wait: Annotated[bool, Parameter(help="Wait for its end, and show how far it is.")] = False,
+    timeout: Annotated[
+        str, Parameter(help="With --wait: give up after `30s`, `1h`, …; the flow goes on.")
+    ] = "",
+    dry_run: Annotated[
+        bool, Parameter(name=("--dry-run", "-n"), help="Only check it, and say what it would do.")
+    ] = False,
+    at: Common = HERE,
+) -> Answer:  # fmt: skip
+    """Start a workflow; it is safe when this returns."""
+    from pilotage.flow import moves
+    from pilotage.flow.model import NewFlow
+    from pilotage.job.owner import me
+
+    asked = read(file, params(param))
+    patience = units.seconds(timeout) if timeout else None
+    if dry_run:
+        return _plan(asked)
+    new = NewFlow(
+        flow=asked, key=key or f"command.{secrets.token_hex(12)}", owner=me(), source="command",
+        tag=tag,
+    )  # fmt: skip
+    with at.open() as project:
+        with project.db.transaction():
+            number = moves.submit(project.db, new, project.clock.now())
+        project.poke()
+        notes = flow.idle(project)
+    if wait:
+        return flow_follow.follow(number, at, notes, patience)
+    count = flow.counted(len(asked.steps))
+    return Answer(
+        {"id": number, "name": asked.name, "steps": len(asked.steps), "key": new.key},
+        (line("flow ", Styled(str(number), "bold"), f"  {asked.name}, {count}"),),
+        (number,),
+        notes,
+    )
+
+
+def params(given: Sequence[str]) -> dict[str, Any]:
+    """Read `name=value`: a value is JSON if it can be, else text."""
+    found: dict[str, Any] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        if not sign or not name:
+            raise errors.UsageError(f"`--param {one}` has no value", hint="write `--param name=5`")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def is_file(name: str) -> bool:
+    """Say whether a word means a file rather than a flow."""
+    return name == "-" or name.endswith(_ENDS) or Path(name).is_file()
+
+
+def read(file: Path, given: Mapping[str, Any], *, loose: bool = False) -> Flow:
+    """Read a definition; `loose` lets parameters go without a value, as for a picture."""
+    from pilotage.flow import read as reading
+
+    if file.suffix in (".py", ".yaml", ".yml"):
+        hint = "write it as TOML or JSON"
+        if file.suffix == ".py":
+            hint = "run it with Python: `Flow.submit()` starts what it describes"
+        raise errors.UsageError(f"`{file}` is no TOML and no JSON", hint=hint)
+    source = _source(file)
+    form = "json" if file.suffix == ".json" or str(file) == "-" else "toml"
+    base = Path.cwd() if str(file) == "-" else file.absolute().parent
+    if form == "json" and (chain := _chain(source)) is not None:
+        if given:
+            message = "a definition of Argo has no parameters"
+            raise errors.UsageError(message, hint="leave `--param` out")
+        return chain
+    return reading.read(source, form=form, base=base, params=given, loose=loose)
+
+
+def _source(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        message = f"cannot read `{file}`: {error.strerror}"
+        raise errors.NotFound(message, hint="name a .toml or .json file") from error
+
+
+def _chain(source: bytes) -> Flow | None:
+    """Read a definition of Argo, if it is one."""
+    from pilotage.bus import legacy
+    from pilotage.bus.model import Chain
+    from pilotage.flow import read as reading
+
+    try:
+        found = msgspec.json.decode(source)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(found, dict) or not ("subjobs" in found or found.get("kind") == "chain"):
+        return None
+    message = legacy.understand(source).message
+    return reading.from_chain(message) if isinstance(message, Chain) else None
+
+
+def _plan(asked: Flow) -> Answer:
+    """Say what would be started, and draw it."""
+    from pilotage.flow import picture, sketch
+
+    drawn = picture.draw(picture.plan(asked))
+    shown: list[Shown] = [
+        line(Styled("would start", "bold"), f"  {asked.name}, {flow.counted(len(asked.steps))}")
+    ]
+    if asked.params:
+        values = ", ".join(f"{name} = {value}" for name, value in asked.params.items())
+        shown.append(line(Styled("params  ", "dim"), values))
+    shown += ["", *sketch.as_text(drawn, 0.0).rstrip("\n").split("\n")]
+    return Answer({"flow": msgspec.to_builtins(asked)}, tuple(shown))
