@@ -129,4 +129,5 @@ async def until_sites(root: Path) -> None:
 
 
 def _live(db: Db, never: Callable[[Db], set[int]]) -> int:
-    return int(db.value("job_live", never=text.dump(list(never(db)))))
+    jobs = int(db.value("job_live", never=text.dump(list(never(db)))))
+    return jobs + int(db.value("flows_live"))

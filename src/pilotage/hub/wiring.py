@@ -2,7 +2,8 @@
 
 files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶ Queue ◀──▶ LocalSite
                                             ▲                    ▲ ▲
-                      books ──▶ Keeper ─────┘                    │ └─▶ Sites ◀──▶ batch systems
+                      books ──▶ Keeper ─────┘                    │ ├─▶ Sites ◀──▶ batch systems
+                                                                 │ └── Flows ◀──▶ broker ◀──▶ sites
                                                                  └─▶ Service ◀──▶ pilots, programs
 
 Processes of other kinds: feed.Serve ◀──▶ hubs, batch systems (a factory);
@@ -26,6 +27,7 @@ from pilotage import clock
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.hub import config, housekeeping
+from pilotage.hub.flows import start as flows
 from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
@@ -94,7 +96,7 @@ class Hub:
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], bus: Bus
     ) -> None:
         """Put the parts together; nothing happens before `run`."""
-        self._project, self._writer = project, writer
+        self._project, self._writer, self._open_reader = project, writer, open_reader
         self._reception = Reception(project, writer, open_reader, bus)
         self._queue = Queue(
             writer, config.matcher(project.settings), str(project.state / "jobs"),
@@ -120,6 +122,7 @@ class Hub:
         self._reception.look = self._queue.poke
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._service.watch)
+            tasks.start_soon(self._keep_flows)
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
@@ -155,6 +158,20 @@ class Hub:
             await Sites(
                 self._project, self._writer, self._queue, roster, self._place, self._reception
             ).run()
+
+    async def _keep_flows(self) -> None:
+        """Serve workflows, from the first one on."""
+        ring = Bell(asyncio.get_running_loop().call_soon_threadsafe)
+
+        def look() -> None:
+            self._queue.poke()
+            ring.ring()
+
+        self._reception.look = look
+        await flows.keep(
+            self._project, self._writer, self._open_reader, ring, self._queue.poke,
+            self._reception.ring_ended,
+        )  # fmt: skip
 
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Take events in and make jobs of them here, and have another hub run those."""

@@ -1,0 +1,168 @@
+"""Workflows that users send by the broker: understood, checked, kept, and only then acknowledged.
+
+Who sent one is the broker's word. A workflow that comes so runs applications alone: programs that
+somebody wrote into a message are not run by this hub.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import gather, wrap_future
+from collections.abc import Sequence
+
+import anyio.to_thread
+import msgspec
+
+from pilotage import errors, text
+from pilotage.bus import key, legacy, strict
+from pilotage.bus import model as bus
+from pilotage.bus.port import Message
+from pilotage.flow import moves
+from pilotage.flow.model import Flow, NewFlow
+from pilotage.hub import config
+from pilotage.hub.flows import outbox, post
+from pilotage.hub.flows.notify import Line, argo, ours
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.flow")
+#: What begins topics that agents obey: nothing of ours goes there.
+_THEIRS = ("job.", "control.", "heartbeat.", "refused.")
+_LONGEST = 2000
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A message that becomes nothing, and whom to tell."""
+
+    reason: str
+    user: str
+    key: str = ""
+    reply: str = ""
+    speech: str = "pilotage"
+    number: int = 0
+
+
+async def take(
+    messages: Sequence[Message], settings: config.Flows, writer: Writer, now: float
+) -> None:
+    """Make messages workflows, or refuse them; all of it is safe when this returns."""
+    await gather(*(_one(message, settings, writer, now) for message in messages))
+
+
+async def _one(message: Message, settings: config.Flows, writer: Writer, now: float) -> None:
+    judged = await anyio.to_thread.run_sync(judge, message, settings)
+    if isinstance(judged, NewFlow):
+        try:
+            step = functools.partial(moves.submit, new=judged, now=now)
+            number = await wrap_future(writer.submit(step))
+        except errors.StoreUnavailable:
+            raise
+        except errors.PilotageError as error:
+            notify = judged.flow.notify
+            judged = Refused(
+                said(error), judged.owner, _token(judged), notify.reply, notify.speech,
+                notify.number,
+            )  # fmt: skip
+        else:
+            _log.info("flow %d came from %s", number, judged.owner)
+            return
+    refused = judged
+    _log.warning("a flow of %r is refused: %s", refused.user or "somebody", refused.reason)
+    await wrap_future(writer.submit(lambda db: _refuse(db, refused, now)))
+
+
+def judge(message: Message, settings: config.Flows) -> NewFlow | Refused:
+    """Decide on a message."""
+    user = message.user
+    if not user:
+        return Refused("nobody knows who sent it: the broker has verified no name", user)
+    known = guess(message.body, user)
+    try:
+        if user not in settings.users:
+            raise errors.Denied(f"the user `{user}` may not send workflows")
+        asked = legacy.understand(message.body).message
+        flow = _flow(asked)
+        _check(flow, settings)
+    except errors.PilotageError as error:
+        return msgspec.structs.replace(known, reason=said(error))
+    digits = asked.key or key.of(asked, user).digits  # type: ignore[union-attr, arg-type]
+    return NewFlow(flow=flow, key=f"message:{user}:{digits}", owner=user, source="message")
+
+
+def _flow(asked: bus.Message) -> Flow:
+    from pilotage.flow import read
+
+    if isinstance(asked, bus.Chain):
+        return read.from_chain(asked)
+    if isinstance(asked, bus.Job):
+        # A single job of Balsam's or ours: a chain of one.
+        return read.from_chain(bus.Chain(jobs=(asked,), name=asked.name, reply=asked.reply))
+    if not isinstance(asked, bus.Flow):
+        raise errors.BadMessage("it is no workflow, and workflows are taken here")
+    flow = read.read(msgspec.json.encode(asked.flow), form="json", base=None, params=asked.params)
+    if asked.reply:
+        notify = msgspec.structs.replace(flow.notify, reply=asked.reply)
+        flow = msgspec.structs.replace(flow, notify=notify)
+    return flow
+
+
+def _check(flow: Flow, settings: config.Flows) -> None:
+    if not may_reply(flow.notify.reply, settings):
+        raise errors.Denied(f"`reply` is `{flow.notify.reply}`, where this hub sends nothing")
+    if flow.notify.webhook:
+        post.check(flow.notify.webhook, settings.webhooks)
+    _applications(flow)
+
+
+def _applications(flow: Flow) -> None:
+    for name, step in flow.steps.items():
+        if step.recipe:
+            raise errors.Denied(
+                f"`{name}` has a recipe: a workflow that comes by the broker runs applications",
+                hint="`pilotage flow submit` takes recipes",
+            )
+        if step.flow is not None:
+            _applications(step.flow)
+
+
+def may_reply(topic: str, settings: config.Flows) -> bool:
+    """Say whether words may be sent to a topic: not to those that somebody obeys."""
+    return not topic.startswith(_THEIRS) and topic not in settings.topics
+
+
+def guess(body: bytes, user: str) -> Refused:
+    """Find out whom to tell that a message was refused."""
+    try:
+        found = strict.load(body)
+    except errors.BadMessage:
+        return Refused("", user)
+    old = "v" not in found and "kind" not in found
+    reply = found.get("job_status_routing_key" if old else "reply", "")
+    number = found.get("job_id", 0)
+    token = found.get("key", "")
+    return Refused(
+        "", user, token if isinstance(token, str) else "", reply if isinstance(reply, str) else "",
+        "argo" if old else "pilotage", number if isinstance(number, int) else 0,
+    )  # fmt: skip
+
+
+def _refuse(db: Db, one: Refused, now: float) -> None:
+    """Keep why a message was refused, and tell who sent it."""
+    db.run("flows_refused", user=one.user, key=one.key, reason=one.reason[:_LONGEST], now=now)
+    if not one.reply or one.reply.startswith(_THEIRS):
+        return
+    line = Line(0, now, 0, "", 0, 0, "rejected", one.reason)
+    if one.speech == "argo":
+        for body in argo(line, one.number):
+            outbox.put(db, 0, "status", one.reply, body)
+    else:
+        outbox.put(db, 0, "status", one.reply, ours(line, "", one.key, 1))
+
+
+def _token(new: NewFlow) -> str:
+    return new.key.removeprefix(f"message:{new.owner}:")
+
+
+def said(error: errors.PilotageError) -> str:
+    """Return the words of an error, with what to do about it."""
+    return text.show(f"{error.message} ({error.hint})" if error.hint else error.message)

@@ -1,0 +1,207 @@
+"""Tasks whose time has come are sent: each gets its attempt with its message or job, at once.
+
+All of it is one transaction, or two where data is to be got ready between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.flow import moves, records
+from pilotage.flow.model import Step, Way
+from pilotage.flow.order import Order as Asked
+from pilotage.hub import edge_seen
+from pilotage.hub.flows import choose, edge, here, outbox
+from pilotage.hub.flows.choose import Site
+from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows.model import Order, Prepared, Unfit
+from pilotage.job import records as jobs
+from pilotage.store import Db
+
+#: Tasks that are sent in one transaction.
+MOST = 500
+#: Seconds until a task is looked at again that could not be sent.
+_LATER_S = 5.0
+_NO_BROKER = "this project has no broker: `bus.url` in pilotage.toml is not set"
+
+
+class World(msgspec.Struct, frozen=True):
+    """What decides on ways beside the store."""
+
+    address: Address
+    #: Sites of this project, which the hub reaches itself.
+    local: frozenset[str] = frozenset()
+    #: Applications of this hub.
+    apps: frozenset[str] = frozenset()
+    #: Whether there is a broker.
+    bus: bool = False
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What came of a look at the tasks that are queued."""
+
+    #: Those whose data is to be got ready first.
+    orders: tuple[Order, ...] = ()
+    #: Attempts that were made, and those of them that are jobs of this hub.
+    made: int = 0
+    jobs: int = 0
+    #: Whether there may be more.
+    more: bool = False
+
+
+def any_new(db: Db, busy: Collection[int], now: float) -> bool:
+    """Say whether tasks are due that are not `busy`."""
+    return any(task not in busy for task in records.queued(db, now, 1 + len(busy)))
+
+
+def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
+    """Send what needs no data, and say what does; tasks that are `busy` are left out."""
+    found = records.queued(db, now, MOST + len(busy))
+    tasks = [task for task in found if task not in busy][:MOST]
+    sites = Sites(db, world, now)
+    orders: list[Order] = []
+    ready: list[tuple[Order, Prepared]] = []
+    for task in tasks:
+        asked = moves.order(db, task, now)
+        if asked is None:
+            continue
+        if asked.definition.flow is not None:
+            moves.within(db, task, now)
+            continue
+        order = _placed(db, asked, sites, world, now)
+        if order is None:
+            continue
+        if needs_data(order.definition):
+            orders.append(order)
+        else:
+            ready.append((order, Prepared()))
+    made, own = send(db, ready, world, now)
+    return Sent(tuple(orders), made, own, len(tasks) == MOST)
+
+
+def send(
+    db: Db, ready: Sequence[tuple[Order, Prepared]], world: World, now: float
+) -> tuple[int, int]:
+    """Make attempts of tasks whose data is ready; return how many, and how many jobs of ours."""
+    made = own = 0
+    for order, prepared in ready:
+        facts = records.task(db, order.task)
+        if facts.state != "queued" or facts.attempt + 1 != order.number:
+            # It was called off or sent meanwhile.
+            continue
+        try:
+            if order.way == "here":
+                _here(db, order, prepared, now)
+                own += 1
+            else:
+                _bus(db, order, prepared, world, now)
+            made += 1
+        except Unfit as error:
+            moves.give_up(db, order.task, error.reason, now)
+    return made, own
+
+
+def _bus(db: Db, order: Order, prepared: Prepared, world: World, now: float) -> None:
+    body = edge.job(order, prepared, world.address)
+    number = moves.attempt(db, order.task, "bus", order.site, prepared.place, now)
+    outbox.put(db, order.flow, "job", edge.topic(order.site), body, task=order.task, number=number)
+
+
+def _here(db: Db, order: Order, prepared: Prepared, now: float) -> None:
+    new = here.job(order, prepared)
+    job = jobs.add(db, new, now)
+    if job is None:
+        raise Unfit(f"a job with the key {new.key} exists already")
+    moves.attempt(db, order.task, "here", order.site, prepared.place, now, job=job)
+
+
+def needs_data(step: Step) -> bool:
+    """Say whether anything is brought to a task or from it."""
+    return bool(step.inputs or step.outputs or step.result)
+
+
+def _placed(db: Db, asked: Asked, sites: Sites, world: World, now: float) -> Order | None:
+    """Say where a task goes; nothing if that is not known now, or it fails."""
+    step = asked.definition
+    try:
+        choice = sites.choose(asked)
+        way = _way(step, choice.site, world)
+    except (Unfit, errors.PilotageError) as error:
+        reason = error.reason if isinstance(error, Unfit) else str(error)
+        moves.give_up(db, asked.task, reason, now)
+        return None
+    reason = choice.reason
+    if way == "bus" and not reason and not world.bus:
+        reason = _NO_BROKER
+    if reason:
+        moves.postpone(db, asked.task, reason, now + _LATER_S)
+        return None
+    return Order(**_fields(asked), way=way, site=choice.site)
+
+
+def _fields(asked: Asked) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in Asked.__struct_fields__}
+
+
+def _way(step: Step, site: str, world: World) -> Way:
+    if step.recipe:
+        if site and site not in world.local:
+            raise Unfit(
+                f"a recipe runs at this hub or at a site of its project, and `{site}` is none: "
+                "an application can run there"
+            )
+        return "here"
+    if site in world.local or _own(step, world):
+        return "here"
+    return "bus"
+
+
+def _own(step: Step, world: World) -> bool:
+    """Say whether a step without a site is one of an application of this hub."""
+    return not step.sites and not step.requirements and step.application in world.apps
+
+
+class Sites:
+    """How sites are; read when it is first asked for."""
+
+    def __init__(self, db: Db, world: World, now: float) -> None:
+        """Know nothing yet."""
+        self._db, self._world, self._now = db, world, now
+        self._known: dict[str, Site] | None = None
+
+    def choose(self, asked: Asked) -> choose.Choice:
+        """Choose the site of a task; none is needed for what runs at this hub."""
+        step, world = asked.definition, self._world
+        if not step.sites and (step.recipe or _own(step, world)):
+            return choose.Choice()
+        if len(step.sites) == 1 and not step.requirements:
+            # However it is, what is sent waits there.
+            return choose.Choice(step.sites[0])
+        known = self._all()
+        found = choose.choose(step.sites, step.requirements, known, asked.avoid)
+        if found.site:
+            one = known.get(found.site, Site(found.site))
+            known[found.site] = msgspec.structs.replace(one, live=one.live + 1)
+        return found
+
+    def _all(self) -> dict[str, Site]:
+        if self._known is None:
+            self._known = _read(self._db, self._now)
+            for name in self._world.local:
+                self._known.setdefault(name, Site(name, "well"))
+        return self._known
+
+
+def _read(db: Db, now: float) -> dict[str, Site]:
+    """Read how sites are that are heard of by the bus, and how much of ours is there."""
+    ours: Mapping[str, int] = dict(db.rows("flows_live_at"))
+    return {
+        one.name: Site(
+            one.name, one.state, max(one.live, ours.get(one.name, 0)), one.batch, one.disk_free
+        )
+        for one in edge_seen.look(db, now).edges
+    }

@@ -1,0 +1,143 @@
+"""The line to the broker: what sites say of jobs and what users ask for, taken in and kept first.
+
+A message is acknowledged when all that it means is in the store. Whatever goes wrong with the
+broker, the rest of the hub goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from asyncio import wrap_future
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from pilotage import errors
+from pilotage.bus.port import Message
+from pilotage.event import records
+from pilotage.hub import edge_bus
+from pilotage.hub.project import Project
+from pilotage.store import Db, Writer
+
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
+_log = logging.getLogger("pilotage.flow")
+#: How long it rests after something that went wrong, in seconds.
+_ANEW_S = 5.0
+#: Messages, and bytes of them, that go into one transaction.
+_MOST = 400
+_MOST_BYTES = 8_000_000
+_HUB = "flows hub"
+
+#: Takes messages in; they are acknowledged after it.
+Take = Callable[[Sequence[Message]], Awaitable[None]]
+
+
+class Line:
+    """One connection to the broker after the other."""
+
+    def __init__(
+        self, project: Project, writer: Writer, statuses: Take, flows: Take,
+        send: Callable[[AmqpBus], Coroutine[Any, Any, None]],
+    ) -> None:  # fmt: skip
+        """Take what is done with statuses and with flows, and who sends while there is a bus."""
+        self._project, self._writer = project, writer
+        self._statuses, self._flows, self._send = statuses, flows, send
+        #: What tells jobs of this hub from those of others; known once it runs.
+        self.hub = ""
+
+    @property
+    def back(self) -> str:
+        """The pattern of what sites say."""
+        return self._project.settings.flows.reply or "status.**"
+
+    async def begin(self) -> None:
+        """Learn who we are for sites."""
+        self.hub = await wrap_future(self._writer.submit(_hub))
+
+    async def run(self) -> None:
+        """Listen and speak until cancelled."""
+        trouble = ""
+        while True:
+            try:
+                await self._talk()
+            except* errors.PilotageError as group:
+                said = str(_first(group))
+                if said != trouble:
+                    trouble = said
+                    _log.error("broker: %s", said)
+            except* Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("broker: this is a mistake in Pilotage")
+            await anyio.sleep(_ANEW_S)
+
+    async def _talk(self) -> None:
+        project = self._project
+        bus = project.settings.bus
+        own = {self.back: f"{bus.exchange}:flows:{self.hub}"}
+        async with (
+            edge_bus.connect(bus, project.root, queues=own) as line,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(self._listen, line, self.back, self._statuses)
+            for topic in project.settings.flows.topics if project.settings.flows.users else ():
+                tasks.start_soon(self._listen, line, topic, self._flows)
+            tasks.start_soon(self._send, line)
+
+    async def _listen(self, bus: AmqpBus, pattern: str, take: Take) -> None:
+        async with bus.subscribe(pattern, ahead=_MOST) as incoming:
+            async for messages in _batches(incoming):
+                try:
+                    await take(messages)
+                except errors.StoreUnavailable as error:
+                    _log.error("%s; %d messages go back to the broker", error, len(messages))
+                    await anyio.sleep(_ANEW_S)
+                    await bus.ack(*messages, done=False)
+                else:
+                    await bus.ack(*messages)
+
+
+async def _batches(incoming: AsyncIterator[Message]) -> AsyncIterator[list[Message]]:
+    """Return messages as they come, those together that are there."""
+    here: deque[Message] = deque()
+    came = [anyio.Event()]
+
+    async def pump() -> None:
+        async for message in incoming:
+            here.append(message)
+            came[0].set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pump)
+        while True:
+            await came[0].wait()
+            came[0] = anyio.Event()
+            while here:
+                yield _some(here)
+
+
+def _some(here: deque[Message]) -> list[Message]:
+    taken: list[Message] = []
+    size = 0
+    while here and len(taken) < _MOST and size < _MOST_BYTES:
+        taken.append(here.popleft())
+        size += len(taken[-1].body)
+    return taken
+
+
+def _hub(db: Db) -> str:
+    """Return the name by which sites tell this hub from others; it lives as long as its store."""
+    found = records.cursor(db, _HUB)
+    if found is None:
+        found = secrets.token_hex(4)
+        records.advance(db, _HUB, found)
+    return found
+
+
+def _first(group: BaseExceptionGroup[errors.PilotageError]) -> errors.PilotageError:
+    """Return one error of those that came together."""
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one

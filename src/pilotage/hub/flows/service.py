@@ -1,0 +1,348 @@
+"""The workflow service: loops that are rung, and never sleep while there is something to do.
+
+Whatever ends a task and whatever is due after that is one transaction; so what a site says of one
+step and the message of the next are safe together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pilotage import crash, errors, units
+from pilotage.bus.port import Message
+from pilotage.flow import moves, records
+from pilotage.hub.flows import accept, dispatch, ears, notify, recall, watch
+from pilotage.hub.flows.dispatch import Sent, World
+from pilotage.hub.flows.ears import Heard
+from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows.line import Line
+from pilotage.hub.flows.model import Data, Order, Prepared, Unfit
+from pilotage.hub.flows.post import Post
+from pilotage.hub.flows.send import Sender
+from pilotage.hub.flows.watch import Patience
+from pilotage.hub.project import Project
+from pilotage.hub.sources import Bell, patience
+from pilotage.site import files
+from pilotage.store import Db, Writer
+
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
+_log = logging.getLogger("pilotage.flow")
+_T = TypeVar("_T")
+#: While no flow is under way, the store is looked at so often at most, in seconds.
+_GLANCE_S = 0.02
+#: How often data is looked at again that nobody could tell how it is, in seconds.
+_AGAIN_S = 10.0
+#: How long it rests after something that nobody foresaw, in seconds.
+_ANEW_S = 2.0
+#: Tasks whose data is got ready at once.
+_PREPARING = 64
+
+
+class Flows:
+    """All workflows of a project."""
+
+    def __init__(
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], data: Data,
+        bell: Bell, poke: Callable[[], None], told: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Get ready; `bell` rings with each commit.
+
+        `poke` is called when jobs of this hub are new, `told` when tasks ended.
+        """
+        settings = project.settings
+        self._project, self._writer, self._data = project, writer, data
+        self._open_reader = open_reader
+        self._poke, self._told = poke, told
+        self._now = project.clock.now
+        self._patience = Patience(
+            units.seconds(settings.flows.ask), units.seconds(settings.flows.silence)
+        )
+        self._line = Line(project, writer, self._statuses, self._flows, self._send)
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        self._any = bell
+        self._queued, self._over, self._off, self._news, self._out, self._story, self._mail = (
+            Bell(call_soon) for _ in range(7)
+        )
+        self._address = Address("", settings.flows.reply)
+        #: Tasks whose data is got ready, and attempts whose data is looked at.
+        self._preparing: set[int] = set()
+        self._checking: set[tuple[int, int]] = set()
+        self._room = anyio.Semaphore(_PREPARING)
+        self._tasks: TaskGroup | None = None
+        #: Since when the broker is heard; nothing while it is not.
+        self._since: float | None = None
+
+    async def run(self) -> None:
+        """Serve workflows until cancelled."""
+        await self._line.begin()
+        self._address = Address(self._line.hub, self._project.settings.flows.reply)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            for name, part in (
+                ("tasks", self._dispatch), ("ends", self._finish), ("recalls", self._recall),
+                ("news", self._hear_news), ("stories", self._follow), ("posts", self._post().run),
+                ("times", self._pump),
+            ):  # fmt: skip
+                tasks.start_soon(self._keep, name, part)
+            if self._project.settings.bus.url:
+                tasks.start_soon(self._line.run)
+                tasks.start_soon(self._keep, "silence", self._watch)
+
+    # -- what is to be done ----------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        """Ring those who have something to do."""
+        db = self._open_reader()
+        while True:
+            now = self._now()
+            queued, over, off, news, out, story, live = db.row("flows_due", now=now) or (0,) * 7
+            for wanted, bells in (
+                (queued, (self._queued,)), (over, (self._over,)), (off, (self._off,)),
+                (news, (self._news,)), (out, (self._out, self._mail)), (story, (self._story,)),
+            ):  # fmt: skip
+                if wanted:
+                    for bell in bells:
+                        bell.ring()
+            if not live:
+                await anyio.sleep(_GLANCE_S)
+            due = db.value("flows_next", now=now)
+            await self._any.wait(patience(due, now))
+
+    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Have a part run again after something that went wrong."""
+        while True:
+            try:
+                await part()
+            except errors.StoreUnavailable as error:
+                _log.error("%s of flows: %s", name, error)
+            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("%s of flows: this is a mistake in Pilotage", name)
+            await anyio.sleep(_ANEW_S)
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+    # -- tasks are sent --------------------------------------------------------------------------
+
+    def _world(self) -> World:
+        settings = self._project.settings
+        return World(
+            self._address, frozenset(files.names(self._project.root)), frozenset(settings.app),
+            bool(settings.bus.url),
+        )  # fmt: skip
+
+    async def _dispatch(self) -> None:
+        db = self._open_reader()
+        while True:
+            await self._queued.wait()
+            while dispatch.any_new(db, self._preparing, self._now()):
+                crash.point("flow.chosen")
+                look = functools.partial(
+                    dispatch.look, world=self._world(), busy=frozenset(self._preparing),
+                    now=self._now(),
+                )  # fmt: skip
+                self._sent(await self._do(look))
+
+    def _sent(self, sent: Sent) -> None:
+        """Go on with what a look at the tasks has brought."""
+        if sent.made:
+            crash.point("flow.attempted")
+            self._out.ring()
+        if sent.jobs:
+            self._poke()
+        for order in sent.orders:
+            if order.task not in self._preparing and self._tasks is not None:
+                self._preparing.add(order.task)
+                self._tasks.start_soon(self._prepare, order)
+
+    async def _prepare(self, order: Order) -> None:
+        """Get the data of an attempt ready, and make it."""
+        try:
+            async with self._room:
+                await self._make(order, await self._data.prepare(order))
+        except Unfit as error:
+            reason = error.reason
+            await self._do(lambda db: moves.give_up(db, order.task, reason, self._now()))
+        except errors.StoreUnavailable as error:
+            _log.error("%s", error)
+        except errors.PilotageError as error:
+            reason = f"its data cannot be got ready: {error}"
+            until = self._now() + _AGAIN_S
+            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+        except Exception:  # noqa: BLE001 - one task must not keep the others from being sent
+            _log.exception("task %d: this is a mistake in Pilotage", order.task)
+            until = self._now() + _AGAIN_S
+            reason = "a mistake in Pilotage keeps its data from being got ready; the log says more"
+            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+        finally:
+            self._preparing.discard(order.task)
+            self._queued.ring()
+
+    async def _make(self, order: Order, prepared: Prepared) -> None:
+        world, now = self._world(), self._now()
+        step = functools.partial(dispatch.send, ready=[(order, prepared)], world=world, now=now)
+        made, own = await self._do(step)
+        self._sent(Sent(made=made, jobs=own))
+
+    # -- what is heard ---------------------------------------------------------------------------
+
+    async def _statuses(self, messages: Sequence[Message]) -> None:
+        """Take in what sites say, and send at once what is due then."""
+        crash.point("flow.delivered")
+        said = ears.read(messages)
+        if not said:
+            return
+        address, now = self._address, self._now()
+        await self._after(lambda db: ears.hear(db, said, address, now))
+        crash.point("flow.heard")
+
+    async def _hear_news(self) -> None:
+        while True:
+            await self._news.wait()
+            while True:
+                crash.point("flow.news")
+                heard = await self._after(functools.partial(ears.news, now=self._now()))
+                if not heard.more:
+                    break
+
+    async def _after(self, hear: Callable[[Db], Heard]) -> Heard:
+        """Take words in, and in the same transaction send what is due after them."""
+        world, busy, now = self._world(), frozenset(self._preparing), self._now()
+
+        def step(db: Db) -> tuple[Heard, Sent]:
+            heard = hear(db)
+            return heard, dispatch.look(db, world, busy, now) if heard.ended else Sent()
+
+        heard, sent = await self._do(step)
+        if heard.ended:
+            crash.point("flow.ended")
+            self._told()
+        self._sent(sent)
+        self._check(heard.check)
+        if sent.more:
+            self._queued.ring()
+        return heard
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """End attempts that are over, those whose ends nobody took in when they came first."""
+        db = self._open_reader()
+        while True:
+            await self._over.wait()
+            found = records.over(db)
+            late = [one for one in found if not ears.wants_check(one)]
+            if late:
+                await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
+            self._check((one.task, one.number) for one in found if ears.wants_check(one))
+            # While data is looked at they stay, and whoever commits rings.
+            await anyio.sleep(_GLANCE_S)
+
+    def _check(self, attempts: Iterable[tuple[int, int]]) -> None:
+        for task, number in attempts:
+            if (task, number) not in self._checking and self._tasks is not None:
+                self._checking.add((task, number))
+                self._tasks.start_soon(self._look_at, task, number)
+
+    async def _look_at(self, task: int, number: int) -> None:
+        """Have the data of an attempt looked at, and end it."""
+        try:
+            async with self._room:
+                end = await self._data.check(task, number)
+            if end is None:
+                # Somebody was asked for it; what they say rings, and time does.
+                await anyio.sleep(_AGAIN_S)
+                return
+            crash.point("flow.checked")
+            now = self._now()
+            await self._after(lambda db: Heard(ended=int(moves.end(db, task, number, end, now))))
+        except errors.PilotageError as error:
+            _log.warning("task %d: what it left cannot be looked at: %s", task, error)
+            await anyio.sleep(_AGAIN_S)
+        except Exception:  # noqa: BLE001 - one task must not keep the others from ending
+            _log.exception("task %d: this is a mistake in Pilotage", task)
+            await anyio.sleep(_AGAIN_S)
+        finally:
+            self._checking.discard((task, number))
+            self._over.ring()
+
+    async def _recall(self) -> None:
+        """Have attempts called off where they are."""
+        while True:
+            await self._off.wait()
+            while True:
+                step = functools.partial(recall.call_off, address=self._address, now=self._now())
+                count = await self._do(step)
+                crash.point("flow.called_off")
+                if count:
+                    self._out.ring()
+                    self._poke()
+                if count < recall.MOST:
+                    break
+
+    # -- the broker ------------------------------------------------------------------------------
+
+    async def _send(self, bus: AmqpBus) -> None:
+        """Send while there is a bus, and know since when it is well."""
+        address = self._address
+        sender = Sender(
+            bus, self._writer, self._open_reader(), self._now, self._out, watch.unheard,
+            functools.partial(recall.crossed, address=address),
+        )  # fmt: skip
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sender.run)
+            while True:
+                well = not bus.trouble
+                if well != (self._since is not None):
+                    self._since = self._now() if well else None
+                await anyio.sleep(self._patience.look)
+
+    async def _watch(self) -> None:
+        """Ask sites that say nothing, and give them up where a step may run elsewhere."""
+        while True:
+            await anyio.sleep(self._patience.look)
+            since, now, address = self._since, self._now(), self._address
+            if since is None:
+                continue
+            asking = functools.partial(watch.ask, address=address, patience=self._patience, now=now)
+            leaving = functools.partial(
+                watch.give_up, patience=self._patience, since=since, now=now
+            )
+            if await self._do(asking):
+                self._out.ring()
+            if await self._do(leaving):
+                self._queued.ring()
+
+    async def _flows(self, messages: Sequence[Message]) -> None:
+        """Take workflows in that users send by the broker."""
+        settings, now = self._project.settings.flows, self._now()
+        await accept.take(messages, settings, self._writer, now)
+        crash.point("flow.posted")
+        self._any.ring()
+
+    # -- who is told -----------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Have told what happens to flows."""
+        while True:
+            await self._story.wait()
+            while await self._do(notify.follow):
+                pass
+
+    def _post(self) -> Post:
+        settings = self._project.settings.flows
+        return Post(settings, self._writer, self._open_reader(), self._now, self._mail)
+
+
+def _all_over(db: Db, attempts: Iterable[records.AttemptRow], now: float) -> Heard:
+    return Heard(ended=sum(ears.finish(db, one, now) for one in attempts))
