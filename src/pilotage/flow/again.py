@@ -75,9 +75,10 @@ def _reset(
     db.run("flow_tasks_reset", flow=flow, steps=anew)
     for name in sorted(partly):
         tries = policy.tries(definition.step(db, flow, name))
+        before = db.value("flow_step_must_wait", flow=flow, step=name)
         rows = db.rows(
             "flow_tasks_retry", flow=flow, step=name, retries=tries, now=now,
-            total=known[name].total,
+            total=known[name].total, state="waiting" if before else "queued",
         )  # fmt: skip
         db.run("flow_step_go_on", flow=flow, step=name, open=len(rows))
     over = [known[name] for name in again if known[name].state in FINAL]

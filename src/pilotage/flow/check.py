@@ -23,7 +23,10 @@ _OF_STEP = ("result", "state")
 
 def complete(flow: Flow) -> Flow:
     """Return a flow in which each step needs all steps whose data, result or state it names."""
-    steps = {name: _needs(flow, step) for name, step in flow.steps.items()}
+    steps = {}
+    for name, step in flow.steps.items():
+        with key("step", name):
+            steps[name] = _needs(flow, step)
     return msgspec.structs.replace(flow, steps=steps)
 
 
@@ -35,7 +38,8 @@ def _needs(flow: Flow, step: Step) -> Step:
         if rest.partition(".")[0] in _OF_STEP and first in flow.steps:
             found[first] = None
     needs = tuple(found)
-    inner = None if step.flow is None else complete(step.flow)
+    with key("flow"):
+        inner = None if step.flow is None else complete(step.flow)
     if needs == step.needs and inner is step.flow:
         return step
     return msgspec.structs.replace(step, needs=needs, flow=inner)
@@ -51,7 +55,8 @@ def names(step: Step) -> Iterator[str]:
     ):  # fmt: skip
         yield from template.names(part)
     if step.when:
-        yield from when.names(step.when)
+        with key("when"):
+            yield from when.names(step.when)
 
 
 def check(flow: Flow, *, depth: int = 0) -> None:
@@ -66,13 +71,13 @@ def check(flow: Flow, *, depth: int = 0) -> None:
     if not flow.name:
         raise errors.BadFlow("the flow has no name", hint='write `name = "..."`')
     for name, step in flow.steps.items():
-        with key("step"), key(name):
+        with key("step", name):
             _step(flow, name, step)
             if step.flow is not None:
                 with key("flow"):
                     check(step.flow, depth=depth + 1)
     for name, what in flow.outputs.items():
-        with key("outputs"), key(name):
+        with key("outputs", name):
             _known(flow, what.partition("/")[0])
     circle = graph.cycle({name: step.needs for name, step in flow.steps.items()})
     if circle:

@@ -70,9 +70,10 @@ def _again(db: Db, task: int, facts: tuple[Any, ...], how: End, now: float) -> N
     if verdict.again and db.value("flow_spend", flow=flow) is None:
         reason += "; the retries of the flow are used up"
     elif verdict.again:
+        before = db.value("flow_step_must_wait", flow=flow, step=name)
         db.run(
-            "flow_task_queue", task=task, state="queued", reason=f"tried again: {reason}",
-            after=now + verdict.pause, cost=verdict.cost,
+            "flow_task_queue", task=task, state="waiting" if before else "queued",
+            reason=f"tried again: {reason}", after=now + verdict.pause, cost=verdict.cost,
         )  # fmt: skip
         note(db, now, flow, how.state, reason, step=name, task=task, number=number)
         note(db, now, flow, "queued", "tried again", step=name, task=task, number=number)

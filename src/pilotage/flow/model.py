@@ -77,6 +77,8 @@ class Step(
     parameters: dict[str, Any] = {}
     #: Text for the parser of the application.
     config: str = ""
+    #: The same in a file among the inputs.
+    config_file: str = ""
     env: dict[str, str] = {}
     #: A list, or the template of one that is known only later; nothing means one task.
     each: list[Any] | str | None = None

@@ -62,6 +62,8 @@ CREATE TABLE flow_step (
     PRIMARY KEY (flow, name)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX flow_step_stale ON flow_step (flow) WHERE stale = 1;
+
 -- What steps are, likewise.
 CREATE TABLE flow_spec (
     flow INTEGER NOT NULL,

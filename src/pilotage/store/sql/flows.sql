@@ -100,6 +100,11 @@ UPDATE flow_step SET state = :state, reason = :reason, ended = :now,
     started = COALESCE(started, :now)
 WHERE flow = :flow AND name = :step RETURNING stale;
 
+-- name: flow_step_must_wait
+-- A step before this one whose data is made again, if any.
+SELECT name FROM flow_step JOIN flow_edge ON flow_edge.flow = flow_step.flow AND step = name
+WHERE flow_step.flow = :flow AND stale = 1 AND next = :step LIMIT 1;
+
 -- name: flow_step_fresh
 -- Nothing waits for the data of a step to be there again.
 UPDATE flow_step SET stale = 0 WHERE flow = :flow AND name = :step;
@@ -281,7 +286,7 @@ WHERE flow = :flow AND step IN (SELECT value FROM json_each(:steps));
 
 -- name: flow_tasks_retry
 -- The tasks of a step that are not done.
-UPDATE flow_task SET state = 'queued', reason = '', retries = :retries, not_before = :now,
+UPDATE flow_task SET state = :state, reason = '', retries = :retries, not_before = :now,
     since = attempt, ended = NULL
 WHERE flow = :flow AND step = :step AND item < :total AND state <> 'done' RETURNING id;
 

@@ -1,0 +1,82 @@
+"""Workflows in Python: the same keys as in a file, with steps that can be handed to each other.
+
+flow = Flow("atlas", params={"events": 1000})
+generate = flow.step("generate", site="farm", application="generate", result="out.json")
+flow.step(
+    "simulate", site="big", application="simulate", each=generate.result("chunks"),
+    inputs=[generate["events.dat"]],
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage import errors
+from pilotage.flow import model
+from pilotage.flow.read import from_dict
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A step of a flow that is being written; others may need it or read from it."""
+
+    name: str
+
+    def __getitem__(self, output: str) -> str:
+        """Name one of its outputs."""
+        return f"{self.name}/{output}"
+
+    def result(self, *fields: str | int) -> str:
+        """Return the template of its result, or of a part of it."""
+        return "{" + ".".join([self.name, "result", *map(str, fields)]) + "}"
+
+    def state(self) -> str:
+        """Return the template of how it ended."""
+        return "{" + self.name + ".state}"
+
+
+class Flow:
+    """A workflow that is being written."""
+
+    def __init__(self, name: str, **keys: Any) -> None:  # noqa: ANN401 - what the schema takes
+        """Name it; keys are those at the top of a file."""
+        self._keys: dict[str, Any] = {"name": name, **keys}
+        self._steps: dict[str, dict[str, Any]] = {}
+
+    def step(self, name: str, **keys: Any) -> Made:  # noqa: ANN401 - what the schema takes
+        """Add a step; keys are those of `[step.NAME]`."""
+        if name in self._steps:
+            raise errors.BadFlow(f"there is a step `{name}` already")
+        self._steps[name] = {key: _written(value) for key, value in keys.items()}
+        return Made(name)
+
+    def output(self, name: str, what: Made | str) -> None:
+        """Say what comes out: a step or one of its outputs."""
+        self._keys["outputs"] = {**self._keys.get("outputs", {}), name: _written(what)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as a file of JSON has it."""
+        return {**self._keys, "step": dict(self._steps)}
+
+    def definition(
+        self, params: Mapping[str, Any] | None = None, *, base: Path | None = None
+    ) -> model.Flow:  # fmt: skip
+        """Check it; values of parameters may be given."""
+        return from_dict(self.to_dict(), base=base or Path.cwd(), params=params)
+
+
+def _written(value: Any) -> Any:  # noqa: ANN401 - any value of a key
+    """Write steps by their names and flows by what they are."""
+    if isinstance(value, Made):
+        return value.name
+    if isinstance(value, Flow):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _written(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_written(inner) for inner in value]
+    return value

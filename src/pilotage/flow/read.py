@@ -1,0 +1,197 @@
+"""From what a person wrote of a workflow to the workflow; mistakes are named by their place."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pilotage import errors, text
+from pilotage.flow import check
+from pilotage.flow.chain import from_chain
+from pilotage.flow.model import Flow, Notify
+from pilotage.flow.schema import FlowText
+from pilotage.flow.steps import step
+from pilotage.rule import locate
+from pilotage.rule.draft import convert
+from pilotage.rule.names import closest
+from pilotage.rule.place import key
+from pilotage.rule.trigger import texts
+
+__all__ = ["Form", "from_chain", "from_dict", "read"]
+
+Form = Literal["toml", "json"]
+
+_LINE = re.compile(r"at line (\d+)")
+
+
+def read(
+    source: str | bytes, *, form: Form = "toml", base: Path | None = None,
+    params: Mapping[str, Any] | None = None, file: str = "", recipes: bool = True,
+) -> Flow:  # fmt: skip
+    """Read a workflow.
+
+    Files that it names are looked for in `base`; without one it may name none. `params` are values
+    of its parameters. `file` is what mistakes call it. Unless `recipes`, its steps may run
+    applications of sites and flows alone: what came from elsewhere runs no program of its own here.
+    """
+    try:
+        written = source.decode() if isinstance(source, bytes) else source
+    except UnicodeDecodeError as error:
+        raise errors.BadFlow(f"this is not text: {error}", file=file) from None
+    with _placed(file, written if form == "toml" else ""):
+        data = _toml(written) if form == "toml" else _json(written)
+        return from_dict(data, base=base, params=params, recipes=recipes)
+
+
+def from_dict(
+    data: object, *, base: Path | None = None, params: Mapping[str, Any] | None = None,
+    recipes: bool = True,
+) -> Flow:  # fmt: skip
+    """Read a workflow whose keys and values are there already."""
+    with _placed("", ""):
+        flow = check.complete(_flow(data, "", _Reader(base, recipes=recipes), params or {}))
+        check.check(flow)
+        return flow
+
+
+class _Reader:
+    """What is needed to read the steps of a flow, and flows within them."""
+
+    def __init__(self, base: Path | None, *, recipes: bool, depth: int = 0) -> None:
+        self.base = base
+        self.recipes = recipes
+        self._depth = depth
+
+    def within(self, name: str, found: str | dict[str, Any], given: Mapping[str, Any]) -> Flow:
+        """Read a flow that is a step: a table, or a file beside this one."""
+        if self._depth >= check.DEEPEST:
+            raise errors.BadFlow(f"flows are more than {check.DEEPEST} deep in each other")
+        if isinstance(found, dict):
+            inner = _Reader(self.base, recipes=self.recipes, depth=self._depth + 1)
+            return _flow(found, name, inner, given, inside=True)
+        if self.base is None:
+            raise errors.BadFlow("there is no file here", hint="write the flow as a table")
+        file = self.base / found
+        try:
+            source = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            message = f"the flow {found!r} cannot be read: {error}"
+            hint = f"it is looked for in {self.base}"
+            raise errors.BadFlow(message, hint=hint) from None
+        inner = _Reader(file.parent, recipes=self.recipes, depth=self._depth + 1)
+        with _placed(str(file), "" if file.suffix == ".json" else source):
+            data = _json(source) if file.suffix == ".json" else _toml(source)
+            return _flow(data, name, inner, given, inside=True)
+
+
+def _flow(
+    data: object, name: str, reader: _Reader, given: Mapping[str, Any], *, inside: bool = False
+) -> Flow:  # fmt: skip
+    if not isinstance(data, dict):
+        raise errors.BadFlow("a workflow is a table", hint="write `[step.NAME]`")
+    written = convert(data, FlowText)
+    params = _params(written, given, inside=inside)
+    steps = {}
+    for one, table in written.step.items():
+        with key("step", one):
+            if not isinstance(table, dict):
+                raise errors.BadFlow("a step is a table", hint=f"write `[step.{one}]`")
+            steps[one] = step(one, table, written.step, reader)
+    with key("notify"):
+        notify = _notify(written.notify)
+    return Flow(
+        name=written.name or name,
+        description=written.description,
+        params=params,
+        steps=steps,
+        outputs=written.outputs,
+        to=written.to,
+        retries=written.retries,
+        notify=notify,
+    )
+
+
+def _params(written: FlowText, given: Mapping[str, Any], *, inside: bool) -> dict[str, Any]:
+    """Return the parameters with their values; those of a flow within come when it begins."""
+    required = texts(written.required)
+    known = {**dict.fromkeys(required), **written.params}
+    for name in given:
+        if name not in known:
+            message = f"the flow has no parameter `{name}`"
+            raise errors.BadFlow(message, hint=closest(name, known))
+    missing = [name for name in required if name not in given and known[name] is None]
+    if missing:
+        message = f"the parameter `{missing[0]}` has no value"
+        how = "write it among the `parameters`" if inside else f"--param {missing[0]}=VALUE"
+        raise errors.BadFlow(message, hint=how)
+    if inside:
+        return known
+    return known | {name: _like(known[name], value, name) for name, value in given.items()}
+
+
+def _like(usual: object, value: Any, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Read text that was given for a parameter which usually is something else."""
+    if usual is None or isinstance(usual, str) or not isinstance(value, str):
+        return value
+    try:
+        found = text.load(value)
+    except ValueError:
+        found = value
+    numbers = isinstance(usual, int | float) and not isinstance(usual, bool)
+    fits = isinstance(found, int | float) if numbers else isinstance(found, type(usual))
+    if not fits or (numbers and isinstance(found, bool)):
+        message = f"the parameter `{name}` is usually {usual!r}, and cannot be {value!r}"
+        raise errors.BadFlow(message[:400], hint="give a value of the same type")
+    return found
+
+
+def _notify(data: dict[str, Any]) -> Notify:
+    known = Notify.__struct_fields__
+    for name in data:
+        if name not in known:
+            with key(name):
+                raise errors.BadFlow(f"there is no key {name!r}", hint=closest(name, known))
+    try:
+        return msgspec.convert(data, Notify)
+    except msgspec.ValidationError as error:
+        raise errors.BadFlow(str(error)) from None
+
+
+def _toml(source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(source)
+    except RecursionError:
+        raise errors.BadFlow("the workflow is nested too deeply") from None
+    except ValueError as error:
+        hint = "text stands in quotes, lists in brackets: https://toml.io"
+        place = _LINE.search(str(error))
+        line = int(place[1]) if place else None
+        raise errors.BadFlow(f"not TOML: {error}", hint=hint, line=line) from None
+
+
+def _json(source: str) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return text.load(source)
+    except (ValueError, RecursionError) as error:
+        raise errors.BadFlow(f"not JSON: {error}") from None
+
+
+@contextmanager
+def _placed(file: str, source: str) -> Iterator[None]:
+    """Name the file and the line in errors, and call them those of a workflow."""
+    try:
+        yield
+    except errors.BadRule as error:
+        line = error.line
+        if not error.file and source and error.at:
+            line = locate.line_of(source, error.at.split("."))
+        found = errors.BadFlow(
+            error.message, hint=error.hint, file=error.file or file, line=line, at=error.at
+        )
+        raise found from None

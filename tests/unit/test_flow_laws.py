@@ -1,0 +1,239 @@
+"""Whatever happens to a workflow, in whatever order: what must hold holds after each thing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pilotage import errors
+from pilotage.flow import moves, records
+from pilotage.flow.model import FINAL, End, Flow, NewFlow, Step
+from pilotage.store import sqlite
+from pilotage.store.sqlite import Db
+
+_KEYS = itertools.count()
+_LIVE = frozenset({"waiting", "running"})
+
+
+@pytest.fixture(scope="module")
+def db() -> Db:
+    return sqlite.connect(Path(":memory:"))
+
+
+@st.composite
+def flows(draw: st.DrawFn, depth: int = 0) -> Flow:
+    steps: dict[str, Step] = {}
+    for number in range(draw(st.integers(1, 6))):
+        before = draw(st.sets(st.sampled_from(sorted(steps)), max_size=3)) if steps else set()
+        each: Any = draw(st.sampled_from([None, None, None, [], [1], [1, "b", {"c": 3}]]))
+        if before and draw(st.integers(0, 5)) == 0:
+            each = f"{{{min(before)}.result.list}}"
+        inner = draw(flows(depth=1)) if depth == 0 and draw(st.integers(0, 7)) == 0 else None
+        steps[f"s{number}"] = Step(
+            needs=tuple(sorted(before)),
+            application="" if inner else "app",
+            flow=inner,
+            sites=draw(st.sampled_from([(), ("x",), ("x", "y", "z")])),
+            each=each,
+            when=draw(st.sampled_from(["", "", "", "", "yes", "not yes"])),
+            on_failure=draw(st.sampled_from(["fail", "continue", "retry", "other_site"])),
+            retries=draw(st.integers(0, 2)),
+            delay=0.0,
+        )
+    return Flow(name="f", params={"yes": True}, steps=steps, retries=draw(st.integers(0, 6)))
+
+
+_OPS = (
+    "send", "send", "send", "send", "hear", "done", "done", "done", "done", "failed", "lost",
+    "rejected", "late", "cancel", "fence", "rerun", "stale",
+)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    flow=flows(), seed=st.integers(0, 2**32), count=st.integers(0, 60)
+)  # fmt: skip
+def test_laws_hold_whatever_happens(db: Db, flow: Flow, seed: int, count: int) -> None:
+    number = moves.submit(db, NewFlow(flow=flow, key=f"k{next(_KEYS)}", owner="me"), 1.0)
+    world = _World(db, number)
+    world.check()
+    dice = random.Random(seed)
+    for _ in range(count):
+        world.do(dice.choice(_OPS), dice.randrange(1000))
+        world.check()
+    world.drain()
+    assert records.flow(db, number).state in FINAL
+    assert not world.live()
+
+
+def _one(found: list[Any], pick: int) -> list[Any]:
+    """Choose one, if there is any."""
+    return [found[pick % len(found)]] if found else []
+
+
+class _World:
+    """Does things to a flow as sites, people and broken networks would."""
+
+    def __init__(self, db: Db, flow: int) -> None:
+        self.db = db
+        self.flow = flow
+        self.now = 10.0
+        self.ends = 0
+
+    def flows(self) -> list[int]:
+        """Return the flow and those within it, however deep."""
+        found = {self.flow}
+        newer = records.flows(self.db, within=True, most=200)
+        for row in reversed(newer):
+            if row.parent is not None and records.task(self.db, row.parent).flow in found:
+                found.add(row.id)
+        return sorted(found)
+
+    def tasks(self, *states: str) -> list[records.TaskRow]:
+        return [
+            task for flow in self.flows() for task in records.tasks(self.db, flow, states=states)
+        ]
+
+    def attempts(self) -> list[records.AttemptRow]:
+        return [one for task in self.tasks() for one in records.attempts(self.db, task.id)]
+
+    def live(self) -> list[records.AttemptRow]:
+        return [one for one in self.attempts() if one.ended is None and not one.fenced]
+
+    def do(self, name: str, pick: int) -> None:  # noqa: C901 - one line each
+        self.now += 1
+        match name:
+            case "send":
+                for task in _one(self.tasks("queued"), pick):
+                    self.send(task.id)
+            case "cancel":
+                if pick % 6 == 0:
+                    moves.cancel(self.db, self.flow, "enough", self.now)
+            case "rerun":
+                self.rerun(pick)
+            case "stale":
+                for task in _one(self.tasks("done"), pick):
+                    moves.stale(self.db, task.id, self.now)
+            case "late":
+                for one in _one([one for one in self.attempts() if one.ended is not None], pick):
+                    self.late(one)
+            case _:
+                for one in _one([one for one in self.live() if one.way != "flow"], pick):
+                    self.word(name, one, pick)
+
+    def send(self, task: int) -> None:
+        row = records.task(self.db, task)
+        needs = {before for before, after in records.edges(self.db, row.flow) if after == row.step}
+        states = {step.name: step.state for step in records.steps(self.db, row.flow)}
+        assert all(states[one] not in _LIVE for one in needs), "it begins before its needs are over"
+        asked = moves.order(self.db, task, self.now)
+        if asked is None:
+            assert records.task(self.db, task).state == "failed"
+        elif asked.definition.flow is not None:
+            moves.within(self.db, task, self.now)
+        else:
+            site = (*asked.definition.sites, "any")[0]
+            number = moves.attempt(self.db, task, "bus", site, "", self.now)
+            assert (number, asked.key) == (asked.number, f"flow.{row.flow}.{task}.{number}")
+            with pytest.raises(errors.IllegalTransition):
+                moves.attempt(self.db, task, "bus", site, "", self.now)
+
+    def word(self, name: str, one: records.AttemptRow, pick: int) -> None:
+        if name in ("hear", "older"):
+            seq = one.seq + 1 + pick % 3
+            state = ["queued", "staging_in", "submitted", "running", "held"][pick % 5]
+            assert moves.hear(self.db, one.key, seq, state, "", "", "", 7, self.now)
+            before = records.task(self.db, one.task)
+            for old in (seq, seq - 1):
+                assert not moves.hear(self.db, one.key, old, "failed", "", "", "", 7, self.now)
+            assert records.task(self.db, one.task) == before
+        elif name == "fence":
+            assert moves.fence(self.db, one.task, self.now, "silent") == one.number
+        else:
+            state = "failed" if name not in ("done", "lost", "rejected") else name
+            how = End(state=state, reason=f"it was {name}", kind="application")  # type: ignore[arg-type]
+            result = {"list": [1, 2]} if pick % 3 else None
+            assert moves.end(self.db, one.task, one.number, how, self.now, result=result)
+            assert not moves.end(self.db, one.task, one.number, how, self.now)
+
+    def late(self, one: records.AttemptRow) -> None:
+        """Let an attempt speak again that is over: nothing may come of it."""
+        before = records.task(self.db, one.task), records.flow(self.db, self.flow)
+        assert not moves.hear(self.db, one.key, one.seq + 9, "done", "", "", "", 7, self.now)
+        assert not moves.end(self.db, one.task, one.number, End(state="done"), self.now)
+        assert before == (records.task(self.db, one.task), records.flow(self.db, self.flow))
+
+    def rerun(self, pick: int) -> None:
+        steps = records.steps(self.db, self.flow)
+        names = [steps[pick % len(steps)].name] if pick % 2 else []
+        try:
+            moves.rerun(self.db, self.flow, names, self.now)
+        except errors.IllegalTransition:
+            assert records.flow(self.db, self.flow).state == "cancelling" or not names
+
+    def drain(self) -> None:
+        """Let everything end."""
+        for _ in range(2000):
+            self.now += 1
+            queued, live = self.tasks("queued"), [a for a in self.live() if a.way != "flow"]
+            if not queued and not live:
+                break
+            for task in queued:
+                # One end may be that of a whole flow: what was queued need not be any more.
+                if records.task(self.db, task.id).state == "queued":
+                    self.send(task.id)
+            for one in self.live():
+                if one.way != "flow":
+                    moves.end(self.db, one.task, one.number, End(state="done"), self.now)
+            self.check()
+
+    def check(self) -> None:
+        for flow in self.flows():
+            self.check_flow(flow)
+
+    def check_flow(self, number: int) -> None:
+        flow, steps = records.flow(self.db, number), records.steps(self.db, number)
+        body = records.definition(self.db, number)
+        states = {one.name: one.state for one in steps}
+        assert flow.open == sum(state in _LIVE for state in states.values())
+        assert flow.failed == sum(
+            state == "failed" and body.steps[name].on_failure != "continue"
+            for name, state in states.items()
+        )
+        assert (flow.state in FINAL) == (flow.open == 0) == (flow.ended is not None)
+        assert 0 <= flow.budget <= body.retries
+        tasks = records.tasks(self.db, number)
+        for step in steps:
+            mine = [task for task in tasks if task.step == step.name and task.item < step.total]
+            self.check_step(step, body.steps[step.name], states, mine)
+        for task in tasks:
+            live = [
+                one for one in records.attempts(self.db, task.id)
+                if one.ended is None and not one.fenced
+            ]  # fmt: skip
+            assert len(live) <= 1
+            assert all(one.number == task.attempt for one in live)
+            assert bool(live) == (task.state not in FINAL | {"queued", "waiting"})
+            assert not live or states[task.step] == "running"
+
+    def check_step(
+        self, step: records.StepRow, body: Step, states: dict[str, str], tasks: list[Any]
+    ) -> None:
+        if step.state in ("skipped", "failed", "cancelled"):
+            assert step.reason, step
+        if step.state == "waiting":
+            assert step.unmet == sum(states[one] in _LIVE for one in body.needs) > 0
+            return
+        if step.state == "running":
+            assert step.open > 0
+        if step.total:
+            assert len(tasks) == step.total
+            assert step.open == sum(task.state not in FINAL for task in tasks)
+            assert step.failed == sum(task.state == "failed" for task in tasks)
+            assert step.off == sum(task.state == "cancelled" for task in tasks)
