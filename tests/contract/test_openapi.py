@@ -53,6 +53,7 @@ async def furnished(root: Path) -> AsyncIterator[Hub]:
         hub.project.apply_books()
         for n in range(5):
             hub.submit(f"job{n}")
+            hub.flow(f"flow{n}")
         hub.run(1)
         hub.writer.do(
             lambda db: db.value(
@@ -81,9 +82,12 @@ def test_every_answer_is_as_described(case: Any, hub: Hub) -> None:
     if case.meta.generation.mode is GenerationMode.POSITIVE:
         _aim(case)
     _hurry(case)
-    # These know more than a schema can say: expressions, who needs an owner, and that numbers of
-    # pilots have no fraction, not even one of zero.
-    own = {"/api/v1/jobs", "/api/v1/tokens", "/api/v1/factory/sync", "/api/v1/factory/enrol"}
+    # These know more than a schema can say: expressions, workflows, who needs an owner, and that
+    # numbers of pilots have no fraction, not even one of zero.
+    own = {
+        "/api/v1/jobs", "/api/v1/flows", "/api/v1/tokens", "/api/v1/factory/sync",
+        "/api/v1/factory/enrol",
+    }  # fmt: skip
     excluded = [positive_data_acceptance] if case.path in own else []
     if any(value in ([], {}, None) for value in (case.query or {}).values()):
         # On its way it becomes nothing at all, which is right.
@@ -102,7 +106,8 @@ def _aim(case: Any) -> None:
     if "id" in named and "tokens" not in case.path:
         named["id"] = int(named["id"]) % 6 + 1
     if "name" in named:
-        named["name"] = "here" if "/sites/" in case.path else "copy"
+        known = {"sites": "here", "flows": "first"}
+        named["name"] = next((known[one] for one in known if f"/{one}/" in case.path), "copy")
 
 
 def _hurry(case: Any) -> None:

@@ -29,8 +29,9 @@ def graph(
     mermaid: Annotated[bool, Parameter(help="As Mermaid.")] = False,
     text: Annotated[bool, Parameter(help="As text; this is the default.")] = False,
     output: Annotated[Path | None, _OUT] = None,
+    param: flow_submit.Params = (),
     at: Common = HERE,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Draw the steps of a workflow with their states, or those of a file."""
     if svg + mermaid + text > 1:
         raise errors.UsageError("give one of `--svg`, `--mermaid` and `--text`")
@@ -38,7 +39,7 @@ def graph(
         svg, mermaid = output.suffix == ".svg", output.suffix in {".mmd", ".md"}
     now = 0.0
     if flow_submit.is_file(name):
-        asked = flow_submit.read(Path(name), {}, loose=True)
+        asked = flow_submit.read(Path(name), flow_submit.params(param))
         title, steps = asked.name, picture.plan(asked)
     else:
         with at.open() as project:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -20,6 +19,10 @@ from pilotage.cli.common import HERE, Common
 if TYPE_CHECKING:
     from pilotage.flow.model import Flow
 
+Params = Annotated[
+    tuple[str, ...],
+    Parameter(name=("--param", "-p"), help="A value, as `name=value`; repeatable."),
+]
 _ENDS = (".toml", ".json", ".py", ".yaml", ".yml")
 
 
@@ -30,10 +33,7 @@ def submit(
     ],
     /,
     *,
-    param: Annotated[
-        tuple[str, ...],
-        Parameter(name=("--param", "-p"), help="A value, as `name=value`; repeatable."),
-    ] = (),
+    param: Params = (),
     key: Annotated[
         str, Parameter(help="The same key again is the same flow, and nothing is started.")
     ] = "",
@@ -76,17 +76,14 @@ def submit(
     )
 
 
-def params(given: Sequence[str]) -> dict[str, Any]:
-    """Read `name=value`: a value is JSON if it can be, else text."""
-    found: dict[str, Any] = {}
+def params(given: Sequence[str]) -> dict[str, str]:
+    """Read `name=value`; what a value is like says the definition."""
+    found: dict[str, str] = {}
     for one in given:
         name, sign, value = one.partition("=")
         if not sign or not name:
             raise errors.UsageError(f"`--param {one}` has no value", hint="write `--param name=5`")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
+        found[name] = value
     return found
 
 
@@ -95,8 +92,8 @@ def is_file(name: str) -> bool:
     return name == "-" or name.endswith(_ENDS) or Path(name).is_file()
 
 
-def read(file: Path, given: Mapping[str, Any], *, loose: bool = False) -> Flow:
-    """Read a definition; `loose` lets parameters go without a value, as for a picture."""
+def read(file: Path, given: Mapping[str, str]) -> Flow:
+    """Read a definition."""
     from pilotage.flow import read as reading
 
     if file.suffix in (".py", ".yaml", ".yml"):
@@ -105,14 +102,15 @@ def read(file: Path, given: Mapping[str, Any], *, loose: bool = False) -> Flow:
             hint = "run it with Python: `Flow.submit()` starts what it describes"
         raise errors.UsageError(f"`{file}` is no TOML and no JSON", hint=hint)
     source = _source(file)
-    form = "json" if file.suffix == ".json" or str(file) == "-" else "toml"
+    form: Literal["json", "toml"] = "json" if file.suffix == ".json" or str(file) == "-" else "toml"
     base = Path.cwd() if str(file) == "-" else file.absolute().parent
     if form == "json" and (chain := _chain(source)) is not None:
         if given:
             message = "a definition of Argo has no parameters"
             raise errors.UsageError(message, hint="leave `--param` out")
         return chain
-    return reading.read(source, form=form, base=base, params=given, loose=loose)
+    name = "" if str(file) == "-" else str(file)
+    return reading.read(source, form=form, base=base, params=given, file=name)
 
 
 def _source(file: Path) -> bytes:
@@ -127,7 +125,7 @@ def _chain(source: bytes) -> Flow | None:
     """Read a definition of Argo, if it is one."""
     from pilotage.bus import legacy
     from pilotage.bus.model import Chain
-    from pilotage.flow import read as reading
+    from pilotage.flow.chain import from_chain
 
     try:
         found = msgspec.json.decode(source)
@@ -136,7 +134,7 @@ def _chain(source: bytes) -> Flow | None:
     if not isinstance(found, dict) or not ("subjobs" in found or found.get("kind") == "chain"):
         return None
     message = legacy.understand(source).message
-    return reading.from_chain(message) if isinstance(message, Chain) else None
+    return from_chain(message) if isinstance(message, Chain) else None
 
 
 def _plan(asked: Flow) -> Answer:

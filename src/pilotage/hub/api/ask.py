@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from pilotage.flow.model import State as FlowState
 from pilotage.hub.auth import Scope
 from pilotage.job.model import Binding, JobSpec
 from pilotage.job.model import State as JobState
@@ -16,7 +18,7 @@ _FAR = 2**53
 _LONG = 200
 
 
-def _some(states: type[JobState | PilotState]) -> str:
+def _some(states: Iterable[str]) -> str:
     one = "|".join(states)
     return f"^({one})(,({one}))*$"
 
@@ -27,6 +29,13 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Text = Annotated[str, Meta(max_length=_LONG)]
 JobStates = Annotated[str, Meta(pattern=_some(JobState), description="One state, or several.")]
 PilotStates = Annotated[str, Meta(pattern=_some(PilotState), description="One state, or several.")]
+FlowStates = Annotated[
+    str,
+    Meta(
+        pattern=_some(("running", "cancelling", "staging_out", "done", "failed", "cancelled")),
+        description="One state, or several.",
+    ),
+]
 Owner = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_.@-]{1,64}(/[A-Za-z0-9_.@-]{1,64})?)?$")]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
 Sites = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@,-]{0,1300}$")]
@@ -81,6 +90,58 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to queue, all or none."""
 
     jobs: Annotated[tuple[NewJob, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class FlowsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which workflows are meant."""
+
+    state: FlowStates | UnsetType = UNSET
+    #: Glob of the name.
+    name: Text = ""
+    owner: Text = ""
+    tag: Text = ""
+    #: Also those that are steps of others.
+    within: bool = False
+    #: Only those with lower numbers.
+    before: Number | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class NewFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A workflow to start."""
+
+    #: As in a JSON file.
+    flow: dict[str, Any]
+    #: Values of its parameters.
+    params: dict[str, Any] = {}
+    #: The same key twice is one flow.
+    key: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{0,64}$")] = ""
+    tag: Text = ""
+
+
+class StepOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A step of a workflow."""
+
+    id: Number
+    name: Text
+
+
+class StepAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which tasks of a step are meant."""
+
+    state: Annotated[str, Meta(pattern=f"^({'|'.join(FlowState)})?$")] = ""
+    #: Only those after this place in the list.
+    after: Annotated[int, Meta(ge=-1, le=_FAR)] = -1
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    #: Lines of the story, the newest.
+    lines: Annotated[int, Meta(ge=1, le=1000)] = 50
+
+
+class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From where a workflow runs again."""
+
+    #: None means from what failed or was called off.
+    steps: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
 class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from pilotage import text
+from pilotage.flow import look
 from pilotage.hub.api import jobs, pilots, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.api.overview import Whole, alarms
@@ -24,12 +25,13 @@ _log = logging.getLogger("pilotage.hub")
 _LEAST_S = 0.05
 _MOST_S = 0.5
 #: How often each kind of event is sent at most.
-_EVERY_S = {"jobs": 0.25, "overview": 1.0, "alarms": 1.0, "pilots": 2.0}
+_EVERY_S = {"jobs": 0.25, "flows": 0.5, "overview": 1.0, "alarms": 1.0, "pilots": 2.0}
 #: Silence is broken so often, so that both ends know that the line stands.
 _HEARTBEAT_S = 15.0
 #: Lines whose jobs are sent with one event; with more the page reads its list anew.
 _MOST_LINES = 1000
 _MOST_PILOTS = 2000
+_MOST_FLOWS = 100
 #: Events that wait for a reader; one that does not keep up is let go, and comes back.
 _QUEUE = 64
 
@@ -57,6 +59,8 @@ class Live:
         self._watchers = 0
         self._ears: set[MemoryObjectSendStream[bytes]] = set()
         self._line = 0
+        #: The newest line of the story of flows that was told.
+        self._flow_line: int | None = None
         self._sent: dict[str, float] = {}
         self._told: dict[str, Any] = {}
         self._flown: dict[int, tell.PilotRow] = {}
@@ -131,6 +135,8 @@ class Live:
         if self._line < self.last and self._due("jobs"):
             found.append(changed(db, self._line))
             self._line = int(db.value("journal_last"))
+        if self._due("flows"):
+            found += self._flows(db)
         if self._due("overview"):
             now = self._now()
             since = self._told.get("since", now)
@@ -156,6 +162,16 @@ class Live:
             return []
         self._told[kind] = facts
         return [event(kind, facts)]
+
+    def _flows(self, db: Db) -> list[bytes]:
+        """Write the flows of which something was told since."""
+        last = int(db.value("see_line"))
+        before, self._flow_line = self._flow_line, last
+        if before is None or before == last:
+            return []
+        changed = [row[0] for row in db.rows("see_changed", after=before, most=_MOST_FLOWS + 1)]
+        rows = look.some(db, changed[:_MOST_FLOWS])
+        return [event("flows", {"flows": rows, "more": len(changed) > _MOST_FLOWS})]
 
     def _pilots(self, db: Db) -> list[bytes]:
         """Write the pilots that are not as they were told last."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from pilotage.flow.picture import Picture
 from pilotage.hub.api import (
     about,
     ask,
     ends,
     factory,
+    flows,
     jobs,
     outside,
     pilots,
@@ -61,6 +63,33 @@ def table(whole: Whole) -> tuple[Route, ...]:
         Route(
             method="GET", path="/ends", scope=_READ, kind="live", act=ends.wait,
             says="Read the ends of jobs, and wait for one.", query=ask.EndsAsk, answer=tell.Ends,
+        ),
+        _get(
+            "/flows", flows.index, tell.Flows, "List workflows, the newest first.",
+            query=ask.FlowsAsk,
+        ),
+        Route(
+            method="POST", path="/flows", scope=_USER, kind="write", act=flows.submit,
+            says="Start a workflow; it is safe when this is answered.", body=ask.NewFlow,
+            most=_LARGE, answer=tell.FlowMade, status=201,
+        ),
+        _get(
+            "/flows/{id}", flows.show, tell.FlowSheet,
+            "Read how far the steps of a workflow are, and why they wait.", named=ask.One,
+        ),
+        _get(
+            "/flows/{id}/graph", flows.graph, Picture,
+            "Draw the steps of a workflow: boxes and arrows, each in its place.", named=ask.One,
+        ),
+        _get(
+            "/flows/{id}/steps/{name}", flows.step, tell.FlowStep,
+            "Read a step with its tasks and attempts.", named=ask.StepOf, query=ask.StepAsk,
+        ),
+        _post("/flows/{id}/cancel", flows.cancel, tell.Became, "Call a workflow off.", _USER),
+        Route(
+            method="POST", path="/flows/{id}/retry", scope=_USER, kind="write", act=flows.retry,
+            says="Run a workflow again from its failed steps, or from others.", named=ask.One,
+            body=ask.Again, answer=tell.FlowAgain,
         ),
         _get("/rules", rules.index, tell.Rules, "List the rules in force."),
         _post(
@@ -154,7 +183,7 @@ def table(whole: Whole) -> tuple[Route, ...]:
         ),
         Route(
             method="GET", path="/stream", scope=_READ, kind="live", act=_nowhere,
-            says="Follow what changes, as server-sent events: overview, jobs, pilots, alarms.",
+            says="Follow what changes, as server-sent events: jobs, flows, pilots, alarms.",
             answer=None, media="text/event-stream",
         ),
     )  # fmt: skip

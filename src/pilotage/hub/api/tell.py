@@ -6,6 +6,10 @@ from typing import Any
 
 import msgspec
 
+from pilotage.flow.detail import Task
+from pilotage.flow.look import Row as FlowRow
+from pilotage.flow.look import StepRow
+from pilotage.flow.records import Line
 from pilotage.hub.edge_seen import Broker, Edge
 from pilotage.hub.places import Seen
 from pilotage.hub.pool_view import Look
@@ -123,6 +127,55 @@ class Ends(msgspec.Struct, frozen=True):
     ends: list[End]
     #: What to give as `after` for those that follow.
     after: int
+
+
+class Flows(msgspec.Struct, frozen=True):
+    """Workflows, the newest first."""
+
+    flows: list[FlowRow]
+    #: What to give as `before` for more; nothing if there are no more.
+    next: int | None
+
+
+class FlowSheet(FlowRow, frozen=True, kw_only=True):
+    """All about a workflow."""
+
+    description: str
+    params: dict[str, Any]
+    #: What comes out, and where that goes.
+    outputs: dict[str, str]
+    to: str
+    #: Its steps, each with how far it is and why it waits.
+    rows: list[StepRow]
+    #: Whether whoever asks may change its course.
+    steer: bool
+
+
+class FlowTask(Task, frozen=True, kw_only=True):
+    """A task of a step, and why it does not go on."""
+
+    why: str
+
+
+class FlowStep(msgspec.Struct, frozen=True):
+    """A step of a workflow with its tasks, and what happened to it, the oldest first."""
+
+    step: StepRow
+    tasks: list[FlowTask]
+    story: list[Line]
+
+
+class FlowMade(msgspec.Struct, frozen=True):
+    """A workflow that was started."""
+
+    id: int
+    steps: int
+
+
+class FlowAgain(msgspec.Struct, frozen=True):
+    """The steps that run again."""
+
+    steps: list[str]
 
 
 class Rates(msgspec.Struct, frozen=True):

@@ -1,0 +1,109 @@
+"""Flows: list, read, draw, submit, and change their course."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from msgspec import UNSET
+
+from pilotage import errors
+from pilotage.flow import detail, look, moves, picture, read, why
+from pilotage.flow.model import NewFlow
+from pilotage.hub import flow_view
+from pilotage.hub.api import ask, tell
+from pilotage.hub.api.call import Call
+from pilotage.store import Db
+
+
+def index(db: Db, call: Call) -> tell.Flows:
+    """List flows, the newest first."""
+    wanted: ask.FlowsAsk = call.query
+    states = [] if wanted.state is UNSET else wanted.state.split(",")
+    before = None if wanted.before is UNSET else wanted.before
+    found = look.rows(
+        db, states=states, name=wanted.name, owner=wanted.owner, tag=wanted.tag,
+        within=wanted.within, before=before, most=wanted.limit,
+    )  # fmt: skip
+    return tell.Flows(found, found[-1].id if len(found) == wanted.limit else None)
+
+
+def submit(db: Db, call: Call) -> tell.FlowMade:
+    """Start a flow."""
+    wanted: ask.NewFlow = call.body
+    asked = read.from_dict(wanted.flow, params=wanted.params)
+    # A key is its owner's: nobody else can be told the number of a flow by it, nor be in its way.
+    key = f"api.{call.grant.owner}.{wanted.key or secrets.token_hex(12)}"
+    new = NewFlow(flow=asked, key=key, owner=call.grant.owner, source="api", tag=wanted.tag)
+    return tell.FlowMade(moves.submit(db, new, call.now), len(asked.steps))
+
+
+def show(db: Db, call: Call) -> tell.FlowSheet:
+    """Read all about a flow."""
+    found = _sheet(db, call)
+    facts: dict[str, Any] = {name: getattr(found.row, name) for name in _SAME}
+    return tell.FlowSheet(
+        **facts, description=found.flow.description, params=found.flow.params,
+        outputs=found.flow.outputs, to=found.flow.to, rows=found.steps,
+        steer=call.grant.acts_for(found.row.owner),
+    )  # fmt: skip
+
+
+def graph(db: Db, call: Call) -> picture.Picture:
+    """Draw the steps of a flow."""
+    return picture.draw(_sheet(db, call).steps)
+
+
+def _sheet(db: Db, call: Call) -> look.Sheet:
+    project = call.hands.project
+    return flow_view.sheet(db, call.path.id, call.now, project.settings, project.root)
+
+
+def step(db: Db, call: Call) -> tell.FlowStep:
+    """Read a step with its tasks and what happened to it."""
+    wanted: ask.StepAsk = call.query
+    number, name = call.path.id, call.path.name
+    found = _sheet(db, call)
+    one = next((each for each in found.steps if each.name == name), None)
+    if one is None:
+        raise errors.NotFound(
+            f"flow {number} has no step {name}", hint="GET /api/v1/flows/{id} has all"
+        )
+    silent = flow_view.silent(db, call.now)
+    whys = {each.item: why.task(each, silent, call.now) for each in found.open if each.step == name}
+    tasks = detail.tasks(
+        db, number, name, state=wanted.state, after=wanted.after, most=wanted.limit
+    )
+    told = detail.story(db, number, name, most=wanted.lines)
+    shown = [tell.FlowTask(**_facts(each), why=whys.get(each.item, each.reason)) for each in tasks]
+    return tell.FlowStep(one, shown, list(reversed(told)))
+
+
+_SAME = look.Row.__struct_fields__
+
+
+def _facts(one: detail.Task) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in detail.Task.__struct_fields__}
+
+
+def cancel(db: Db, call: Call) -> tell.Became:
+    """Call a flow off."""
+    _own(db, call)
+    said = f"called off by {call.grant.owner or 'an admin'}"
+    return tell.Became(str(moves.cancel(db, call.path.id, said, call.now)))
+
+
+def retry(db: Db, call: Call) -> tell.FlowAgain:
+    """Run a flow again from its failed steps, or from others."""
+    _own(db, call)
+    wanted: ask.Again = call.body
+    return tell.FlowAgain(moves.rerun(db, call.path.id, wanted.steps, call.now))
+
+
+def _own(db: Db, call: Call) -> None:
+    row = look.row(db, call.path.id)
+    if not call.grant.acts_for(row.owner):
+        raise errors.Denied(
+            f"flow {row.id} belongs to {row.owner or 'nobody'}",
+            hint="only its owner and an admin may change it",
+        )
