@@ -69,12 +69,12 @@ class Courier:
         #: Hears why something is tried again.
         self.on_trouble: Told = lambda _: None
 
-    async def look(self, address: str) -> Manifest:
-        """List the files of an address."""
+    async def look(self, address: str, *, plain: bool = False) -> Manifest:
+        """List the files of an address; `plain` means whatever its manifest says."""
         where = self._parse(address)
 
         async def act(carrier: Carrier, _: Steps) -> Manifest:
-            return await look(carrier, where)
+            return await look(carrier, where, plain=plain)
 
         return await self._persist(where, act)
 
@@ -114,6 +114,21 @@ class Courier:
             return await send(carrier, source, where, replace=replace, anew=anew, steps=steps)
 
         return await self._persist(where, act)
+
+    async def clear(self, address: str, aside: str) -> None:
+        """Remove a folder with all that is in it; `aside` is what it is called meanwhile.
+
+        Nothing there is no trouble, and neither is one that another process has begun with.
+        """
+        where = self._parse(address, write=True)
+        hidden = self._parse(aside, write=True)
+
+        async def act(carrier: Carrier, _: Steps) -> None:
+            if not isinstance(carrier, File | Sftp | Http):
+                raise errors.UsageError(f"folders of `{where.scheme}:` cannot be removed")
+            await carrier.clear(where, hidden)
+
+        await self._persist(where, act)
 
     def _parse(self, address: str, *, write: bool = False) -> Url:
         where = url.parse(address)

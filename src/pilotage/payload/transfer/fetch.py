@@ -33,13 +33,20 @@ class Receipt(msgspec.Struct, frozen=True):
     folder: bool = True
 
 
-async def look(carrier: Carrier, url: Url) -> Manifest:
-    """List what is there: by its manifest if it has one, otherwise as the server lists it."""
+async def look(carrier: Carrier, url: Url, *, plain: bool = False) -> Manifest:
+    """List what is there: by its manifest if it has one, otherwise as the server lists it.
+
+    With `plain` it is as the server lists it in any case.
+    """
     slash = url.path.endswith("/")
-    if slash and (found := await published(carrier, url)) is not None:
+    if slash and not plain and (found := await published(carrier, url)) is not None:
         return found
     listing = await carrier.look(url)
-    if listing.folder and not slash and (found := await published(carrier, url)) is not None:
+    if (
+        listing.folder
+        and not (slash or plain)
+        and (found := await published(carrier, url)) is not None
+    ):
         return found
     made = Manifest(listing.base, folder=listing.folder)
     async with contextlib.aclosing(listing.items):

@@ -87,9 +87,9 @@ def of_words(what: str, said: str) -> errors.PilotageError:
     return errors.Unavailable(message)
 
 
-def changed(name: str) -> errors.Unavailable:
+def changed(name: str) -> errors.Damaged:
     """Say that a file was written while it was read."""
-    return errors.Unavailable(
+    return errors.Damaged(
         f"{text.show(name)} changes while it is copied",
         hint="write it elsewhere and rename it when it is complete",
     )

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import secrets
+import shutil
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
@@ -57,6 +58,12 @@ class File:
         for item in items:
             await asyncio.to_thread(_send, base.path, item, folder)
 
+    async def clear(self, url: Url, aside: Url) -> None:
+        """Remove a folder with all that is in it: it is out of sight at once."""
+        allow.check(self._allowed, url, write=True)
+        allow.check(self._allowed, aside, write=True)
+        await asyncio.to_thread(_clear, url.path.rstrip("/"), aside.path.rstrip("/"))
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -93,6 +100,18 @@ def _fetch(top: str, item: Item, folder: str) -> None:
                 raise trouble.changed(item.name)
     except OSError as error:
         raise trouble.of_reading(error) from error
+
+
+def _clear(path: str, aside: str) -> None:
+    try:
+        for _ in range(2):
+            # What an earlier process has put aside and not removed goes first.
+            if os.path.isdir(aside) and not os.path.islink(aside):
+                shutil.rmtree(aside)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, aside)
+    except OSError as error:
+        raise trouble.trouble(error) from error
 
 
 def _copying(source: int, target: int, at: int, size: int) -> None:

@@ -157,6 +157,13 @@ class Http:
             async with self._web.ask("MOVE", aside, headers=headers, write=True) as answer:
                 judge(answer, where, 200, 201, 204)
 
+    async def clear(self, url: Url, aside: Url) -> None:
+        """Remove a folder with all that is in it, as a WebDAV server does it by itself."""
+        del aside
+        async with self._web.ask("DELETE", url.join(""), write=True) as answer:
+            if answer.status_code != 404:
+                judge(answer, url, 200, 202, 204)
+
     async def _make_folders(self, url: Url) -> None:
         path = url.path.rstrip("/")
         if not path or path in self._made:

@@ -116,6 +116,17 @@ class Sftp:
                 items, lambda one: _send(wire, _path(base.join(one.name)), one, folder), _AT_ONCE
             )
 
+    async def clear(self, url: Url, aside: Url) -> None:
+        """Remove a folder with all that is in it: it is out of sight at once."""
+        async with self._trouble(url):
+            wire = await self._connection(url)
+            path, hidden = _path(url).rstrip("/"), _path(aside).rstrip("/")
+            for _ in range(2):
+                # What an earlier process has put aside and not removed goes first.
+                await _clear(wire, hidden)
+                with contextlib.suppress(errors.NotFound):
+                    await wire.rename(path, hidden)
+
     async def _connection(self, url: Url) -> Wire:
         place = (url.host, url.port, url.user)
         if self._wire is not None and self._wire.good and self._place == place:
@@ -145,6 +156,29 @@ class Sftp:
             await self.close()
             words = await said if said is not None else ""
             raise trouble.of_words(f"{url.place} by SFTP", words or str(error)) from error
+
+
+async def _clear(wire: Wire, top: str) -> None:
+    """Remove a folder, the deepest part first; no link is followed."""
+    try:
+        if not stat.S_ISDIR((await wire.facts(top)).mode):
+            return
+    except errors.NotFound:
+        return
+    folders, waiting = [top], [top]
+    while waiting:
+        above = waiting.pop()
+        for name, facts in await wire.list(above):
+            path = _join(above, name)
+            if name in (".", ".."):
+                continue
+            if stat.S_ISDIR(facts.mode):
+                waiting.append(path)
+                folders.append(path)
+            else:
+                await wire.remove(path)
+    for folder in reversed(folders):
+        await wire.remove_folder(folder)
 
 
 async def _linked(wire: Wire, top: str, name: str) -> Facts:

@@ -17,7 +17,7 @@ _LONGEST = 1 << 20
 
 _INIT, _VERSION, _OPEN, _CLOSE, _READ, _WRITE, _LSTAT, _FSTAT = 1, 2, 3, 4, 5, 6, 7, 8
 _FSETSTAT, _OPENDIR, _READDIR, _MKDIR, _REALPATH, _STAT = 10, 11, 12, 14, 16, 17
-_RENAME, _REMOVE = 18, 13
+_RENAME, _REMOVE, _RMDIR = 18, 13, 15
 _STATUS, _HANDLE, _DATA, _NAME, _ATTRS, _EXTENDED = 101, 102, 103, 104, 105, 200
 _OK, _EOF, _NO_FILE, _DENIED = 0, 1, 2, 3
 
@@ -149,6 +149,10 @@ class Wire:
     async def remove(self, path: str) -> None:
         """Remove a file."""
         await self._ask(_REMOVE, _pack(path), path, _STATUS)
+
+    async def remove_folder(self, path: str) -> None:
+        """Remove a folder that is empty."""
+        await self._ask(_RMDIR, _pack(path), path, _STATUS)
 
     # -- messages --------------------------------------------------------------------------------
 
