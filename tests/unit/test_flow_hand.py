@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece, Source, Store, Stores
-from pilotage.flow.model import Artifact, Step, Take
+from pilotage.flow.model import Artifact, Take
 from pilotage.payload.transfer import names, url
 
 NAMES = st.text(min_size=1, max_size=300)
@@ -101,7 +101,7 @@ def source(item: int, *files: str) -> Source:
 
 def test_all_of_one_task_is_a_folder_pinned_by_its_manifest():
     (one,) = hand.pieces(Take(step="s"), [source(0, "x")], many=False)
-    assert one == Piece("https://data.org/flows/1/s/0/1/", "", "d" * 64)
+    assert one == Piece("https://data.org/flows/1/s/0/1/", "", "d" * 64, own=True)
     (one,) = hand.pieces(Take(step="s", path="in/"), [source(0, "x")], many=False)
     assert one.path == "in"
 
@@ -147,10 +147,11 @@ def test_a_file_of_any_name_has_an_address_that_leads_to_it(given_: list[str], *
 
 
 def test_steps_that_go_through_the_same_list_hand_on_item_by_item():
-    one = Step(application="x", each="{gen.result.chunks}")
-    assert hand.pairs("one", one, Step(application="x", each="{gen.result.chunks}"))
-    assert hand.pairs("one", one, Step(application="x", each="{one.result}"))
-    assert not hand.pairs("one", one, Step(application="x", each="{two.result}"))
-    assert not hand.pairs("one", one, Step(application="x"))
-    assert not hand.pairs("one", Step(application="x"), one)
-    assert hand.pairs("one", Step(each=[1, 2]), Step(each=[1, 2]))
+    chunks = '"{gen.result.chunks}"'
+    assert hand.pairs("one", chunks, chunks)
+    assert hand.pairs("one", chunks, '"{one.result}"')
+    assert not hand.pairs("one", chunks, '"{two.result}"')
+    assert not hand.pairs("one", chunks, "")
+    assert not hand.pairs("one", "", chunks)
+    assert not hand.pairs("one", "", "")
+    assert hand.pairs("one", "[1,2]", "[1,2]")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage.flow.model import Artifact, Step, Take
+from pilotage.flow.model import Artifact, Take
 
 #: The name of the hub itself among those who read; no site can have it.
 HUB = ""
@@ -60,6 +60,7 @@ class Place(msgspec.Struct, frozen=True):
 class Source(msgspec.Struct, frozen=True):
     """What one task has left."""
 
+    #: What tells it from the others: its place in the list of its step.
     item: int
     place: str
     #: Of its manifest.
@@ -75,6 +76,8 @@ class Piece(msgspec.Struct, frozen=True):
     path: str
     #: Of a folder, the digest of its manifest.
     sha256: str = ""
+    #: Whether a step has left it, rather than somebody has named it.
+    own: bool = False
 
 
 # -- places ----------------------------------------------------------------------------------------
@@ -148,14 +151,13 @@ def _moved(url: str, old: str, new: str) -> str:
 # -- what is read ----------------------------------------------------------------------------------
 
 
-def pairs(name: str, producer: Step, consumer: Step) -> bool:
+def pairs(name: str, made: str, read: str) -> bool:
     """Say whether each task of a step reads from the task with its own place in the list alone.
 
-    It does if both go through the same list, or the one through the results of the other.
+    It does if both go through the same list, or the one through the results of the other; those
+    lists are JSON, or nothing for a step with one task.
     """
-    if producer.each is None or consumer.each is None:
-        return False
-    return consumer.each in (producer.each, f"{{{name}.result}}")
+    return bool(made) and read in (made, f'"{{{name}.result}}"')
 
 
 def pieces(take: Take, sources: Sequence[Source], *, many: bool) -> list[Piece]:
@@ -168,7 +170,7 @@ def pieces(take: Take, sources: Sequence[Source], *, many: bool) -> list[Piece]:
         within = f"{take.path.rstrip('/') or take.step}/{one.item}/" if many else ""
         if not take.output:
             path = within or take.path
-            found.append(Piece(one.place, path.rstrip("/"), one.digest))
+            found.append(Piece(one.place, path.rstrip("/"), one.digest, own=True))
         else:
             found += _files(take, one, within)
     return found
@@ -186,7 +188,7 @@ def _files(take: Take, source: Source, within: str) -> list[Piece]:
             path = f"{within}{own}"
         else:
             continue
-        found.append(Piece(address(source.place, file.name), path, file.sha256))
+        found.append(Piece(address(source.place, file.name), path, file.sha256, own=True))
     return found
 
 

@@ -16,6 +16,7 @@ from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares, Slice
+from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import locate
 from pilotage.site.launch import Place
 
@@ -228,12 +229,19 @@ class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     silence: str = "10m"
     #: How long data of ended workflows stays.
     keep: str = "7d"
+    #: Further hosts that this hub may fetch inputs from and send results to, such as
+    #: `"data.example.org:443"`.
+    hosts: tuple[str, ...] = ()
+    #: Folders of this machine that it may use for the same, beside the project itself.
+    folders: tuple[str, ...] = ()
     #: Hosts that may be told of ends by HTTPS.
     webhooks: tuple[str, ...] = ()
     #: The program that takes a mail on its standard input; empty means no mail.
     mail: tuple[str, ...] = ()
     #: Sites that keep data themselves.
     site: dict[str, FlowSite] = {}
+    #: By host that this hub fetches data from or sends it to: the files that open it.
+    credentials: dict[str, Keys] = {}
 
 
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

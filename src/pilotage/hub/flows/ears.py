@@ -18,7 +18,7 @@ from pilotage.flow import moves, records
 from pilotage.flow.ends import OVER
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import outbox, recall
+from pilotage.hub.flows import outbox, recall, results
 from pilotage.hub.flows.edge import Address
 from pilotage.store import Db
 
@@ -61,6 +61,7 @@ def hear(db: Db, said: Iterable[Status | Answer], address: Address, now: float) 
             attempt = _spoken(db, word, one.site, address)
             if attempt is None:
                 continue
+            _resent(db, attempt, one, word, now)
             if _word(db, attempt, word, now):
                 ended += 1
             elif _to_check(db, attempt):
@@ -75,8 +76,22 @@ def _results(db: Db, answer: Answer, address: Address, now: float) -> list[Resul
         if one.job:
             found.append(one)
         elif attempt := _spoken(db, one, answer.site, address):
+            _resent(db, attempt, answer, one, now)
             _unknown(db, attempt, answer, address, now)
     return found
+
+
+def _resent(
+    db: Db, attempt: AttemptRow, said: Status | Answer, word: Status | Result, now: float
+) -> None:
+    """Take in that data was sent again, or cannot be."""
+    if isinstance(said, Answer):
+        over = said.verb == "resend" and isinstance(word, Result) and not word.ok
+    else:
+        # An end that is told once more: there was something else to say of it.
+        over = attempt.state == "done" and said.state == "done" and said.seq > attempt.seq
+    if over:
+        results.told(db, attempt, now)
 
 
 def _spoken(db: Db, word: Status | Result, site: str, address: Address) -> AttemptRow | None:
@@ -98,7 +113,8 @@ def _word(db: Db, attempt: AttemptRow, word: Status | Result, now: float) -> boo
     else:
         seq, text = word.seq, word.reason.text
         kind, code = word.reason.kind, word.reason.code
-        if word.left or word.read:
+        if (word.left or word.read) and attempt.ended is None:
+            # What was found there once stays what others rely on.
             _left(db, attempt, word)
     counts = moves.hear(
         db, attempt.key, seq, str(word.state), text, kind, code, word.job or None, now

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.abc import TaskStatus
 
 from pilotage import errors
 from pilotage.bus.port import Message
@@ -82,13 +83,18 @@ class Line:
             edge_bus.connect(bus, project.root, queues=own) as line,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(self._listen, line, self.back, self._statuses)
+            # What is said before somebody listens is lost: so nothing is sent before that.
+            await tasks.start(self._listen, line, self.back, self._statuses)
             for topic in project.settings.flows.topics if project.settings.flows.users else ():
                 tasks.start_soon(self._listen, line, topic, self._flows)
             tasks.start_soon(self._send, line)
 
-    async def _listen(self, bus: AmqpBus, pattern: str, take: Take) -> None:
+    async def _listen(
+        self, bus: AmqpBus, pattern: str, take: Take,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
         async with bus.subscribe(pattern, ahead=_MOST) as incoming:
+            task_status.started()
             async for messages in _batches(incoming):
                 try:
                     await take(messages)
@@ -126,6 +132,11 @@ def _some(here: deque[Message]) -> list[Message]:
         taken.append(here.popleft())
         size += len(taken[-1].body)
     return taken
+
+
+def hub(db: Db) -> str:
+    """Return the name of this hub for sites; nothing if it has none yet."""
+    return records.cursor(db, _HUB) or ""
 
 
 def _hub(db: Db) -> str:

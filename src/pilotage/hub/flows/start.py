@@ -35,10 +35,14 @@ async def keep(
         settings = project.settings
         if not (settings.bus.url and settings.flows.users):
             await _until_any(open_reader(), bell)
-        from pilotage.hub.flows.plain import Plain
+        from pilotage.hub.flows.clear import Ends
+        from pilotage.hub.flows.data import Hand
         from pilotage.hub.flows.service import Flows
 
-        await Flows(project, writer, open_reader, Plain(), bell, poke, told).run()
+        data = Hand(project, writer, open_reader())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Ends(project, writer, open_reader(), data).run)
+            tasks.start_soon(Flows(project, writer, open_reader, data, bell, poke, told).run)
     finally:
         writer.on_commit.remove(rung)
 

@@ -143,7 +143,9 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes) -> int:
     work = [_fetch(errand, one, f"{aside}/{at}", lanes) for at, one in enumerate(inputs)]
     receipts = await _all(work)
     for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
-        await anyio.to_thread.run_sync(_place, one, f"{aside}/{at}", receipt.folder, errand.folder)
+        await anyio.to_thread.run_sync(
+            put, one.path, f"{aside}/{at}", receipt.folder, errand.folder
+        )
     size = sum(receipt.bytes for receipt in receipts)
     await anyio.to_thread.run_sync(_mark, errand.folder, done, size)
     return size
@@ -226,10 +228,10 @@ def _marked(done: str) -> int | None:
         return None
 
 
-def _place(one: Input, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
-    """Give what has arrived its place in the job's folder."""
-    path = one.path.removesuffix("/")
-    named = path and not folder and not one.path.endswith("/")
+def put(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
+    """Give what has arrived its place in the job's folder; it is a folder or one file."""
+    path = given.removesuffix("/")
+    named = path and not folder and not given.endswith("/")
     try:
         if folder and _whole(source, names.inside(home, path) if path else home):
             return
@@ -237,7 +239,7 @@ def _place(one: Input, source: str, folder: bool, home: str) -> None:  # noqa: F
             name = path if named else f"{path}/{item.name}".removeprefix("/")
             os.replace(os.path.join(source, item.name), names.inside(home, name))
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        message = f"the inputs have {text.show(path or one.url)} as a file and as a folder"
+        message = f"the inputs have {text.show(path or home)} as a file and as a folder"
         raise errors.Conflict(message) from error
 
 

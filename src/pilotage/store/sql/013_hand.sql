@@ -28,5 +28,15 @@ CREATE TABLE flow_resend (
     -- What was wrong with it, and when it was asked for.
     reason TEXT    NOT NULL,
     time   REAL    NOT NULL,
+    -- When the site said what came of it.
+    told   REAL,
     PRIMARY KEY (task, number)
 ) STRICT, WITHOUT ROWID;
+
+-- Flows whose data is being removed.
+CREATE TABLE flow_clearing (
+    flow INTEGER PRIMARY KEY
+) STRICT;
+
+-- Flows that are over and whose data is still there.
+CREATE INDEX flow_uncleared ON flow (ended) WHERE cleared IS NULL AND parent IS NULL;

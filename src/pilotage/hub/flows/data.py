@@ -1,0 +1,288 @@
+"""Data is handed from one step to the next, and what was lost on the way is had again.
+
+    prepare:  what each input is, pinned by its digest ──▶ the message, or the folder of our own job
+    check:    the manifest as the site told it? ──▶ files and result in the store ──▶ done
+              changed or gone ──▶ sent again, once ──▶ still so ──▶ the task is run again
+
+Nothing is believed because somebody said so, and all of it may be done again by who was killed.
+"""
+
+from __future__ import annotations
+
+import functools
+from asyncio import wrap_future
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from pilotage import errors, units
+from pilotage.bus.model import Input, Output
+from pilotage.flow import hand, moves, records
+from pilotage.flow.hand import HUB, Piece, Place
+from pilotage.flow.model import End
+from pilotage.flow.records import AttemptRow
+from pilotage.hub.flows import edge, line, local, reach, reads, results
+from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows.inspect import Inspector
+from pilotage.hub.flows.model import Order, Prepared, Unfit
+from pilotage.hub.flows.publish import NOWHERE, Publisher
+from pilotage.hub.flows.reach import FOLDER, Reach
+from pilotage.hub.flows.results import Leaves
+from pilotage.hub.project import Project
+from pilotage.store import Db, Writer
+
+_T = TypeVar("_T")
+_NOTHING = Prepared()
+_DONE = End(state="done")
+#: Inputs that a message can name; more are put together in one folder.
+_MOST_INPUTS = 900
+#: Attempts whose data is seen to at once.
+_AT_ONCE = 16
+#: What a site says of an input that is not what it was.
+_DOUBTFUL = frozenset({"conflict", "not_found"})
+
+
+class Task(msgspec.Struct, frozen=True):
+    """Which task it is."""
+
+    flow: int
+    step: str
+    item: int
+    id: int
+
+
+class Hand:
+    """Sees to the data of tasks: before they are sent, and once they say that they are done."""
+
+    def __init__(self, project: Project, writer: Writer, reader: Db) -> None:
+        """Take the store."""
+        flows = project.settings.flows
+        self._root, self._work = project.root, project.state / FOLDER / "work"
+        self._writer, self._reader = writer, reader
+        self._reply, self._now = flows.reply, project.clock.now
+        self._silence = units.seconds(flows.silence)
+        self._stores = reach.stores(flows, project.state)
+        self._reach = Reach(flows, project.root, project.state)
+        scratch = project.state / FOLDER / "scratch"
+        self._publisher = Publisher(self._reach, self._stores, project.root, scratch)
+        self._inspector = Inspector(self._reach.inside, self._stores, scratch)
+        self._lanes = anyio.Semaphore(_AT_ONCE)
+        #: The attempt that could not be made ready last although all was there.
+        self._puzzled: set[str] = set()
+
+    # -- before ----------------------------------------------------------------------------------
+
+    async def prepare(self, order: Order) -> Prepared:
+        """Get the data of an attempt ready; see `model.Data`."""
+        leaves = results.leaves(order.definition)
+        if not (order.inputs or leaves.outputs):
+            return _NOTHING
+        try:
+            async with self._lanes:
+                return await self._ready(order, leaves)
+        except errors.NeedsCredential:
+            raise
+        except (errors.NotFound, errors.Denied, errors.UsageError) as error:
+            raise Unfit(f"its data cannot be had: {error}") from error
+
+    async def _ready(self, order: Order, leaves: Leaves) -> Prepared:
+        pieces = reads.pieces(self._reader, order)
+        place = self._place(order) if leaves.outputs else Place("", "")
+        if order.way == "here":
+            return await self._here(order, pieces, place)
+        inputs = await self._inputs(order, pieces)
+        outputs = tuple(Output(path=one, url=place.write, below=one) for one in leaves.outputs)
+        return Prepared(inputs=inputs, outputs=outputs, place=place.read)
+
+    def _place(self, order: Order) -> Place:
+        readers = reads.readers(self._reader, order.flow, order.step)
+        site = order.site if order.way == "bus" else HUB
+        store = hand.base(self._stores, site, readers)
+        if store is None:
+            raise Unfit(NOWHERE)
+        return hand.place(store, self._below(order.flow, order.step, order.item, order.number))
+
+    def _below(self, flow: int, step: str, item: int, number: int) -> str:
+        return hand.below(mark(self._reader, flow), step, item, number)
+
+    async def _inputs(self, order: Order, pieces: Sequence[Piece]) -> tuple[Input, ...]:
+        """Name what a site fetches by itself, as it is named there."""
+        flow = mark(self._reader, order.flow)
+        found = [
+            one if "://" in one.url else await self._publisher.own(flow, one) for one in pieces
+        ]
+        if len(found) > _MOST_INPUTS:
+            below = self._below(order.flow, order.step, order.item, order.number)
+            found = [await self._publisher.bundle(f"{below.rstrip('/')}~in/", found)]
+        return tuple(
+            Input(
+                url=hand.seen(self._stores, one.url, order.site), path=one.path, sha256=one.sha256
+            )
+            for one in found
+        )
+
+    async def _here(self, order: Order, pieces: Sequence[Piece], place: Place) -> Prepared:
+        folder = self._folder(order.flow, order.step, order.item, order.number)
+        named = [
+            Piece(hand.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
+            for one in pieces
+        ]
+        try:
+            read = await local.bring(self._reach, self._root, named, folder)
+        except (errors.Conflict, errors.NotFound) as error:
+            task = Task(order.flow, order.step, order.item, order.task)
+            why = await self._sources(task, order.number)
+            if not why and order.key in self._puzzled:
+                raise Unfit(f"its inputs cannot be put together: {error.message}") from error
+            self._puzzled = {order.key}
+            raise errors.Unavailable(why or error.message) from error
+        return Prepared(folder=str(folder), place=place.read, read=read)
+
+    def _folder(self, flow: int, step: str, item: int, number: int) -> Path:
+        return self._work / self._below(flow, step, item, number).rstrip("/")
+
+    # -- after -----------------------------------------------------------------------------------
+
+    async def check(self, task: int, number: int) -> End | None:
+        """Look at what an attempt has left, or could not read; see `model.Data`."""
+        attempt = records.attempt(self._reader, task, number)
+        if attempt is None or attempt.ended is not None:
+            return None
+        if attempt.state == "failed":
+            async with self._lanes:
+                return await self._doubt(attempt)
+        if not attempt.place:
+            return _DONE
+        if self.waits(attempt):
+            return None
+        async with self._lanes:
+            leaves = results.leaves_of(self._reader, task, number)
+            if attempt.way == "here":
+                try:
+                    await self._send(attempt, leaves)
+                except errors.NotFound as error:
+                    return _failed(error.message, "output")
+            return await self._look(attempt, leaves)
+
+    async def _look(self, attempt: AttemptRow, leaves: Leaves) -> End | None:
+        told = "" if attempt.way == "here" else attempt.digest
+        found = await self._inspector.look(attempt.place, told)
+        result: object = None
+        if not found.trouble and leaves.result:
+            try:
+                result = results.parse(await self._inspector.small(found, leaves.result))
+            except errors.NotFound:
+                return _failed(f"it has left no result `{leaves.result}`", "result")
+            except (errors.BadMessage, errors.TooLarge) as error:
+                return _failed(f"the result `{leaves.result}`: {error.message}", "result")
+            except errors.Damaged as error:
+                found.trouble = error.message
+        if found.trouble:
+            if await self._hope(attempt, found.trouble):
+                return None
+            reason = f"what it has left is not there: {found.trouble}"
+            return End(state="lost", reason=reason, kind="staging", code="damaged")
+        read = None
+        if attempt.way == "here":
+            read = local.read(self._folder(attempt.flow, *self._task(attempt.task), attempt.number))
+        keep = functools.partial(
+            results.keep, attempt=attempt, kept=found.kept(read), result=result
+        )
+        await self._do(keep)
+        return _DONE
+
+    async def _send(self, attempt: AttemptRow, leaves: Leaves) -> None:
+        """Put what a job of ours has left where others find it."""
+        folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
+        where = hand.seen(self._stores, attempt.place, HUB)
+        await local.send(self._reach.inside, folder, leaves.outputs, where)
+
+    def _task(self, task: int) -> tuple[str, int]:
+        found = records.task(self._reader, task)
+        return found.step, found.item
+
+    def waits(self, attempt: AttemptRow) -> bool:
+        """Say whether what an attempt has left was asked for again, and may still come."""
+        return results.waits(self._reader, attempt, self._now(), self._silence)
+
+    # -- what is not there any more --------------------------------------------------------------
+
+    async def _hope(self, attempt: AttemptRow, why: str) -> bool:
+        """Have what an attempt has left sent again; say whether it may still come."""
+        if attempt.way != "bus":
+            return False
+        address = Address(line.hub(self._reader), self._reply)
+        message = edge.control("resend", attempt.site, [attempt.key], address, why)
+        return await self._do(
+            functools.partial(
+                results.ask, attempt=attempt, reason=why, message=message, now=self._now(),
+                patience=self._silence,
+            )
+        )  # fmt: skip
+
+    async def _doubt(self, attempt: AttemptRow) -> End | None:
+        """Look at what an attempt could not read: it may be gone where it was left."""
+        end = End(state="failed", reason=attempt.reason, kind=attempt.kind, code=attempt.code)
+        if attempt.started is not None or attempt.code not in _DOUBTFUL:
+            return end
+        task = Task(attempt.flow, *self._task(attempt.task), attempt.task)
+        why = await self._sources(task, attempt.number, consumer=attempt.task)
+        if why is None:
+            return end
+        if why:
+            return None
+        # All is there: it was changed only while it was read, or is there again.
+        return End(state="lost", reason=attempt.reason, kind="staging", code=attempt.code)
+
+    async def _sources(self, task: Task, number: int, consumer: int = 0) -> str | None:
+        """See to all that a task reads of others; say what is wrong, nothing if it reads nothing.
+
+        What is gone is sent again, or made again: the task waits for that.
+        """
+        db = self._reader
+        some = False
+        wrong = ""
+        for take in results.takes_of(db, task.id, number):
+            sources = records.sources(db, task.flow, take)
+            for one in reads.of_item(db, task.flow, task.step, task.item, take, sources):
+                some = True
+                made = records.attempt(db, one.task, one.number)
+                if made is not None and (trouble := await self.mend(made, consumer)):
+                    wrong = f"what `{one.step}` has left is not there: {trouble}"
+        return wrong if some else None
+
+    async def mend(self, made: AttemptRow, consumer: int = 0) -> str:
+        """See that what an attempt has left is whole; say what is wrong while it is not."""
+        if self.waits(made):
+            return "it is sent again"
+        found = await self._inspector.look(made.place, made.digest, deep=True)
+        if found.trouble and made.way == "here":
+            leaves = results.leaves_of(self._reader, made.task, made.number)
+            try:
+                await self._send(made, leaves)
+                found = await self._inspector.look(made.place, made.digest, deep=True)
+            except errors.NotFound as error:
+                found.trouble = error.message
+        if found.trouble and not await self._hope(made, found.trouble):
+            stale = functools.partial(
+                moves.stale, task=made.task, now=self._now(), reason=found.trouble,
+                consumer=consumer,
+            )  # fmt: skip
+            await self._do(stale)
+        return found.trouble
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def mark(db: Db, flow: int) -> str:
+    """Name the folder of a flow."""
+    row = records.flow(db, flow)
+    return hand.mark(row.id, row.key, row.created)
+
+
+def _failed(reason: str, code: str) -> End:
+    return End(state="failed", reason=reason, kind="application", code=code)

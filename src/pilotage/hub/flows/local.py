@@ -1,0 +1,94 @@
+"""Folders of jobs of this hub that are steps of workflows: inputs come in, outputs are taken out.
+
+What is there already is not brought again, so all of it may be done again by who was killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from anyio.to_thread import run_sync
+
+from pilotage import errors
+from pilotage.flow.hand import Piece
+from pilotage.hub.flows import reach
+from pilotage.hub.flows.reach import Reach
+from pilotage.payload.transfer import tree
+from pilotage.payload.transfer.courier import Courier
+from pilotage.payload.transfer.names import sync_folder
+from pilotage.site.agent import staging
+
+
+async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) -> int:
+    """Bring inputs into a folder; say how many bytes those are."""
+    done, aside = folder.with_name(f"{folder.name}.read"), folder.with_name(f"{folder.name}.in")
+    before = await run_sync(read, folder)
+    if before is not None:
+        return before
+    # A half that somebody left is begun anew: its files may have been moved.
+    await run_sync(_empty, folder, aside)
+    size = 0
+    for at, piece in enumerate(pieces):
+        courier, address = _source(here, root, piece)
+        target = str(aside / str(at))
+        receipt = await courier.fetch(address, target, replace=True, pinned=piece.sha256)
+        if piece.sha256 and not receipt.folder:
+            await run_sync(_check, piece, target)
+        await run_sync(staging.put, piece.path, target, receipt.folder, str(folder))
+        size += receipt.bytes
+    await run_sync(_mark, done, size)
+    await run_sync(functools.partial(shutil.rmtree, aside, ignore_errors=True))
+    return size
+
+
+def read(folder: Path) -> int | None:
+    """Say how many bytes were brought to a folder; nothing if not all were."""
+    try:
+        return int(folder.with_name(f"{folder.name}.read").read_text("ascii") or 0)
+    except FileNotFoundError:
+        return None
+
+
+def _source(here: Reach, root: Path, piece: Piece) -> tuple[Courier, str]:
+    if "://" not in piece.url:
+        return here.own, reach.own(root, piece.url)
+    return (here.inside if piece.own else here.outside), piece.url
+
+
+def _empty(folder: Path, aside: Path) -> None:
+    for one in (folder, aside):
+        shutil.rmtree(one, ignore_errors=True)
+        one.mkdir(parents=True, exist_ok=True)
+
+
+def _check(piece: Piece, target: str) -> None:
+    (item,) = tree.walk(target)
+    with tree.opened(target, item.name) as file:
+        found = tree.digest(file)
+    if found != piece.sha256:
+        message = f"{piece.url} has the SHA-256 {found} instead of {piece.sha256}"
+        raise errors.Conflict(message)
+
+
+def _mark(done: Path, size: int) -> None:
+    part = done.with_name(f"{done.name}.part")
+    part.write_text(str(size), "ascii")
+    part.replace(done)
+    sync_folder(str(done.parent))
+
+
+async def send(courier: Courier, folder: Path, outputs: Sequence[str], address: str) -> None:
+    """Send outputs of a job to their place, by their paths; the manifest comes last."""
+    aside = f"{folder}.out"
+    paths = [(one, one) for one in outputs]
+    source = await run_sync(staging.gather, str(folder), paths, aside)
+    try:
+        await courier.send(source, address, replace=True)
+    except (errors.Conflict, errors.Damaged):
+        # The place is nobody else's: whatever is there is not what the job has left.
+        await courier.send(source, address, anew=True)
+    finally:
+        await run_sync(functools.partial(shutil.rmtree, aside, ignore_errors=True))
