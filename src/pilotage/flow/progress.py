@@ -109,24 +109,24 @@ def gone(
         row = db.row(
             "flow_step_tasks_over", flow=flow, step=step, count=count,
             failed=count if failed else 0, off=0 if failed else count,
-            reason=reason if failed else "",
+            reason=reason,
         )  # fmt: skip
         if row is None:
             continue
         note(db, now, flow, state, f"{count} tasks: {reason}", step=step)
         if not row[0]:
-            found.append(_last(db, flow, step, row, reason))
+            found.append(_last(db, flow, step, row))
     return found
 
 
-def _last(db: Db, flow: int, step: str, row: tuple[Any, ...], reason: str) -> Over:
+def _last(db: Db, flow: int, step: str, row: tuple[Any, ...]) -> Over:
     """Say how a step ended whose last task is over."""
     _, bad, off, total, words = row
     if bad:
         harm = definition.step(db, flow, step).on_failure != "continue"
         words = words if total == 1 else f"{bad} of {total} tasks failed: {words}"
         return Over(step, "failed", words, bad=harm)
-    return Over(step, "cancelled", reason) if off else Over(step, "done")
+    return Over(step, "cancelled", words) if off else Over(step, "done")
 
 
 def _met(db: Db, flow: int, one: Over) -> list[str]:
@@ -205,12 +205,12 @@ def task_over(
     failed = state == "failed"
     row = db.row(
         "flow_step_tasks_over", flow=flow, step=name, count=1, failed=int(failed),
-        off=int(state == "cancelled"), reason=reason if failed else "",
+        off=int(state == "cancelled"), reason="" if state == "done" else reason,
     )  # fmt: skip
     if row is None:
         return None
     if not row[0]:
-        return settle(db, flow, [_last(db, flow, name, row, reason)], now)
+        return settle(db, flow, [_last(db, flow, name, row)], now)
     # The first failure of many: nobody needs to wait for the others to know what follows.
     if failed and row[1] == 1 and definition.step(db, flow, name).on_failure != "continue":
         _counted(db, flow, skip(db, flow, name, reason, now), 0)

@@ -90,7 +90,7 @@ WHERE flow = :flow AND name = :step;
 -- name: flow_step_tasks_over
 -- Tasks of a step are over.
 UPDATE flow_step SET open = open - :count, failed = failed + :failed, off = off + :off,
-    reason = CASE WHEN reason = '' THEN :reason ELSE reason END
+    reason = CASE WHEN reason = '' OR (:failed > 0 AND failed = 0) THEN :reason ELSE reason END
 WHERE flow = :flow AND name = :step AND state = 'running'
 RETURNING open, failed, off, total, reason;
 
