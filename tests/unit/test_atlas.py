@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from examples.atlas import atlas
 from examples.atlas.programs import generate, histogram, merge, simulate
+from pilotage.bus import legacy
+from pilotage.bus.model import Chain
+from pilotage.flow import model, read
 from pilotage.site.apps import files
 
 HERE = Path(generate.__file__).parents[1]
@@ -144,3 +148,49 @@ def test_applications_are_those_of_the_programs(file: Path):
     app = files.parse(file.read_text(), file.stem, file)
     program = HERE / "programs" / Path(app.executable).name
     assert app.sha256 == hashlib.sha256(program.read_bytes()).hexdigest(), f"of {program.name}"
+
+
+# -- the workflow ----------------------------------------------------------------------------------
+
+
+def test_the_workflow_is_one():
+    flow = read.read((HERE / "atlas.toml").read_text(), params={"events": "500"})
+    assert flow.steps["merge"].needs == ("generate", "simulate")
+    assert flow.steps["histogram"].needs == ("merge",)
+    assert flow.steps["simulate"].nodes == model.Span(1, 4)
+    assert flow.steps["simulate"].time == model.Span(60, 540)
+    known = {file.stem: file for file in HERE.glob("sites/*/apps/*.toml")}
+    for step in flow.steps.values():
+        app = files.parse(
+            known[step.application].read_text(), step.application, known[step.application]
+        )
+        assert step.parameters.keys() <= app.parameter.keys()
+
+
+def test_it_can_be_written_in_the_words_of_the_original():
+    told = legacy.understand((HERE / "atlas-argo.json").read_bytes()).message
+    assert isinstance(told, Chain)
+    flow = read.from_chain(told)
+    assert [step.application for step in flow.steps.values()] == [
+        "generate", "simulate", "merge", "histogram"
+    ]  # fmt: skip
+    assert flow.to == "https://data.example.org/atlas/"
+
+
+def test_it_can_be_written_in_python():
+    flow = atlas.each_chunk().definition()
+    simulated = flow.steps["simulate"]
+    assert simulated.each == "{generate.result.chunks}"
+    assert simulated.needs == ("generate",)
+
+
+def test_what_each_task_leaves_is_merged_too(here: Path):
+    """Each chunk has a task, and each task a folder, as a workflow lays them out."""
+    whole = chain(1200, chunks=3)
+    count = json.loads(Path("summary.json").read_text())["count"]
+    apart = here / "apart"
+    for one in range(count):
+        folder = apart / "simulate" / str(one) / "tracks"
+        simulate.main(["--out", str(folder), "--rank", str(one), "--ranks", str(count)])
+    merge.main(["--tracks", str(apart), "--out", "apart.dat"])
+    assert Path("apart.dat").read_bytes() == whole

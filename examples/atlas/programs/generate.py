@@ -46,8 +46,10 @@ def main(argv: Sequence[str]) -> int:
     for number, count in enumerate(shares(given.events, given.chunks)):
         name = f"{given.out}/{number:04d}.muons"
         write(name, (next(events) for _ in range(count)))
-        chunks.append({"name": name, "events": count})
-    summary = {"events": given.events, "seed": given.seed, "chunks": chunks}
+        chunks.append({"number": number, "name": name, "events": count})
+    summary = {
+        "events": given.events, "seed": given.seed, "count": len(chunks), "chunks": chunks,
+    }  # fmt: skip
     Path(given.summary).write_text(json.dumps(summary, indent=1), encoding="utf-8")
     print(f"{given.events} events in {len(chunks)} chunks")
     return 0

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Put what the ranks have measured into one file, and see that nothing is missing or there twice.
 
-    merge.py --summary summary.json --tracks tracks --out muons.dat --counts merged.json
+    merge.py --summary summary.json --tracks . --out muons.dat --counts merged.json
 
-The events come in their own order, so that the file is the same however many ranks there were.
+What ranks have left is looked for in all folders below. The events come in their own order, so
+that the file is the same however many ranks there were.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     """Merge as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--summary", default="summary.json")
-    parser.add_argument("--tracks", default="tracks")
+    parser.add_argument("--tracks", default=".")
     parser.add_argument("--out", default="muons.dat")
     parser.add_argument("--counts", default="merged.json")
     given = parser.parse_args(argv)
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     seen = sum(one["seen"] for one in ranks)
     if seen != made:
         sys.exit(f"{made} events were made, and {seen} were seen by {len(ranks)} ranks")
-    events = [event for one in ranks for event in read(Path(given.tracks), one)]
+    events = [event for one in ranks for event in read(one)]
     events.sort()
     if len({event[0] for event in events}) != len(events):
         sys.exit("an event is there twice")
@@ -54,15 +55,17 @@ def main(argv: Sequence[str]) -> int:
 
 def counts(tracks: Path) -> list[dict[str, Any]]:
     """Read what each rank has counted; all of them must have come to their end."""
-    found = [json.loads(one.read_text("utf-8")) for one in sorted(tracks.glob("*.json"))]
+    files = tracks.rglob("[0-9][0-9][0-9][0-9].json")
+    found = [{"file": one, **json.loads(one.read_text("utf-8"))} for one in files]
+    found.sort(key=lambda one: int(one["rank"]))
     if not found or [one["rank"] for one in found] != list(range(found[0]["ranks"])):
         sys.exit(f"of the ranks only {[one['rank'] for one in found]} have come to their end")
     return found
 
 
-def read(tracks: Path, rank: dict[str, Any]) -> list[tuple[Any, ...]]:
+def read(rank: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Read the events of a rank; they must be as many as it has counted."""
-    path = tracks / f"{rank['rank']:04d}.muons"
+    path = rank["file"].with_suffix(".muons")
     data = path.read_bytes()
     if not data.startswith(HEAD) or len(data) - len(HEAD) != rank["kept"] * EVENT.size:
         sys.exit(f"{path} does not hold the {rank['kept']} events that it should")

@@ -60,9 +60,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", default="tracks")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--ranks", type=int, default=0, help="without Slurm or MPI: so many")
+    parser.add_argument("--rank", type=int, help="be only this one of them")
     given = parser.parse_args(argv)
     Path(given.out).mkdir(parents=True, exist_ok=True)
-    place = rank(os.environ)
+    place = rank(os.environ) if given.rank is None else (given.rank, given.ranks)
     if place is None:
         return alone(argv, given.ranks or len(os.sched_getaffinity(0)))
     return share(Path(given.summary), Path(given.out), given.seed, *place)
