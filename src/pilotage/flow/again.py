@@ -137,7 +137,9 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     head = definition.head(db, flow)
     if head.state in FINAL and head.parent is not None:
         return stale(db, head.parent, now, reason, consumer=consumer)
-    if head.state not in ("running", "staging_out") or db.value("flow_spend", flow=flow) is None:
+    if head.state not in ("running", "staging_out") or not _wanted(db, flow, name):
+        return False
+    if db.value("flow_spend", flow=flow) is None:
         return False
     words = reason or "its data is gone"
     db.run("flow_end", flow=flow, state="running", reason="", ended=None)
@@ -155,6 +157,14 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     if consumer:
         _wait(db, consumer, waits, now)
     return True
+
+
+def _wanted(db: Db, flow: int, step: str) -> bool:
+    """Say whether anybody may still read from a step: nobody does from one that failed for all."""
+    facts = db.row("flow_step_facts", flow=flow, step=step)
+    if facts is None or facts[2] != "failed":
+        return True
+    return definition.read_step(facts[0]).on_failure == "continue"
 
 
 def _wait(db: Db, task: int, reason: str, now: float) -> None:

@@ -19,6 +19,11 @@ DEEPEST = 8
 MOST_STEPS = 100_000
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _OF_STEP = ("result", "state")
+#: Keys of a step whose texts are templates throughout.
+_TEMPLATES = (
+    "sites", "application", "parameters", "config", "env", "each", "outputs", "result", "queue",
+    "project", "options",
+)  # fmt: skip
 
 
 def complete(flow: Flow) -> Flow:
@@ -33,7 +38,7 @@ def complete(flow: Flow) -> Flow:
 def _needs(flow: Flow, step: Step) -> Step:
     found = dict.fromkeys(step.needs)
     found.update(dict.fromkeys(take.step for take in step.inputs if take.step))
-    for word in names(step):
+    for _, word in names(step):
         first, _, rest = word.partition(".")
         if rest.partition(".")[0] in _OF_STEP and first in flow.steps:
             found[first] = None
@@ -45,18 +50,20 @@ def _needs(flow: Flow, step: Step) -> Step:
     return msgspec.structs.replace(step, needs=needs, flow=inner)
 
 
-def names(step: Step) -> Iterator[str]:
-    """Yield all names that the templates of a step use."""
+def names(step: Step) -> Iterator[tuple[str, str]]:
+    """Yield all names that the templates of a step use, each with the key that it stands in."""
+    for part in _TEMPLATES:
+        with key(part):
+            yield from ((part, name) for name in template.names(getattr(step, part)))
     argv = [step.recipe.get("argv", ()), step.recipe.get("args", ())]
-    for part in (
-        step.sites, step.application, argv, step.parameters, step.config, step.env, step.each,
-        step.outputs, step.result, step.queue, step.project, step.options,
-        [(take.url, take.output, take.path) for take in step.inputs],
-    ):  # fmt: skip
-        yield from template.names(part)
+    with key("run"):
+        yield from (("run", name) for name in template.names(argv))
+    reads = [(take.url, take.output, take.path) for take in step.inputs]
+    with key("inputs"):
+        yield from (("inputs", name) for name in template.names(reads))
     if step.when:
         with key("when"):
-            yield from when.names(step.when)
+            yield from (("when", name) for name in when.names(step.when))
 
 
 def check(flow: Flow, *, depth: int = 0) -> None:
@@ -111,8 +118,9 @@ def _step(flow: Flow, name: str, step: Step) -> None:
         with key("inputs"):
             _take(flow, take)
     _bounds(step)
-    for word in names(step):
-        _word(flow, step, word)
+    for part, word in names(step):
+        with key(part):
+            _word(flow, step, word)
 
 
 def _take(flow: Flow, take: Take) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage import errors, text, units
 from pilotage.flow.model import Flow, OnFailure, Span, Step, Take
 from pilotage.flow.schema import Extent, InputText, StepText
 from pilotage.rule.draft import convert
@@ -117,7 +117,7 @@ def _recipe(written: StepText, reader: Reader) -> dict[str, Any]:
         with key(given[0]):
             raise errors.BadFlow("there is no file here", hint="submit the workflow from a file")
     built = recipe(RecipeText(**facts), str(reader.base or "."))
-    found: dict[str, Any] = msgspec.to_builtins(built)
+    found: dict[str, Any] = text.load(text.dump(built))
     return found
 
 

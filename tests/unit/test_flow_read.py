@@ -1,0 +1,245 @@
+"""Workflows as people write them: files, Python, and definitions of the original."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pilotage import errors
+from pilotage.bus import legacy
+from pilotage.bus.model import Chain
+from pilotage.flow import build
+from pilotage.flow.model import Flow, Span, Take
+from pilotage.flow.read import from_chain, from_dict, read
+
+ATLAS = """\
+name = "atlas"
+to = "sftp://dtn.example.org/out/"
+retries = 10
+required = ["seed"]
+
+[params]
+events = 1000
+
+[outputs]
+picture = "histogram/h.svg"
+
+[notify]
+reply = "me.flows"
+
+[step.generate]
+site = "farm"
+application = "generate"
+parameters = { events = "{events}", seed = "{params.seed}" }
+outputs = ["events.dat"]
+result = "out.json"
+
+[step.simulate]
+sites = ["big", "small"]
+application = "simulate"
+each = "{generate.result.chunks}"
+inputs = ["generate/events.dat", "https://x.org/a.b", { from = "generate/out.json", as = "o" }]
+nodes = [2, 8]
+time = ["10m", "1h"]
+work = "16h"
+memory = "2G"
+outputs = ["sim/"]
+on_failure = "other_site"
+
+[step.histogram]
+run = ["python3", "h.py", "{simulate.result}"]
+when = "generate.result.count > 3"
+inputs = "simulate/sim/a.dat"
+outputs = ["h.svg"]
+
+[step.tell]
+needs = ["histogram"]
+parameters = { who = "{seed}" }
+
+[step.tell.flow]
+required = ["who"]
+
+[step.tell.flow.step.one]
+site = "farm"
+application = "mail"
+parameters = { to = "{who}" }
+"""
+
+
+def atlas(source: str = ATLAS, **keys: Any) -> Flow:
+    return read(source, **{"params": {"seed": 7}, "file": "w.toml", **keys})
+
+
+def test_everything_is_read_and_what_is_named_is_needed() -> None:
+    flow = atlas(params={"seed": 7, "events": "20"})
+    assert flow.params == {"seed": 7, "events": 20}
+    assert {name: step.needs for name, step in flow.steps.items()} == {
+        "generate": (),
+        "simulate": ("generate",),
+        "histogram": ("simulate", "generate"),
+        "tell": ("histogram",),
+    }
+    one = flow.steps["simulate"]
+    assert (one.nodes, one.time, one.work) == (Span(2, 8), Span(600, 3600), 57600)
+    assert (one.memory, one.sites) == (2_000_000_000, ("big", "small"))
+    assert one.inputs == (
+        Take(step="generate", output="events.dat"),
+        Take(url="https://x.org/a.b"),
+        Take(step="generate", output="out.json", path="o"),
+    )
+    assert flow.steps["generate"].outputs == ("events.dat", "out.json")
+    assert flow.steps["histogram"].recipe == {
+        "kind": "command",
+        "argv": ["python3", "h.py", "{simulate.result}"],
+    }
+    assert flow.steps["tell"].flow is not None
+    assert flow.steps["tell"].flow.name == "tell"
+
+
+def test_json_has_the_same_keys() -> None:
+    import tomllib
+
+    body = json.dumps(tomllib.loads(ATLAS))
+    assert read(body, form="json", params={"seed": 7}) == atlas()
+
+
+@pytest.mark.parametrize(
+    "old, new, place, words, hint",
+    [
+        ("on_failure", "on_falure", "w.toml:32: step.simulate.on_falure", "no key", "on_failure"),
+        ("[2, 8]", "[8, 2]", "w.toml:27: step.simulate.nodes", "no range", "least"),
+        ("[2, 8]", '"many"', "w.toml:27: step.simulate.nodes", "this is text", ""),
+        ('"16h"', '"16 parsecs"', "w.toml:29: step.simulate.work", "cannot read", "1h 30m"),
+        ("generate/ev", "generate/av", "w.toml:26: step.simulate.inputs", "leaves no", "events"),
+        ("{events}", "{evnts}", "w.toml:18: step.generate.par", "stands for", "`events`"),
+        ("{params.seed}", "{params.sead}", "w.toml:18: step.generate.par", "no parameter", "seed"),
+        ("{params.seed}", "{item}", "w.toml:18: step.generate.par", "without `each`", "list"),
+        ("{params.seed}", "{seed", "w.toml:18: step.generate.par", "a lone `{`", "{{"),
+        ('when = "', 'when = "> ', "w.toml:36: step.histogram.when", "a value is wanted", ""),
+        ('"other_site"', '"othersite"', "w.toml:32: step.simulate.on_fail", "cannot be", "other_s"),
+        ('needs = ["hist', 'needs = ["hits', "w.toml:41: step.tell.needs", "no step", "histogram"),
+        ("[step.generate]", "[steps.generate]", "w.toml:15: steps", "no key", "`step`"),
+        ("reply =", "replay =", "w.toml:13: notify.replay", "no key", "reply"),
+        ("retries = 10", "retries = ten", "w.toml:3: ", "not TOML", "quotes"),
+        ('["who"]', '["who", "y"]', "step.tell.flow", "`y` has no value", "parameters"),
+        ('application = "mail"', "", "step.tell.flow.step.one", "here it is nothing", "one of"),
+        ('"histogram/h.svg"', '"hist"', "w.toml:10: outputs.picture", "no step `hist`", "histo"),
+        ('site = "farm"\n', 'site = "f"\nsites = ["g"]\n', "step.generate.sites", "already", "two"),
+        ("[step.generate]", "[step.item]", "step.", "cannot name a step", "letters"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_by_their_place_with_a_hint(
+    old: str, new: str, place: str, words: str, hint: str
+) -> None:
+    assert old in ATLAS
+    with pytest.raises(errors.BadFlow) as caught:
+        atlas(ATLAS.replace(old, new, 1))
+    assert place in str(caught.value)
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_circle_is_told_with_its_path() -> None:
+    with pytest.raises(errors.BadFlow, match="`generate` → `simulate` → `histogram` → `generate`"):
+        atlas(ATLAS.replace("[step.generate]\n", '[step.generate]\nneeds = ["histogram"]\n'))
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({}, "`seed` has no value"),
+        ({"sead": 1}, "no parameter `sead`"),
+        ({"seed": 1, "events": "many"}, "cannot be 'many'"),
+        ({"seed": 1, "events": "true"}, "cannot be 'true'"),
+    ],
+)
+def test_parameters_are_checked(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.BadFlow, match=words):
+        atlas(params=given)
+
+
+def test_what_comes_from_elsewhere_runs_no_program_of_its_own() -> None:
+    with pytest.raises(errors.BadFlow, match="applications alone"):
+        atlas(recipes=False)
+    with pytest.raises(errors.BadFlow, match="no file here"):
+        atlas(ATLAS.replace('run = ["python3", "h.py", "{simulate.result}"]', 'python = "x.py"'))
+
+
+def test_files_are_found_beside_the_workflow(tmp_path: Path) -> None:
+    inner = '[step.one]\nsite = "x"\napplication = "y"\n'
+    (tmp_path / "inner.toml").write_text(inner, encoding="utf-8")
+    (tmp_path / "code.py").write_text("def go(): ...\n", encoding="utf-8")
+    (tmp_path / "itself.toml").write_text('[step.again]\nflow = "itself.toml"\n', encoding="utf-8")
+    top = 'name = "f"\n[step.a]\nflow = "inner.toml"\n[step.b]\npython = "code.py"\n'
+    flow = read(top + 'function = "go"\n', base=tmp_path)
+    assert flow.steps["a"].flow is not None
+    assert flow.steps["b"].recipe["file"] == str(tmp_path / "code.py")
+    with pytest.raises(errors.BadFlow, match="no function 'stop'"):
+        read(top + 'function = "stop"\n', base=tmp_path)
+    with pytest.raises(errors.BadFlow, match="deep in each other"):
+        read('name = "f"\n[step.a]\nflow = "itself.toml"\n', base=tmp_path)
+    with pytest.raises(errors.BadFlow, match="cannot be read"):
+        read('name = "f"\n[step.a]\nflow = "none.toml"\n', base=tmp_path)
+    (tmp_path / "inner.toml").write_text(inner.replace("site", "sits"), encoding="utf-8")
+    with pytest.raises(errors.BadFlow) as caught:
+        read(top, base=tmp_path, file="top.toml")
+    assert (caught.value.file, caught.value.line) == (str(tmp_path / "inner.toml"), 2)
+
+
+@pytest.mark.parametrize("source", [b"\xff", b"[]", b'"x"', b"{", b'{"step": {"a": 3}}', b"{}"])
+def test_what_is_no_workflow_is_refused(source: bytes) -> None:
+    with pytest.raises(errors.BadFlow):
+        read(source, form="json")
+
+
+def test_python_writes_the_same(tmp_path: Path) -> None:
+    inner = build.Flow("inner", required=["n"])
+    inner.step("one", site="x", application="y", parameters={"n": "{n}"})
+    flow = build.Flow("f", params={"events": 5})
+    first = flow.step("first", site="x", application="a", outputs=["e.dat"], result="r.json")
+    many = flow.step(
+        "many", site="x", application="b", each=first.result("list"), inputs=[first["e.dat"]]
+    )
+    flow.step("last", needs=[many], flow=inner, parameters={"n": first.result("n")})
+    flow.step("tell", site="x", application="c", parameters={"how": many.state()})
+    flow.output("data", first["e.dat"])
+    found = flow.definition({"events": 6}, base=tmp_path)
+    assert found == from_dict(json.loads(json.dumps(flow.to_dict())), params={"events": 6})
+    assert found.steps["last"].needs == ("many", "first")
+    assert found.steps["tell"].needs == ("many",)
+    assert found.outputs == {"data": "first/e.dat"}
+    with pytest.raises(errors.BadFlow, match="already"):
+        flow.step("first")
+    flow.step("wrong", sight="x")
+    with pytest.raises(errors.BadFlow, match="no key 'sight'"):
+        flow.definition()
+
+
+ARGO = {
+    "name": "alpgen", "job_id": 7, "email": "me@example.org", "user_id": "me",
+    "input_url": "gsiftp://h/in", "output_url": "gsiftp://h/out", "job_status_routing_key": "r.k",
+    "subjobs": [
+        {"site": "farm", "application": "alpgen", "name": "warm up", "config_file": "a {1}\nb"},
+        {"site": "big", "application": "sherpa", "num_nodes": 16, "wall_time_minutes": 30,
+         "processes_per_node": 8, "input_url": "gsiftp://h/more", "output_url": "gsiftp://h/no"},
+    ],
+}  # fmt: skip
+
+
+def test_a_legacy_definition_is_a_chain_whose_data_flows() -> None:
+    message = legacy.understand(json.dumps(ARGO).encode()).message
+    assert isinstance(message, Chain)
+    flow = from_chain(message)
+    assert list(flow.steps) == ["1-warm-up", "2-sherpa"]
+    first, second = flow.steps.values()
+    assert first.inputs == (Take(url="gsiftp://h/in/"),)
+    assert (first.config, first.outputs) == ("a {{1}}\nb", ("",))
+    assert second.needs == ("1-warm-up",)
+    assert second.inputs == (Take(step="1-warm-up"), Take(url="gsiftp://h/more/"))
+    assert (second.nodes, second.time, second.tasks) == (Span(16, 16), Span(1800, 1800), 8)
+    assert (flow.to, flow.outputs) == ("gsiftp://h/out/", {"last": "2-sherpa"})
+    assert msgspec.structs.astuple(flow.notify) == ("r.k", "argo", 7, "", "me@example.org")
