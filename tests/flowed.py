@@ -177,7 +177,8 @@ class Hub:
             rows = self.query("SELECT id, name, state, reason FROM flow")
             steps = self.query("SELECT flow, name, state, reason FROM flow_step LIMIT 40")
             tries = self.query(
-                "SELECT key, site, state, reason, fenced, cancel, sent, heard FROM flow_attempt LIMIT 40"
+                "SELECT key, site, state, reason, fenced, cancel, sent, heard FROM flow_attempt "
+                "LIMIT 40"
             )
             out = self.query("SELECT id, task, kind, topic, tries, after FROM flow_outbox LIMIT 20")
             return "\n".join(map(str, [*rows, *steps, *tries, *out, self.said[-6000:]]))

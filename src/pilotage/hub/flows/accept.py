@@ -18,7 +18,7 @@ from pilotage import errors, text
 from pilotage.bus import key, legacy, strict
 from pilotage.bus import model as bus
 from pilotage.bus.port import Message
-from pilotage.flow import moves
+from pilotage.flow import moves, read
 from pilotage.flow.model import Flow, NewFlow
 from pilotage.hub import config
 from pilotage.hub.flows import outbox, post
@@ -90,8 +90,6 @@ def judge(message: Message, settings: config.Flows) -> NewFlow | Refused:
 
 
 def _flow(asked: bus.Message) -> Flow:
-    from pilotage.flow import read
-
     if isinstance(asked, bus.Chain):
         return read.from_chain(asked)
     if isinstance(asked, bus.Job):
@@ -99,7 +97,7 @@ def _flow(asked: bus.Message) -> Flow:
         return read.from_chain(bus.Chain(jobs=(asked,), name=asked.name, reply=asked.reply))
     if not isinstance(asked, bus.Flow):
         raise errors.BadMessage("it is no workflow, and workflows are taken here")
-    flow = read.read(msgspec.json.encode(asked.flow), form="json", base=None, params=asked.params)
+    flow = read.from_dict(asked.flow, params=asked.params, recipes=False)
     if asked.reply:
         notify = msgspec.structs.replace(flow.notify, reply=asked.reply)
         flow = msgspec.structs.replace(flow, notify=notify)
@@ -111,18 +109,6 @@ def _check(flow: Flow, settings: config.Flows) -> None:
         raise errors.Denied(f"`reply` is `{flow.notify.reply}`, where this hub sends nothing")
     if flow.notify.webhook:
         post.check(flow.notify.webhook, settings.webhooks)
-    _applications(flow)
-
-
-def _applications(flow: Flow) -> None:
-    for name, step in flow.steps.items():
-        if step.recipe:
-            raise errors.Denied(
-                f"`{name}` has a recipe: a workflow that comes by the broker runs applications",
-                hint="`pilotage flow submit` takes recipes",
-            )
-        if step.flow is not None:
-            _applications(step.flow)
 
 
 def may_reply(topic: str, settings: config.Flows) -> bool:

@@ -43,7 +43,8 @@ def job(order: Order, prepared: Prepared, address: Address) -> bytes:
     plain: dict[str, Any] = {
         "v": 1, "kind": "job", "site": order.site, "application": step.application,
         "key": address.key(order.key), "name": line(f"{order.name}/{order.step}"),
-        "parameters": step.parameters, "config": step.config, "env": step.env,
+        "parameters": step.parameters, "config": step.config, "config_file": step.config_file,
+        "env": step.env,
         "resources": msgspec.to_builtins(
             Resources(cpus=step.cpus, memory=step.memory, gpus=step.gpus, disk=step.disk)
         ),

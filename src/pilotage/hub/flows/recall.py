@@ -64,7 +64,7 @@ def unknown(db: Db, one: AttemptRow, address: Address, now: float) -> None:
     db.run("flows_cancel_told", task=one.task, number=one.number)
 
 
-def crossed(db: Db, word: Word, address: Address, now: float) -> None:
+def crossed(db: Db, word: Word, now: float, *, address: Address) -> None:
     """Take in that a job was sent whose message was dropped meanwhile.
 
     Either its site was heard on it already, or it was called off.

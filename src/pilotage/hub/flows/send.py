@@ -102,8 +102,11 @@ class Sender:
         for word in outbox.sent(db, gone, now):
             self._recalled(db, word, now)
         for word in unheard:
-            outbox.later(db, word, now)
-            self._unheard(db, word, now)
+            if word.task:
+                outbox.later(db, word, now)
+                self._unheard(db, word, now)
+        # What is asked of a site that is not there is asked again by itself.
+        outbox.sent(db, [word for word in unheard if not word.task], now)
 
     def _complain(self, error: errors.PilotageError) -> None:
         if str(error) != self._trouble:
