@@ -11,6 +11,7 @@ import msgspec
 from bench import machine, rules, table
 from bench.edge import plan as edge
 from bench.figure import Report
+from bench.flows import plan as flows
 from bench.pilots import plan as pilots
 from bench.pools import plan as pools
 from bench.queue import plan as queue
@@ -19,6 +20,7 @@ from bench.tasks import plan as tasks
 
 _BENCHES: dict[str, Any] = {
     "edge": edge,
+    "flows": flows,
     "pilots": pilots,
     "pools": pools,
     "queue": queue,

@@ -1,0 +1,43 @@
+"""Workflows: a hub and a real broker; sites answer at once, so that the hub's own time is left."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from bench.figure import Figure
+from bench.flows import chain, wide
+from bench.flows.bed import Bed
+from bench.remote.found import Found
+from testbed.rabbit import Rabbit
+from tests.edge.rig import ADMIN, AGENT
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    repeats: int = 3
+    #: Steps of a chain.
+    steps: int = 200
+    #: Tasks, and steps, of fans; the first and the last are compared.
+    sizes: tuple[int, ...] = (1_000, 10_000)
+
+
+QUICK = Plan(repeats=1, steps=20, sizes=(50, 200))
+
+
+def figures(plan: Plan) -> Iterator[Figure]:
+    """Measure everything."""
+    found = Found()
+    with (
+        tempfile.TemporaryDirectory(prefix="pb-", ignore_cleanup_errors=True) as folder,
+        Rabbit(users=(AGENT, ADMIN)) as rabbit,
+    ):
+        for repeat in range(plan.repeats):
+            chain.measure(Bed(Path(folder, f"c{repeat}"), rabbit), plan.steps, found)
+            wide.measure(Bed(Path(folder, f"w{repeat}"), rabbit), plan.sizes, found)
+    yield from chain.figures(found, plan.steps)
+    yield from wide.figures(found, plan.sizes)
