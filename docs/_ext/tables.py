@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pilotage.cli import about
 from pilotage.event.model import Event, Kind
+from pilotage.flow import model as flow
+from pilotage.flow import schema as flows
 from pilotage.hub import config
 from pilotage.hub.feed import files as hubs
 from pilotage.job import machine, model, records
@@ -188,6 +190,21 @@ def sub_tables() -> str:
     return "\n\n".join(parts)
 
 
+def flow_keys() -> str:
+    """Write the keys at the top of a workflow, and those of `[notify]`."""
+    heads = ("key", "type", "meaning")
+    top = table(heads, [_key(field) for field in facts.fields(flows.FlowText)])
+    told = table(heads, [_key(field) for field in facts.fields(flow.Notify)])
+    return f"{top}\n\n### `[notify]`\n\n{told}"
+
+
+def step_keys() -> str:
+    """Write the keys of a step."""
+    return table(
+        ("key", "type", "meaning"), [_key(field) for field in facts.fields(flows.StepText)]
+    )
+
+
 def _key(field: facts.Field) -> tuple[str, str, str]:
     about = field.about
     default = _toml(field.default.replace("'", '"'))
@@ -363,6 +380,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,
+    "flow-keys": flow_keys,
+    "step-keys": step_keys,
     "keywords": keywords,
     "kinds": kinds,
     "event-fields": event_fields,

@@ -20,6 +20,7 @@ from pilotage.event.model import Kind
 from pilotage.hub import config
 from pilotage.job import retry
 from pilotage.job.model import State
+from pilotage.flow import schema as flows
 from pilotage.rule import book, schema, template
 from pilotage.site import files as sites
 from pilotage.site import model as site
@@ -130,6 +131,13 @@ def test_every_key_of_a_rule_is_on_the_page_of_rule_files(owner):
     found = facts.fields(owner)
     assert [field.name for field in found if not field.about] == []
     assert missing([field.name for field in found], page("reference/rule-format.md")) == []
+
+
+@pytest.mark.parametrize("owner", [flows.FlowText, flows.StepText])
+def test_every_key_of_a_workflow_is_on_the_page_of_workflow_files(owner):
+    found = facts.fields(owner)
+    assert [field.name for field in found if not field.about] == []
+    assert missing([field.name for field in found], page("reference/flow-format.md")) == []
 
 
 def test_every_key_of_a_rule_is_shown_in_an_example():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,6 @@ def test_everything_is_read_and_what_is_named_is_needed() -> None:
 
 
 def test_json_has_the_same_keys() -> None:
-    import tomllib
-
     body = json.dumps(tomllib.loads(ATLAS))
     assert read(body, form="json", params={"seed": 7}) == atlas()
 
@@ -243,3 +243,18 @@ def test_a_legacy_definition_is_a_chain_whose_data_flows() -> None:
     assert (second.nodes, second.time, second.tasks) == (Span(16, 16), Span(1800, 1800), 8)
     assert (flow.to, flow.outputs) == ("gsiftp://h/out/", {"last": "2-sherpa"})
     assert msgspec.structs.astuple(flow.notify) == ("r.k", "argo", 7, "", "me@example.org")
+
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_FENCE = re.compile(r"^```toml flow\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SHOWN = [
+    pytest.param(text, id=f"{page.stem}-{place}")
+    for page in sorted(_DOCS.rglob("*.md"))
+    for place, text in enumerate(_FENCE.findall(page.read_text(encoding="utf-8")))
+]
+
+
+@pytest.mark.parametrize("source", _SHOWN)
+def test_a_workflow_that_is_shown_loads(source: str) -> None:
+    needed = tomllib.loads(source).get("required", [])
+    read(source, base=_DOCS, params=dict.fromkeys(needed, 1))

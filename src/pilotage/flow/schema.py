@@ -17,7 +17,7 @@ Count = int | tuple[int, int]
 Extent = Amount | tuple[Amount, Amount]
 
 
-class FlowText(Part, frozen=True):
+class FlowText(Part, msgspec.Struct, frozen=True):
     """What can be written at the top of a workflow."""
 
     #: What it is called; of a flow within another that is the name of the step.
@@ -25,22 +25,22 @@ class FlowText(Part, frozen=True):
     #: For people.
     description: str = ""
     #: Parameters with their usual values.
-    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    params: dict[str, Any] = {}
     #: Parameters that have none and must be given.
     required: Texts = ()
     #: Its steps by name.
-    step: dict[str, Any] = msgspec.field(default_factory=dict)
+    step: dict[str, Any] = {}
     #: What comes out: by name, a step or `"step/output"`.
-    outputs: dict[str, str] = msgspec.field(default_factory=dict)
+    outputs: dict[str, str] = {}
     #: A URL that those go to at the end.
     to: str = ""
     #: How often tasks may be tried again, in all.
     retries: int = 100
     #: Who is told how it goes.
-    notify: dict[str, Any] = msgspec.field(default_factory=dict)
+    notify: dict[str, Any] = {}
 
 
-class StepText(Part, frozen=True):
+class StepText(Part, msgspec.Struct, frozen=True):
     """What can be written in `[step.NAME]`."""
 
     #: The site, or those among which one is chosen; templates.
@@ -78,13 +78,13 @@ class StepText(Part, frozen=True):
     #: A flow of its own: a file beside this one, or a table.
     flow: str | dict[str, Any] | None = None
     #: Parameters of the application, the recipe or the flow; templates.
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    parameters: dict[str, Any] = {}
     #: Text for the parser of the application; a template.
     config: str = ""
     #: The same in a file among the inputs.
     config_file: str = ""
     #: Environment variables; templates.
-    env: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+    env: dict[str, str | int | float] = {}
     #: A list, or the template of one that is known only later: one task for each item.
     each: list[Any] | str | None = None
     #: An expression; if it does not hold the step is skipped.
