@@ -17,10 +17,10 @@ import pytest
 from docs._ext import commands, facts, figures, tables
 from pilotage import crash
 from pilotage.event.model import Kind
+from pilotage.flow import schema as flows
 from pilotage.hub import config
 from pilotage.job import retry
 from pilotage.job.model import State
-from pilotage.flow import schema as flows
 from pilotage.rule import book, schema, template
 from pilotage.site import files as sites
 from pilotage.site import model as site

@@ -145,8 +145,10 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     db.run("flow_end", flow=flow, state="running", reason="", ended=None)
     db.run("flow_attempt_stale", task=task, number=number, reason=words)
     db.run("flow_task_result", task=task, result="")
-    db.run("flow_task_queue", task=task, state="queued", reason=words, after=now, cost=0)
-    note(db, now, flow, "queued", f"run again: {words}", step=name, task=task, number=number)
+    before = db.value("flow_step_must_wait", flow=flow, step=name)
+    place = "waiting" if before else "queued"
+    db.run("flow_task_queue", task=task, state=place, reason=words, after=now, cost=0)
+    note(db, now, flow, place, f"run again: {words}", step=name, task=task, number=number)
     if db.value("flow_step_reopen", flow=flow, step=name):
         db.run("flow_count", flow=flow, over=-1, failed=0)
         db.run("flow_step_unmet", flow=flow, step=name)
