@@ -34,7 +34,7 @@ for _name, _place, _help in (
 
 One = Annotated[str, Parameter(help="Number of a flow, `last`, or a name: its newest flow.")]
 _States = Literal["running", "cancelling", "staging_out", "done", "failed", "cancelled"]
-_NONE = "no flows yet: `pilotage flow submit FILE` starts one"
+_BEGIN = "`pilotage flow submit FILE` starts one"
 _LINES, _TASKS = 40, 50
 
 
@@ -58,7 +58,7 @@ def ls(
             project.db, states=state, name=name, tag=tag, within=within, most=max(1, limit) + 1
         )
         now = project.clock.now()
-        notes = () if found or state or name or tag else (_NONE,)
+        notes = () if found or state or name or tag else (f"no flows yet: {_BEGIN}",)
     more = len(found) > limit
     found = found[: max(1, limit)]
     if more:
@@ -207,7 +207,7 @@ def number(project: Project, flow: str) -> int:
     found = look.last(project.db, "" if flow == "last" else flow)
     if not found:
         message = "there are no flows yet" if flow == "last" else f"there is no flow {flow}"
-        hint = _NONE if flow == "last" else "`pilotage flow ls` lists all flows"
+        hint = _BEGIN if flow == "last" else "`pilotage flow ls` lists all flows"
         raise errors.NotFound(message, hint=hint)
     return found
 

@@ -58,7 +58,9 @@ def step(
     if not counts:
         return one.reason
     if one.total == 1:
-        return next(iter(counts))
+        words = next(iter(counts))
+        # That it runs, and where, is told beside it.
+        return "" if words.startswith(f"{_STAGES[State.RUNNING]} at ") else words
     told = [f"{count} {_plural(words, count)}" for words, count in counts.most_common(_FEW)]
     more = len(counts) - _FEW
     return "; ".join(told) + (f"; and {more} other reasons" if more > 0 else "")
@@ -89,7 +91,8 @@ def _queued(one: Open, now: float) -> str:
     left = one.not_before - now
     if left > 0:
         # Whole seconds, so that tasks which wait alike are told together.
-        again = f"is tried again in {units.for_people(max(1, round(left)))}"
+        whole = max(1, round(left))
+        again = f"is tried again in {units.for_people(whole) if whole >= 60 else f'{whole} s'}"
         return f"{again}: {one.reason}" if one.reason else again
     return f"waits to be sent: {one.reason}" if one.reason else "waits to be sent"
 

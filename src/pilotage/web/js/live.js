@@ -7,6 +7,7 @@ const MOST = 2000;
 
 const ears = new Map();
 let jobs = new Map();
+let flows = new Map();
 let pilots = new Map();
 let overview = null;
 let alarms = null;
@@ -16,7 +17,7 @@ let asked = false;
 /** The last overview, if there was one. */
 export let latest = null;
 
-/** Hear of a kind of news until the signal: overview, jobs, pilots, alarms, or anew (read all). */
+/** Hear of a kind of news until the signal: overview, jobs, flows, pilots, alarms, or anew (read all). */
 export function on(kind, hear, signal) {
   if (!ears.has(kind)) ears.set(kind, new Set());
   ears.get(kind).add(hear);
@@ -31,6 +32,9 @@ export function take(event, data) {
     setNow(data.now);
   } else if (event === "jobs") {
     gather(jobs, data.jobs);
+    flooded ||= Boolean(data.more);
+  } else if (event === "flows") {
+    gather(flows, data.flows);
     flooded ||= Boolean(data.more);
   } else if (event === "pilots") gather(pilots, data.pilots);
   else if (event === "alarms") ({ alarms } = data);
@@ -61,11 +65,12 @@ function gather(kept, rows) {
 
 function give() {
   asked = false;
-  const [someJobs, somePilots, facts, bells] = [jobs, pilots, overview, alarms];
-  [jobs, pilots, overview, alarms] = [new Map(), new Map(), null, null];
+  const [someJobs, someFlows, somePilots, facts, bells] = [jobs, flows, pilots, overview, alarms];
+  [jobs, flows, pilots, overview, alarms] = [new Map(), new Map(), new Map(), null, null];
   if (facts) tell("overview", facts);
   if (bells) tell("alarms", bells);
   if (someJobs.size) tell("jobs", someJobs);
+  if (someFlows.size) tell("flows", someFlows);
   if (somePilots.size) tell("pilots", somePilots);
   if (flooded) tell("anew");
   flooded = false;

@@ -13,6 +13,7 @@ import { trouble } from "./talk.js";
 const VIEWS = {
   "": ["Overview", () => import("./view/overview.js")],
   jobs: ["Jobs", () => import("./view/jobs.js")],
+  flows: ["Flows", () => import("./view/flows.js")],
   rules: ["Rules", () => import("./view/rules.js")],
   sites: ["Sites", () => import("./view/sites.js")],
   pools: ["Pools", () => import("./view/pools.js")],
@@ -22,6 +23,7 @@ const VIEWS = {
 /** Views of one thing. */
 const DETAILS = {
   jobs: () => import("./view/job.js"),
+  flows: () => import("./view/flow.js"),
   pilots: () => import("./view/pilot.js"),
   pools: () => import("./view/pool.js"),
 };

@@ -17,6 +17,7 @@ const SHAPES = {
   dash: "M3.5 8h9",
   down: "M8 3v9M4 8.5l4 4l4-4",
   question: "M5.7 6a2.3 2.3 0 1 1 3.3 2.1c-.7.4-1 .8-1 1.6M8 12.5v.01",
+  skip: "M3 9.5a5 5 0 0 1 9.5-1M12.8 4.5v4h-4",
   half: `${RING}M8 2.5v11M10 4v8M12 5.8v4.4`,
   bell: "M8 2.5l6 10.5H2zM8 6.5v3M8 11.3v.01",
 };
@@ -34,6 +35,8 @@ const LOOKS = {
   failed: ["bad", "cross"],
   cancelled: ["quiet", "dash"],
   rejected: ["bad", "bar"],
+  skipped: ["quiet", "skip"],
+  cancelling: ["warn", "dash"],
   requested: ["quiet", "dots"],
   booting: ["busy", "ring"],
   available: ["good", "check"],
@@ -99,10 +102,14 @@ export function icon(shape) {
   return svg;
 }
 
+/** The picture of a state alone. */
+export function sign(state) {
+  return icon(LOOKS[state]?.[1] ?? "ring");
+}
+
 /** A state as a badge. */
 export function badge(state) {
-  const shape = LOOKS[state]?.[1] ?? "ring";
-  return h(`span.badge.${tone(state)}`, icon(shape), state.replaceAll("_", " "));
+  return h(`span.badge.${tone(state)}`, sign(state), state.replaceAll("_", " "));
 }
 
 /** Change a badge, if the state is another. */
