@@ -46,12 +46,18 @@ def flows(draw: st.DrawFn, depth: int = 0) -> Flow:
             retries=draw(st.integers(0, 2)),
             delay=0.0,
         )
-    return Flow(name="f", params={"yes": True}, steps=steps, retries=draw(st.integers(0, 6)))
+    return Flow(
+        name="f",
+        params={"yes": True},
+        steps=steps,
+        to=draw(st.sampled_from(["", "", "file:///there/"])),
+        retries=draw(st.integers(0, 6)),
+    )
 
 
 _OPS = (
     "send", "send", "send", "send", "hear", "done", "done", "done", "done", "failed", "lost",
-    "rejected", "late", "cancel", "fence", "rerun", "stale",
+    "rejected", "late", "cancel", "fence", "rerun", "stale", "deliver",
 )  # fmt: skip
 
 
@@ -106,15 +112,18 @@ class _World:
     def live(self) -> list[records.AttemptRow]:
         return [one for one in self.attempts() if one.ended is None and not one.fenced]
 
-    def do(self, name: str, pick: int) -> None:  # noqa: C901 - one line each
+    def do(self, name: str, pick: int) -> None:  # noqa: C901, PLR0912 - one line each
         self.now += 1
         match name:
             case "send":
                 for task in _one(self.tasks("queued"), pick):
                     self.send(task.id)
             case "cancel":
-                if pick % 6 == 0:
-                    moves.cancel(self.db, self.flow, "enough", self.now)
+                for flow in _one(self.flows(), pick) if pick % 6 == 0 else []:
+                    moves.cancel(self.db, flow, "enough", self.now)
+            case "deliver":
+                for flow in _one(self.flows(), pick):
+                    moves.delivered(self.db, flow, self.now, "no room" if pick % 5 == 0 else "")
             case "rerun":
                 self.rerun(pick)
             case "stale":
@@ -175,14 +184,16 @@ class _World:
         try:
             moves.rerun(self.db, self.flow, names, self.now)
         except errors.IllegalTransition:
-            assert records.flow(self.db, self.flow).state == "cancelling" or not names
+            state = records.flow(self.db, self.flow).state
+            assert state in ("cancelling", "staging_out") or not names
 
     def drain(self) -> None:
         """Let everything end."""
         for _ in range(2000):
             self.now += 1
             queued, live = self.tasks("queued"), [a for a in self.live() if a.way != "flow"]
-            if not queued and not live:
+            given = [moves.delivered(self.db, flow, self.now) for flow in self.flows()]
+            if not queued and not live and not any(given):
                 break
             for task in queued:
                 # One end may be that of a whole flow: what was queued need not be any more.
@@ -206,7 +217,8 @@ class _World:
             state == "failed" and body.steps[name].on_failure != "continue"
             for name, state in states.items()
         )
-        assert (flow.state in FINAL) == (flow.open == 0) == (flow.ended is not None)
+        assert (flow.state in FINAL | {"staging_out"}) == (flow.open == 0)
+        assert (flow.state in FINAL) == (flow.ended is not None)
         assert 0 <= flow.budget <= body.retries
         tasks = records.tasks(self.db, number)
         for step in steps:

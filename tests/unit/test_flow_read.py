@@ -14,9 +14,10 @@ import pytest
 from pilotage import errors
 from pilotage.bus import legacy
 from pilotage.bus.model import Chain
-from pilotage.flow import build
+from pilotage.flow import build, records
 from pilotage.flow.model import Flow, Span, Take
 from pilotage.flow.read import from_chain, from_dict, read
+from pilotage.hub.project import Project
 
 ATLAS = """\
 name = "atlas"
@@ -217,6 +218,16 @@ def test_python_writes_the_same(tmp_path: Path) -> None:
     flow.step("wrong", sight="x")
     with pytest.raises(errors.BadFlow, match="no key 'sight'"):
         flow.definition()
+
+
+def test_python_starts_it_in_a_project(tmp_path: Path) -> None:
+    (tmp_path / ".pilotage").mkdir()
+    flow = build.Flow("f", params={"n": 1})
+    flow.step("one", site="x", application="y", parameters={"n": "{n}"})
+    with Project(tmp_path) as project:
+        number = flow.submit(project, {"n": 2}, key="mine")
+        assert flow.submit(project, {"n": 2}, key="mine") == number
+        assert records.definition(project.db, number).params == {"n": 2}
 
 
 ARGO = {

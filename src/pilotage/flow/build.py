@@ -1,24 +1,40 @@
 """Workflows in Python: the same keys as in a file, with steps that can be handed to each other.
 
-flow = Flow("atlas", params={"events": 1000})
-generate = flow.step("generate", site="farm", application="generate", result="out.json")
-flow.step(
-    "simulate", site="big", application="simulate", each=generate.result("chunks"),
-    inputs=[generate["events.dat"]],
-)
+    flow = Flow("atlas", params={"events": 1000})
+    generate = flow.step("generate", site="farm", application="generate", result="out.json")
+    flow.step("simulate", site="big", application="simulate", each=generate.result("chunks"))
+    with Project.find() as project:
+        number = flow.submit(project)
+
+Mistakes are told when it is checked, by `definition` or `submit`.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from pilotage import errors
-from pilotage.flow import model
+from pilotage.clock import Clock
+from pilotage.flow import model, moves
 from pilotage.flow.read import from_dict
+from pilotage.job.owner import me
+from pilotage.store import Db
+
+
+class Place(Protocol):
+    """What a flow can be given to: a `pilotage.Project`."""
+
+    db: Db
+    clock: Clock
+
+    def poke(self) -> None:
+        """Tell whoever runs the project that there is something new."""
+        ...
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -67,6 +83,22 @@ class Flow:
     ) -> model.Flow:  # fmt: skip
         """Check it; values of parameters may be given."""
         return from_dict(self.to_dict(), base=base or Path.cwd(), params=params)
+
+    def submit(
+        self, project: Place, params: Mapping[str, Any] | None = None, *, key: str = "",
+        tag: str = "", base: Path | None = None,
+    ) -> int:  # fmt: skip
+        """Start it and return its number; the same key again is the same flow."""
+        new = model.NewFlow(
+            flow=self.definition(params, base=base),
+            key=key or f"python.{secrets.token_hex(12)}",
+            owner=me(),
+            tag=tag,
+        )
+        with project.db.transaction():
+            number = moves.submit(project.db, new, project.clock.now())
+        project.poke()
+        return number
 
 
 def _written(value: Any) -> Any:  # noqa: ANN401 - any value of a key

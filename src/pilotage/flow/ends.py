@@ -35,7 +35,7 @@ def end(
         return False
     _close(db, task, number, attempt, how, now)
     flow = facts[0]
-    words = f"{how.state}: {how.reason}" if how.reason else how.state
+    words = how.reason or f"it was {how.state}"
     if how.state == "done":
         if result is not None:
             set_result(db, task, result)
