@@ -172,7 +172,7 @@ def _wanted(db: Db, flow: int, step: str) -> bool:
 def _wait(db: Db, task: int, reason: str, now: float) -> None:
     """Let a task wait whose attempt could not read what it needs."""
     facts = db.row("flow_task_facts", task=task)
-    if facts is None or facts[3] in FINAL:
+    if facts is None or facts[3] in FINAL | {"queued", "waiting"}:
         return
     db.run(
         "flow_attempt_end", task=task, number=facts[4], state="failed", reason=reason,

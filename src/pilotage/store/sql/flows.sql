@@ -101,8 +101,9 @@ UPDATE flow_step SET state = :state, reason = :reason, ended = :now,
 WHERE flow = :flow AND name = :step RETURNING stale;
 
 -- name: flow_step_must_wait
--- A step before this one whose data is made again, if any.
-SELECT name FROM flow_step JOIN flow_edge ON flow_edge.flow = flow_step.flow AND step = name
+-- A step before this one whose data is made again, if any; there are few such steps, and a step
+-- may need very many.
+SELECT name FROM flow_step CROSS JOIN flow_edge ON flow_edge.flow = flow_step.flow AND step = name
 WHERE flow_step.flow = :flow AND stale = 1 AND next = :step LIMIT 1;
 
 -- name: flow_step_fresh
