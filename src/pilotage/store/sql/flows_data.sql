@@ -1,6 +1,6 @@
 -- name: flow_hand_list
 -- The list that a step goes through, as JSON; '' if it has one task.
-SELECT list FROM flow_step WHERE flow = :flow AND name = :step;
+SELECT list FROM flow_spec WHERE flow = :flow AND step = :step;
 
 -- name: flow_hand_after
 -- Steps that wait for a step.
