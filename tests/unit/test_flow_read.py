@@ -130,6 +130,8 @@ def test_json_has_the_same_keys() -> None:
         ('application = "mail"', "", "step.tell.flow.step.one", "here it is nothing", "one of"),
         ('"histogram/h.svg"', '"hist"', "w.toml:10: outputs.picture", "no step `hist`", "histo"),
         ('site = "farm"\n', 'site = "f"\nsites = ["g"]\n', "step.generate.sites", "already", "two"),
+        ("events = 1000", "item = 1", "w.toml:7: params.item", "something else", "parameter"),
+        ("nodes = [", 'requirements = "a >"\nnodes = [', "w.toml:27: step.simulate", "wanted", ""),
         ("[step.generate]", "[step.item]", "step.", "cannot name a step", "letters"),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 from pilotage import errors
 from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
+from pilotage.match.expr import parse
 from pilotage.rule.names import closest
 from pilotage.rule.place import key
 
@@ -77,6 +78,10 @@ def check(flow: Flow, *, depth: int = 0) -> None:
         raise errors.BadFlow(message, hint=f"at most {MOST_STEPS}; `each` makes many tasks of one")
     if not flow.name:
         raise errors.BadFlow("the flow has no name", hint='write `name = "..."`')
+    for name in flow.params.keys() & template.WORDS:
+        with key("params", name):
+            message = f"`{name}` means something else in templates"
+            raise errors.BadFlow(message, hint="call the parameter something else")
     for name, step in flow.steps.items():
         with key("step", name):
             _step(flow, name, step)
@@ -111,6 +116,9 @@ def _step(flow: Flow, name: str, step: Step) -> None:
             f"a step runs an application, a recipe or a flow; here it is {told}",
             hint="give exactly one of `application`, `run`, `script`, `python`, `flow`",
         )
+    if step.requirements:
+        with key("requirements"):
+            parse(step.requirements)
     with key("needs"):
         for before in step.needs:
             _known(flow, before)

@@ -97,7 +97,7 @@ def _filled(step: Step, look: Callable[[str], Any]) -> Step:
     """Fill the templates of a step."""
     return msgspec.structs.replace(
         step,
-        sites=_lines(step.sites, look),
+        sites=tuple(site for site in _lines(step.sites, look) if site),
         application=line(step.application, look),
         parameters=fill(step.parameters, look),
         recipe=_recipe(step.recipe, look),
