@@ -390,6 +390,30 @@ def test_data_that_cannot_be_made_again_fails_its_readers(db: Db) -> None:
     assert number == 1
 
 
+def test_data_that_cannot_be_made_again_is_done_without_where_that_is_allowed(db: Db) -> None:
+    flow = start(db, steps={"a": app(on_failure="continue"), "b": app("a", each=[1, 2])})
+    run(db)
+    (reader, _), (other, number) = send(db, 6.0)
+    producer = records.tasks(db, flow, step="a")[0].id
+    assert moves.stale(db, producer, 7.0, consumer=reader)
+    run(db, FAILED, now=8.0)
+    assert records.queued(db, 9.0) == [reader]
+    moves.end(db, other, number, DONE, 9.0)
+    run(db, now=10.0)
+    assert (state(db, flow)["a"], records.flow(db, flow).state) == ("failed", "done")
+
+
+def test_a_reader_that_fails_for_want_of_data_skips_what_follows_it_at_once(db: Db) -> None:
+    flow = start(db, steps={"a": app(), "b": app("a", each=[1, 2]), "c": app("b")})
+    run(db)
+    (reader, _), (other, number) = send(db, 6.0)
+    assert moves.stale(db, records.tasks(db, flow, step="a")[0].id, 7.0, consumer=reader)
+    run(db, FAILED, now=8.0)
+    assert state(db, flow) == {"a": "failed", "b": "running", "c": "skipped"}
+    moves.end(db, other, number, DONE, 9.0)
+    assert records.flow(db, flow).state == "failed"
+
+
 def _nested() -> dict[str, Step]:
     inner = Flow(
         name="inner",

@@ -91,7 +91,7 @@ def _counted(db: Db, flow: int, count: int, failed: int) -> Ended | None:
 def _fresh(db: Db, flow: int, one: Over, now: float) -> list[Over]:
     """Go on with tasks that waited until the data of a step is there again, or give them up."""
     db.run("flow_step_fresh", flow=flow, step=one.step)
-    if one.state == "done":
+    if one.state == "done" or (one.state == "failed" and not one.bad):
         db.run("flow_tasks_go_on", flow=flow, step=one.step, now=now)
         return []
     words = f"`{one.step}` is {one.state}: {one.reason}"
@@ -108,15 +108,22 @@ def gone(
     for step, count in Counter(steps).items():
         row = db.row(
             "flow_step_tasks_over", flow=flow, step=step, count=count,
-            failed=count if failed else 0, off=0 if failed else count,
-            reason=reason,
+            failed=count if failed else 0, off=0 if failed else count, reason=reason,
         )  # fmt: skip
         if row is None:
             continue
         note(db, now, flow, state, f"{count} tasks: {reason}", step=step)
         if not row[0]:
             found.append(_last(db, flow, step, row))
+        elif failed:
+            _first_failure(db, flow, step, row[1] - count, reason, now)
     return found
+
+
+def _first_failure(db: Db, flow: int, step: str, before: int, reason: str, now: float) -> None:
+    """Skip what follows a step of which a task has failed, as the first: it need not be awaited."""
+    if not before and definition.step(db, flow, step).on_failure != "continue":
+        _counted(db, flow, skip(db, flow, step, reason, now), 0)
 
 
 def _last(db: Db, flow: int, step: str, row: tuple[Any, ...]) -> Over:
@@ -211,7 +218,6 @@ def task_over(
         return None
     if not row[0]:
         return settle(db, flow, [_last(db, flow, name, row)], now)
-    # The first failure of many: nobody needs to wait for the others to know what follows.
-    if failed and row[1] == 1 and definition.step(db, flow, name).on_failure != "continue":
-        _counted(db, flow, skip(db, flow, name, reason, now), 0)
+    if failed:
+        _first_failure(db, flow, name, row[1] - 1, reason, now)
     return None
