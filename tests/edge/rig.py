@@ -76,6 +76,9 @@ HERE = Where()
 class Edge:
     """A site that takes its jobs from a broker."""
 
+    #: Who hears all that is said at its exchange.
+    admin: Outsider
+
     def __init__(
         self, root: Path, rabbit: Rabbit, batch: Mapping[str, Any], *, place: Path | None = None,
         where: Where = HERE, settings: Mapping[str, Any] = {}, beside: Edge | None = None,
@@ -89,7 +92,7 @@ class Edge:
         self.rabbit = rabbit
         self.where = where
         self.site = f"site-{token}"
-        self.exchange = beside.exchange if beside else f"edge-{token}"
+        self.exchange: str = beside.exchange if beside else f"edge-{token}"
         self._beside = beside
         self._guests: list[Edge] = []
         #: What must be in no log.
