@@ -39,6 +39,7 @@ def each_chunk() -> Flow:
         inputs=[merge["muons.dat"]], outputs=["mass.svg"], result="result.json",
     )  # fmt: skip
     flow.output("picture", histogram["mass.svg"])
+    flow.output("peak", histogram["result.json"])
     return flow
 
 
