@@ -29,6 +29,8 @@ _log = logging.getLogger("pilotage.flow")
 #: What begins topics that agents obey: nothing of ours goes there.
 _THEIRS = ("job.", "control.", "heartbeat.", "refused.")
 _LONGEST = 2000
+#: So many refusals are kept.
+_MOST_KEPT = 10_000
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -134,7 +136,9 @@ def guess(body: bytes, user: str) -> Refused:
 
 def _refuse(db: Db, one: Refused, now: float) -> None:
     """Keep why a message was refused, and tell who sent it."""
-    db.run("flows_refused", user=one.user, key=one.key, reason=one.reason[:_LONGEST], now=now)
+    words = one.reason[:_LONGEST]
+    last = int(db.value("flows_refused", user=one.user, key=one.key, reason=words, now=now))
+    db.run("flows_refused_purge", before=last - _MOST_KEPT)
     if not one.reply or one.reply.startswith(_THEIRS):
         return
     line = Line(0, now, 0, "", 0, 0, "rejected", one.reason)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage import crash, errors
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
@@ -102,6 +102,8 @@ def send(
             made += 1
         except Unfit as error:
             moves.give_up(db, order.task, error.reason, now)
+    if made:
+        crash.point("flow.chosen")
     return made, own
 
 

@@ -146,7 +146,6 @@ class Flows:
         while True:
             await self._queued.wait()
             while dispatch.any_new(db, self._preparing, self._now()):
-                crash.point("flow.chosen")
                 look = functools.partial(
                     dispatch.look, world=self._world(), busy=frozenset(self._preparing),
                     now=self._now(),

@@ -53,10 +53,11 @@ UPDATE flow_outbox SET after = 0 WHERE task = :task AND number = :number AND kin
 RETURNING id;
 
 -- name: flows_never_sent
--- Whether the broker has refused the job of an attempt.
-SELECT id FROM flow_outbox JOIN flow_attempt USING (task, number)
-WHERE task = :task AND number = :number AND kind = 'job' AND tries > 0 AND after < :kept
-  AND flow_attempt.sent IS NULL;
+-- Whether the broker has refused the job of an attempt, and never had it before.
+SELECT id FROM flow_outbox AS word
+WHERE word.task = :task AND word.number = :number AND word.kind = 'job' AND word.tries > 0
+  AND word.after < :kept AND EXISTS (SELECT 1 FROM flow_attempt
+    WHERE task = :task AND number = :number AND sent IS NULL);
 
 -- name: flows_later
 -- Have a message tried again later.
@@ -137,6 +138,9 @@ UPDATE flow_task SET reason = :reason WHERE id = :task AND attempt = :number AND
 SELECT step FROM flow_task WHERE id = :task;
 
 -- name: flows_refused
--- Keep why a workflow was refused, of very many the newest.
-INSERT INTO flow_refused (time, user, key, reason) VALUES (:now, :user, :key, :reason);
-DELETE FROM flow_refused WHERE id <= (SELECT max(id) FROM flow_refused) - 10000;
+-- Keep why a workflow was refused.
+INSERT INTO flow_refused (time, user, key, reason) VALUES (:now, :user, :key, :reason) RETURNING id;
+
+-- name: flows_refused_purge
+-- Forget refusals before one.
+DELETE FROM flow_refused WHERE id < :before;
