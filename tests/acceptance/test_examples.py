@@ -113,7 +113,14 @@ def test_an_example_with_a_job_that_went_wrong_says_so(tmp_path, capsys, state, 
     assert ("out of foam" in capsys.readouterr().err) is bool(status)
 
 
-@pytest.mark.parametrize("example", ["foam", "approve", "refine"])
+def test_a_measurement_has_its_peak(tmp_path):
+    folder = tmp_path / "run"
+    told = play("atlas", folder, "--events", "5000")
+    assert "the peak is at 91." in told
+    assert (folder / "atlas/picture/mass.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("example", ["foam", "approve", "refine", "atlas"])
 def test_every_example_begins_with_commands(example):
     readme = (ROOT / f"examples/{example}/README.md").read_text()
     first = readme.partition("```sh\n")[2].partition("```")[0]

@@ -167,6 +167,14 @@ def test_the_workflow_is_one():
         assert step.parameters.keys() <= app.parameter.keys()
 
 
+def test_the_workflow_of_one_machine_is_the_same():
+    flow = read.read((HERE / "here.toml").read_text(), base=HERE)
+    other = read.read((HERE / "atlas.toml").read_text())
+    assert flow.outputs == other.outputs
+    for name, step in flow.steps.items():
+        assert (step.needs, step.outputs) == (other.steps[name].needs, other.steps[name].outputs)
+
+
 def test_it_can_be_written_in_the_words_of_the_original():
     told = legacy.understand((HERE / "atlas-argo.json").read_bytes()).message
     assert isinstance(told, Chain)
