@@ -53,6 +53,8 @@ def until_over(number: int, at: Common, patience: float | None = None) -> None:
             while True:
                 one = look.row(project.db, number)
                 if look.over(one.state):
+                    if not board.on:
+                        _show(project, number, board, told, quiet=at.mode != "table")
                     return
                 if not warned and not project.running():
                     warned = True

@@ -85,5 +85,14 @@ def story(
 ) -> list[Line]:
     """Read what happened to a flow or a step, the newest first."""
     far = _FAR if before is None else before
-    found = db.rows("see_story", flow=number, step=step, before=far, most=most)
-    return [Line(*one) for one in found]
+    found: list[Line] = []
+    for one in db.rows("see_story", flow=number, step=step, before=far, most=most):
+        line = Line(*one)
+        # What a site says of an end, and that it was taken in, is one thing for people.
+        if not found or _about(found[-1]) != _about(line):
+            found.append(line)
+    return found
+
+
+def _about(line: Line) -> tuple[str, int, int, str]:
+    return line.step, line.task, line.number, line.state
