@@ -32,6 +32,9 @@ echo "$PILOTAGE_NODES $PILOTAGE_TIME $1 $SLURM_JOB_NUM_NODES" \
 """
 
 
+FAILS = "exit 3"
+
+
 class Gap:
     """What is left of a cluster."""
 
@@ -128,6 +131,32 @@ def test_the_shape_that_was_written_down_counts_after_a_crash(edge: Edge, gap: G
     nodes, _, argument, given, _ = (edge.programs.place / "shape").read_text().split()
     assert (nodes, argument, given) == ("3", "3", "3")
     law.holds(edge, [key])
+
+
+def test_a_job_that_is_tried_again_gets_a_new_shape(edge: Edge, gap: Gap) -> None:
+    edge.programs.add("shape", TELLS + FAILS, argv=["{nodes}"], limits=LIMITS)
+    with edge.up():
+        key = ask(edge, nodes_least=1, time_least=60)
+        edge.wait_state(key, "failed")
+        assert shape_of(edge)[0] == "3"
+        gap.close()
+        # What was seen while the gap was there counts for a moment.
+        edge.wait(lambda: retried(edge, key) and shape_of(edge)[0] == "4")
+        assert shape_of(edge)[2:4] == ["4", "4"]
+
+
+def shape_of(edge: Edge) -> list[str]:
+    return (edge.programs.place / "shape").read_text().split()
+
+
+def retried(edge: Edge, key: str) -> bool:
+    """Have a job that failed tried again, and say whether it has failed once more."""
+    before = edge.statuses(key)[-1]["seq"]
+    edge.control("retry", keys=[key])
+    edge.wait(
+        lambda: (last := edge.statuses(key)[-1])["seq"] > before and last["state"] == "failed"
+    )
+    return True
 
 
 def test_jobs_of_a_hub_share_a_gap(tmp_path: Path, slurm: Slurm, gap: Gap) -> None:

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import anyio.to_thread
+
 from pilotage import errors
 from pilotage.site.batch import words
 from pilotage.site.batch.model import Batch, BatchError, Item, Order, Said, Windows
@@ -147,7 +149,8 @@ class Errands:
     async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
         """See what is free, once for all who ask at once."""
         calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks()]
-        return batch.seen(await asyncio.gather(*calls))
+        # A large cluster has much to say, and others wait for this thread.
+        return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))
 
     async def trial(self, batch: Windows, order: Order) -> float:
         """Ask when an order would start; nothing is submitted."""

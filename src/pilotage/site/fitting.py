@@ -28,8 +28,8 @@ from pilotage.site.shape import Ask, Bounds, Fit, Gap
 from pilotage.site.telling import Attempt
 
 _log = logging.getLogger("pilotage.site")
-#: How long one look counts, in seconds.
-_LOOK_S = 5.0
+#: How long one look counts, in seconds, and how long if something has ended since.
+_LOOK_S, _BRIEF_S = 5.0, 1.0
 #: Shapes of a job that are tried, and trials that a look is good for.
 _SHAPES, _TRIALS = 3, 12
 #: What starts so much later than was thought, in seconds, counts as well as if it did not.
@@ -110,7 +110,8 @@ class Fitting:
         """See what is free, or use what was seen a moment ago."""
         now = self._driver.steady()
         known = self._looks.get(name)
-        if known is not None and now - known.at < _LOOK_S:
+        ended = any(key not in self._house.guests for key in self._booked)
+        if known is not None and now - known.at < (_BRIEF_S if ended else _LOOK_S):
             return known
         look = self._looks[name] = _Look(now)
         self._booked = {key: one for key, one in self._booked.items() if not self._listed(key)}
