@@ -14,7 +14,9 @@ from pilotage.flow.model import FINAL, State
 
 #: Names of steps and reasons that are told at once.
 _FEW = 3
-_STAGES = {
+_STAGES: Mapping[str, str] = {
+    State.WAITING: "waits",
+    State.QUEUED: "waits for a place",
     State.STAGING_IN: "gets its inputs",
     State.READY: "is ready",
     State.SUBMITTED: "waits in the queue of the batch system",
@@ -60,7 +62,7 @@ def step(
     if one.total == 1:
         words = next(iter(counts))
         # That it runs, and where, is told beside it.
-        return "" if words.startswith(f"{_STAGES[State.RUNNING]} at ") else words
+        return "" if tasks[0].stage == State.RUNNING and ":" not in words else words
     told = [f"{count} {_plural(words, count)}" for words, count in counts.most_common(_FEW)]
     more = len(counts) - _FEW
     return "; ".join(told) + (f"; and {more} other reasons" if more > 0 else "")
@@ -75,15 +77,11 @@ def task(one: Open, silent: Mapping[str, str], now: float) -> str:
         return f"is at {where}: {words}"
     if one.way == "bus" and one.sent is None:
         return f"is on its way to {where}" + (f": {one.words}" if one.words else "")
-    stage = one.stage or one.state
     if one.way == "bus" and one.heard is None:
         return f"was sent to {where}, which has not answered yet"
+    stage = one.stage or one.state
+    told = f"{_STAGES.get(stage, stage)} {'here' if where == look.HERE else f'at {where}'}"
     words = one.words or one.reason
-    told = f"{_STAGES.get(State(stage), stage) if stage in set(State) else stage} at {where}"
-    if stage == State.QUEUED:
-        told = f"waits for a place at {where}"
-    elif stage == State.WAITING:
-        told = f"waits at {where}"
     return f"{told}: {words}" if words and stage != State.RUNNING else told
 
 
