@@ -20,6 +20,7 @@ from testbed.rabbit import Rabbit
 from tests import programs
 from tests.edge import toml
 from tests.edge.rig import ADMIN, Edge
+from tests.heard import Lane
 from tests.rig import Rig
 
 PATIENCE = 90.0
@@ -42,11 +43,11 @@ class Hub:
     """A project with workflows, and the process that serves it."""
 
     def __init__(
-        self, root: Path, edge: Edge | None = None, *, port: int = 0,
+        self, root: Path, edge: Edge | Lane | None = None, *, port: int = 0,
         settings: Mapping[str, Any] = {}, rules: str = "",
     ) -> None:  # fmt: skip
-        """Take the agent whose exchange it is at, and further settings."""
-        self.root, self.edge = root, edge
+        """Take whose exchange it is at, and further settings."""
+        self.root = root
         told: dict[str, Any] = {"flows": {"ask": "30s", "users": ["alice"]}}
         if edge is not None:
             told["bus"] = bus_settings(edge.rabbit, edge.exchange, port)
