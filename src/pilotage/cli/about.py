@@ -30,7 +30,8 @@ Pilotage: events make jobs, jobs run, results are events again.
 
 EXITS = {
     0: "all is well",
-    1: "what was asked about failed: `wait`, `submit --wait`, `up --until-idle`",
+    1: "what was asked about failed: `wait`, `submit --wait`, `flow submit --wait`, "
+    "`up --until-idle`",
     2: "the command line is wrong",
     3: "a file that a person wrote is wrong: settings, rules, a job file",
     4: "the job, rule, event or file that was named does not exist",
@@ -67,8 +68,8 @@ ADVICE = {
     "E301": "`pilotage init` makes a project; `--project DIR` names one that is elsewhere.",
     "E302": "mend the book at the line that the message names; `pilotage rule check FILE` tries it "
     "without changing anything. The rules of the last good version stay in force meanwhile.",
-    "E303": "mend the workflow at the place that the message names; `pilotage flow submit --dry-run` "
-    "tries it without sending anything.",
+    "E303": "mend the workflow at the place that the message names; `pilotage flow submit "
+    "--dry-run` tries it without sending anything.",
     "E400": "`pilotage job ls`, `pilotage rule ls` and `pilotage event ls` list what there is.",
     "E500": "ask whoever set the limit; `pilotage config show` lists the settings.",
     "E501": "send less, or raise `max_size` in pilotage.toml.",
@@ -79,10 +80,10 @@ ADVICE = {
     "E602": "`pilotage up` runs the project; what was queued meanwhile is kept.",
     "E603": "do not send the same again by hand: a running process asks the site until it knows. "
     "`pilotage site check NAME` tells whether the site answers.",
-    "E604": "it is fetched anew by itself. If it stays so, it was changed or cut short where it lies: "
-    "whoever has made it must send it again.",
-    "E605": "start the agent of that site, or mend the name; `pilotage site ls` lists the sites that "
-    "were heard of.",
+    "E604": "it is fetched anew by itself. If it stays so, it was changed or cut short where it "
+    "lies: whoever has made it must send it again.",
+    "E605": "start the agent of that site, or mend the name; `pilotage site ls` lists the sites "
+    "that were heard of.",
     "E700": "look at what is in the way, which the message names.",
     "E701": "use the process that runs already: every command talks to it. To start anew, end it "
     "with Ctrl-C first.",
