@@ -243,16 +243,24 @@ class Hand:
         What is gone is sent again, or made again: the task waits for that.
         """
         db = self._reader
-        some = False
+        sources = [
+            one
+            for take in results.takes_of(db, task.id, number)
+            for one in reads.of_item(
+                db, task.flow, task.step, task.item, take, records.sources(db, task.flow, take)
+            )
+        ]
+        found = [(one, records.attempt(db, one.task, one.number)) for one in sources]
+        made = [(one, attempt) for one, attempt in found if attempt is not None]
+        for one, attempt in made:
+            # Before any byte is read: this is asked again and again until it has come.
+            if self.waits(attempt):
+                return f"what `{one.step}` has left is sent again"
         wrong = ""
-        for take in results.takes_of(db, task.id, number):
-            sources = records.sources(db, task.flow, take)
-            for one in reads.of_item(db, task.flow, task.step, task.item, take, sources):
-                some = True
-                made = records.attempt(db, one.task, one.number)
-                if made is not None and (trouble := await self.mend(made, consumer)):
-                    wrong = f"what `{one.step}` has left is not there: {trouble}"
-        return wrong if some else None
+        for one, attempt in made:
+            if trouble := await self.mend(attempt, consumer):
+                wrong = f"what `{one.step}` has left is not there: {trouble}"
+        return wrong if made else None
 
     async def mend(self, made: AttemptRow, consumer: int = 0) -> str:
         """See that what an attempt has left is whole; say what is wrong while it is not."""

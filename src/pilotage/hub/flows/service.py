@@ -42,6 +42,8 @@ _T = TypeVar("_T")
 _GLANCE_S = 0.02
 #: How often data is looked at again that nobody could tell how it is, in seconds.
 _AGAIN_S = 10.0
+#: The same while somebody was asked for it, in seconds: that is a look at the store.
+_SOON_S = 1.0
 #: How long it rests after something that nobody foresaw, in seconds.
 _ANEW_S = 2.0
 #: Tasks whose data is got ready at once.
@@ -260,7 +262,7 @@ class Flows:
                 end = await self._data.check(task, number)
             if end is None:
                 # Somebody was asked for it; what they say rings, and time does.
-                await anyio.sleep(_AGAIN_S)
+                await anyio.sleep(_SOON_S)
                 return
             crash.point("flow.checked")
             now = self._now()
