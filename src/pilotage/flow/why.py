@@ -87,7 +87,7 @@ def task(one: Open, silent: Mapping[str, str], now: float) -> str:
 
 def _queued(one: Open, now: float) -> str:
     left = one.not_before - now
-    if left > 0:
+    if left > 0 and one.way is not None:
         # Whole seconds, so that tasks which wait alike are told together.
         whole = max(1, round(left))
         again = f"is tried again in {units.for_people(whole) if whole >= 60 else f'{whole} s'}"

@@ -102,7 +102,11 @@ export class StepPanel {
       ]),
     );
     this.showChips(step);
+    const at = this.tasks.querySelector(".scroll")?.scrollTop ?? 0;
     fill(this.tasks, step.each ? many(tasks, step, this.state) : single(tasks[0]));
+    // Whoever looks at the middle of a long list stays there.
+    const list = this.tasks.querySelector(".scroll");
+    if (list) list.scrollTop = at;
     fill(this.story, step.each || !story.length ? null : told(story));
     if (chosen)
       this.root.querySelector(`[data-act="${chosen}"], [data-state="${chosen}"]`)?.focus();
