@@ -11,6 +11,7 @@ import pytest
 from pilotage import errors
 from pilotage.payload.transfer import courier, fetch, url
 from pilotage.payload.transfer.model import MANIFEST
+from pilotage.payload.transfer.patience import Patience
 
 FILES = {
     "a.txt": b"hello\n",
@@ -26,6 +27,8 @@ FILES = {
     "\u00e4\u6f22": b"unicode",
     "100%41": b"no escape",
 }
+#: Tries again, and does not wait for long.
+PATIENT = Patience(delay=0.01, attempts=5)
 
 
 def tree(top: Path) -> dict[str, bytes]:
@@ -212,3 +215,56 @@ def test_every_kind_says_what_it_can():
     assert flags["globus"].idempotent
     assert flags["globus"].third_party
     assert not flags["gsiftp"].directories
+
+
+# -- what is handed on -----------------------------------------------------------------------------
+
+
+async def test_a_folder_that_is_pinned_comes_as_it_was_sent_or_not_at_all(place, tmp_path):
+    own = local(tmp_path / "own", {"a": b"made", "sub/b": b"b"})
+    sent = await place.courier().send(str(own), f"{place.url}/r/")
+    got = await place.courier().fetch(f"{place.url}/r/", str(tmp_path / "1"), pinned=sent.digest)
+    assert (got.digest, tree(tmp_path / "1")) == (sent.digest, {"a": b"made", "sub/b": b"b"})
+    with pytest.raises(errors.Conflict, match="instead of"):
+        await place.courier().fetch(f"{place.url}/r/", str(tmp_path / "2"), pinned="0" * 64)
+    assert not (tmp_path / "2").exists()
+    for other in (b"maid", b"mad"):
+        place.put({"r/a": other})
+        with pytest.raises(errors.Conflict):
+            await place.courier(PATIENT).fetch(
+                f"{place.url}/r/", str(tmp_path / "3"), pinned=sent.digest
+            )
+        assert not (tmp_path / "3" / "a").exists()
+        again = await place.courier().send(str(own), f"{place.url}/r/", anew=True)
+        assert (again.digest, again.moved) == (sent.digest, 2)
+        assert (place.root / "r" / "a").read_bytes() == b"made"
+
+
+async def test_what_is_sent_anew_heals_a_manifest_that_was_cut_short(place, tmp_path):
+    own = local(tmp_path / "own", {"a": b"made"})
+    sent = await place.courier().send(str(own), f"{place.url}/r/")
+    whole = (place.root / "r" / MANIFEST).read_bytes()
+    place.put({f"r/{MANIFEST}": whole[:-9]})
+    with pytest.raises(errors.Conflict):
+        await place.courier(PATIENT).fetch(
+            f"{place.url}/r/", str(tmp_path / "1"), pinned=sent.digest
+        )
+    await place.courier().send(str(own), f"{place.url}/r/", anew=True)
+    assert (place.root / "r" / MANIFEST).read_bytes() == whole
+
+
+async def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_beside_it(place):
+    place.put({"r/a": b"a", "r/sub/deep/b": b"b", "r2/c": b"c", ".gone-r/old": b"left by another"})
+    where = f"{place.url}/r/", f"{place.url}/.gone-r/"
+    if place.kind not in ("file", "sftp") and not place.web:
+        with pytest.raises(errors.UsageError, match="cannot be removed"):
+            await place.courier().clear(*where)
+        return
+    for _ in range(2):
+        await place.courier().clear(*where)
+        left = tree(place.root)
+        if place.web:
+            # The server needs no other name for it.
+            left.pop(".gone-r/old")
+        assert left == {"r2/c": b"c"}
+        assert not (place.root / "r").exists()

@@ -78,15 +78,22 @@ class Web:
                 return await self._put(path, request)
             case "PROPFIND" if self.dav:
                 return self._list(path)
-            case "MKCOL" if self.dav:
-                if path.exists() or not path.parent.is_dir():
-                    return Response(status_code=405 if path.exists() else 409)
-                path.mkdir()
-                return Response(status_code=201)
-            case "MOVE" if self.dav:
-                path.replace(self._path(urlsplit(request.headers["destination"]).path))
-                return Response(status_code=201)
+            case "MKCOL" | "MOVE" | "DELETE" if self.dav:
+                return self._change(path, request)
         return Response(status_code=405)
+
+    def _change(self, path: Path, request: Request) -> Response:
+        if request.method == "MKCOL":
+            if path.exists() or not path.parent.is_dir():
+                return Response(status_code=405 if path.exists() else 409)
+            path.mkdir()
+        elif request.method == "MOVE":
+            path.replace(self._path(urlsplit(request.headers["destination"]).path))
+        else:
+            found = path.is_dir()
+            shutil.rmtree(path, ignore_errors=True)
+            return Response(status_code=204 if found else 404)
+        return Response(status_code=201)
 
     def _path(self, raw: str) -> Path:
         return self.root / unquote(raw, "utf-8", "surrogateescape").strip("/")
