@@ -92,6 +92,10 @@ class Outsider:
         """Count messages that are ready in a queue."""
         return self._do(self._count(queue))[0]
 
+    def purge(self, queue: str) -> None:
+        """Have all that waits in a queue lost."""
+        self._do(self._purge(queue))
+
     def listeners(self, queue: str) -> int:
         """Count those who take messages from a queue, or would."""
         return self._do(self._count(queue))[1]
@@ -198,6 +202,11 @@ class Outsider:
             channel = await connection.channel()
             found = (await channel.declare_queue(queue, passive=True)).declaration_result
             return int(found.message_count or 0), int(found.consumer_count or 0)
+
+    async def _purge(self, queue: str) -> None:
+        async with await self._dial() as connection:
+            channel = await connection.channel()
+            await (await channel.declare_queue(queue, passive=True)).purge()
 
     async def _hang_up(self) -> None:
         if self._connection is not None:
