@@ -99,6 +99,7 @@ class Reception(Listener):
 
     def ring_ended(self) -> None:
         """Let the rules that wait for ends look."""
+        self._ends.idle = False
         self._ended.ring()
 
     async def _wake(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pilotage import crash
+from pilotage import crash, text
 from pilotage.clock import Clock
 from pilotage.event import records, timer
 from pilotage.event.model import Event, Kind
@@ -19,6 +19,8 @@ from pilotage.store import Db, Writer
 
 _ENDS = "job ends"
 _LONGEST_WAIT_S = 60.0
+#: A line of a story by its number, and the event that it is, if it is one.
+Line = tuple[int, Event | None]
 
 
 class Bell:
@@ -94,7 +96,7 @@ def _since(db: Db, source: str, now: float) -> float:
 
 
 class Ends:
-    """Turns the ends of jobs into events, in the order of the journal."""
+    """Turns the ends of jobs, and of tasks of workflows, into events, in their order."""
 
     def __init__(self, intake: Intake, writer: Writer, bell: Bell) -> None:
         """Ring `bell` when jobs ended or the rules have changed."""
@@ -114,15 +116,25 @@ class Ends:
             self.idle = True
 
     async def _step(self) -> bool:
-        found = await wrap_future(self._writer.submit(_ended_jobs))
+        taken = [await self._follow(source, read) for source, (read, _) in _STORIES.items()]
+        return any(taken)
+
+    async def _follow(self, source: str, read: Callable[[Db, int], list[Line]]) -> bool:
+        """Take some ends of one story; say whether there were any."""
+
+        def some(db: Db) -> list[Line]:
+            after = records.cursor(db, source)
+            return read(db, int(after)) if after else []
+
+        found = await wrap_future(self._writer.submit(some))
         if not found:
             return False
-        events = [event for _, event in found]
+        events = [event for _, event in found if event is not None]
         last = found[-1][0]
 
         def note(db: Db) -> None:
-            if records.cursor(db, _ENDS):  # else the last rule that waits has gone meanwhile
-                records.advance(db, _ENDS, str(last))
+            if records.cursor(db, source):  # else the last rule that waits has gone meanwhile
+                records.advance(db, source, str(last))
             crash.point("jobevent.before_commit")
 
         await anyio.to_thread.run_sync(self._intake.take, events, note)
@@ -134,19 +146,17 @@ def start_ends(db: Db, *, wanted: bool) -> None:
 
     The journal is followed from where it was left, also after a restart, while some rule waits.
     """
-    if not wanted:
-        records.advance(db, _ENDS, "")
-    elif not records.cursor(db, _ENDS):
-        records.advance(db, _ENDS, str(db.value("journal_last")))
+    for source, (_, newest) in _STORIES.items():
+        if not wanted:
+            records.advance(db, source, "")
+        elif not records.cursor(db, source):
+            records.advance(db, source, str(db.value(newest)))
 
 
-def _ended_jobs(db: Db) -> list[tuple[int, Event]]:
-    after = records.cursor(db, _ENDS)
-    if not after:
-        return []
-    found = []
+def _ended_jobs(db: Db, after: int) -> list[Line]:
+    found: list[Line] = []
     for seq, time, job, attempt, state, reason, name, rule, depth in db.rows(
-        "journal_ends", after=int(after)
+        "journal_ends", after=after
     ):
         facts = {
             "id": job, "name": name, "rule": rule, "state": state, "reason": reason,
@@ -155,3 +165,32 @@ def _ended_jobs(db: Db) -> list[tuple[int, Event]]:
         }  # fmt: skip
         found.append((seq, Event(Kind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
     return found
+
+
+def _ended_tasks(db: Db, after: int) -> list[Line]:
+    """Read ends of tasks of workflows elsewhere; those that are jobs of ours tell of themselves."""
+    found: list[Line] = []
+    known: set[str] = set()
+    for seq, time, ends, flow, name, step, task, item, number, state, reason, site, result in (
+        db.rows("flows_ends", after=after)
+    ):
+        # An end has several lines in the story; the version is that of the end.
+        version = f"flow-{flow}-{task}-{number}"
+        if not ends or version in known:
+            found.append((seq, None))
+            continue
+        known.add(version)
+        facts = {
+            "id": task, "name": f"{name}/{step}", "rule": "", "state": state, "reason": reason,
+            "attempt": number, "depth": 0, "outputs": [], "flow": flow, "step": step, "item": item,
+            "site": site, "result": text.load(result) if result else None,
+        }  # fmt: skip
+        found.append((seq, Event(Kind.JOB_ENDED, f"{name}/{step}", time, version, data=facts)))
+    return found
+
+
+#: What tells of ends: how it is read on, and the number of its newest line.
+_STORIES: dict[str, tuple[Callable[[Db, int], list[Line]], str]] = {
+    _ENDS: (_ended_jobs, "journal_last"),
+    "flow ends": (_ended_tasks, "flows_story_last"),
+}

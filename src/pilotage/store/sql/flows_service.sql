@@ -144,3 +144,22 @@ INSERT INTO flow_refused (time, user, key, reason) VALUES (:now, :user, :key, :r
 -- name: flows_refused_purge
 -- Forget refusals before one.
 DELETE FROM flow_refused WHERE id < :before;
+
+-- name: flows_ends
+-- Stories after a line, and which lines are ends of tasks: not of those that are jobs of this hub,
+-- nor of attempts that were followed by others.
+SELECT line.id, line.time,
+       task.id IS NOT NULL AND line.state IN ('done', 'failed', 'cancelled')
+           AND coalesce(attempt.way, '') <> 'here',
+       line.flow, flow.name, line.step, line.task, task.item, line.number, line.state, task.reason,
+       coalesce(attempt.site, ''), task.result
+FROM flow_journal AS line
+JOIN flow ON flow.id = line.flow
+LEFT JOIN flow_task AS task ON task.id = line.task AND task.attempt = line.number
+  AND task.state = line.state AND task.ended IS NOT NULL
+LEFT JOIN flow_attempt AS attempt ON attempt.task = line.task AND attempt.number = line.number
+WHERE line.id > :after ORDER BY line.id LIMIT 5000;
+
+-- name: flows_story_last
+-- The number of the newest line of all stories, also if it was forgotten.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'flow_journal'), 0);
