@@ -101,6 +101,10 @@ class Hub:
         finally:
             self.kill()
 
+    def run(self) -> int:
+        """Run until nothing is left to do; return the exit status."""
+        return self._rig.run()
+
     # -- flows -----------------------------------------------------------------------------------
 
     def submit(self, flow: Flow, key: str = "") -> int:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from pilotage.flow.model import OnFailure
 from testbed.rabbit import Rabbit
-from tests.edge import rig
+from tests.edge import law, rig
 from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step
+from tests.flowed import Flow, Hub, Step, Take
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +30,20 @@ def second(first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit
         yield one
 
 
+RULES = """
+[rule.after]
+job = ["watched/far", "watched/bad"]
+states = ["done", "failed"]
+run = ["touch", "{dir_of_marks}/{ended.step}-{ended.state}-{ended.item}"]
+"""
+
+
 @pytest.fixture(scope="module")
 def hub(first: Edge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    made = Hub(tmp_path_factory.mktemp("flows") / "hub", first)
+    root = tmp_path_factory.mktemp("flows")
+    (root / "marks").mkdir()
+    rules = RULES.replace("{dir_of_marks}", str(root / "marks"))
+    made = Hub(root / "hub", first, rules=rules)
     with made.up():
         yield made
 
@@ -55,3 +70,167 @@ def test_a_chain_over_two_sites_and_this_hub(hub: Hub, first: Edge, second: Edge
     assert hub.wait_over(number) == ["done"], hub.told()
     assert set(hub.steps(number).values()) == {"done"}
     assert [one.site for one in hub.attempts(number)] == [first.site, second.site, "", first.site]
+
+
+def test_steps_that_end_anywhere_are_events(hub: Hub, first: Edge):
+    marks = hub.root.parent / "marks"
+    flow = Flow(
+        name="watched",
+        steps={
+            "far": at(first, each=[1, 2]),
+            "bad": at(first, "fail", parameters={"status": 3}, on_failure="continue"),
+        },
+    )
+    number = hub.submit(flow)
+    hub.wait_over(number)
+    wanted = {"far-done-0", "far-done-1", "bad-failed-0"}
+    hub.wait(lambda: {one.name for one in marks.iterdir()} >= wanted)
+    assert {one.name for one in marks.iterdir()} == wanted
+    assert len(hub.query("SELECT 1 FROM job WHERE rule = 'after'")) == len(wanted)
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+#: Where something goes wrong: the step, and whose doing it is.
+WRONG = {
+    "accept": ({"application": "no-such"}, "rejected"),
+    "stage": ({"application": "count", "inputs": (Take(url="http://127.0.0.1:1/x"),)}, "rejected"),
+    "run": ({"application": "fail", "parameters": {"status": 3}}, "failed"),
+}
+
+
+@pytest.mark.parametrize("where", WRONG)
+@pytest.mark.parametrize("on_failure", ["fail", "continue", "retry", "other_site"])
+def test_what_a_failure_means(
+    hub: Hub, first: Edge, second: Edge, where: str, on_failure: OnFailure
+):
+    more, state = WRONG[where]
+    facts: dict[str, Any] = dict(more)
+    sites = (first.site, second.site) if on_failure == "other_site" else (first.site,)
+    retries = 1 if on_failure in ("retry", "other_site") else 0
+    flow = Flow(
+        name="wrong",
+        steps={
+            "bad": Step(sites=sites, on_failure=on_failure, retries=retries, delay=0.1, **facts),
+            "next": at(first, needs=("bad",)),
+        },
+    )
+    number = hub.submit(flow)
+    hub.wait_over(number)
+    tries = hub.attempts(number, "bad")
+    # What a site has refused it would refuse again; another may not.
+    twice = retries and (on_failure == "other_site" or state == "failed")
+    assert [one.state for one in tries] == [state] * (2 if twice else 1), hub.told()
+    goes_on = on_failure == "continue"
+    assert hub.flow(number).state == ("done" if goes_on else "failed")
+    assert hub.steps(number) == {"bad": "failed", "next": "done" if goes_on else "skipped"}
+    if on_failure == "other_site":
+        assert {one.site for one in tries} == {first.site, second.site}
+    if not goes_on:
+        assert hub.reasons(number)["next"].startswith("`bad` failed: ")
+        assert hub.reasons(number)["bad"] in hub.reasons(number)["next"]
+
+
+def test_what_can_never_be_sent_fails_with_its_reason(hub: Hub, first: Edge):
+    steps = {
+        "list": at(first, parameters={"label": [1, 2]}),
+        "recipe": Step(sites=(first.site,), recipe={"kind": "command", "argv": ["true"]}),
+        "odd": Step(recipe={"kind": "nothing"}),
+    }
+    numbers = {name: hub.submit(Flow(name=name, steps={name: one})) for name, one in steps.items()}
+    assert set(hub.wait_over(*numbers.values())) == {"failed"}
+    said = {name: hub.reasons(number)[name] for name, number in numbers.items()}
+    assert "no site would take it" in said["list"]
+    assert f"`{first.site}` is none" in said["recipe"]
+    assert "cannot be a job of this hub" in said["odd"]
+
+
+# -- sites, flows within, many ---------------------------------------------------------------------
+
+
+def test_a_site_is_chosen_by_how_it_is(hub: Hub, first: Edge, second: Edge):
+    """Neither is named: both are heard of, and share the work."""
+    hub.wait(lambda: len(hub.query("SELECT 1 FROM edge_site WHERE state = 'well'")) == 2)
+    any_of = f"site in ['{first.site}', '{second.site}']"
+    steps = {
+        "spread": Step(application="count", requirements=any_of, each=list(range(6))),
+        "one": Step(application="count", requirements=f"site == '{second.site}'"),
+    }
+    number = hub.submit(Flow(name="anywhere", steps=steps))
+    assert hub.wait_over(number) == ["done"]
+    assert {one.site for one in hub.attempts(number, "spread")} == {first.site, second.site}
+    assert [one.site for one in hub.attempts(number, "one")] == [second.site]
+    none = hub.submit(
+        Flow(name="n", steps={"a": Step(application="count", requirements="site == 'x'")})
+    )
+    hub.wait(lambda: "is as `site == 'x'` asks for" in _reason(hub, none))
+    hub.cancel(none)
+    assert hub.wait_over(none) == ["cancelled"]
+
+
+def _reason(hub: Hub, number: int) -> str:
+    return str(hub.query("SELECT reason FROM flow_task WHERE flow = ?", number)[0][0])
+
+
+def test_a_flow_within_a_flow(hub: Hub, first: Edge):
+    inner = Flow(
+        name="inner",
+        params={"n": 0},
+        steps={"a": at(first), "b": here("test", "{n}", "=", "5", needs=("a",))},
+    )
+    flow = Flow(
+        name="outer",
+        steps={"in": Step(flow=inner, parameters={"n": 5}), "after": at(first, needs=("in",))},
+    )
+    number = hub.submit(flow)
+    assert hub.wait_over(number) == ["done"]
+    bad = msgspec.structs.replace(flow, steps={**flow.steps, "in": Step(flow=inner)})
+    number = hub.submit(bad)
+    assert hub.wait_over(number) == ["failed"]
+    assert hub.steps(number) == {"in": "failed", "after": "skipped"}
+
+
+def test_a_whole_flow_is_called_off_wherever_it_is(hub: Hub, first: Edge, second: Edge):
+    inner = Flow(name="inner", steps={"deep": at(second, "gate")})
+    flow = Flow(
+        name="off",
+        steps={
+            "far": at(first, "gate"), "near": here("sleep", "600"), "within": Step(flow=inner),
+            "later": at(first, needs=("far",)),
+        },
+    )  # fmt: skip
+    number = hub.submit(flow)
+    hub.wait_state(number, "far", "running")
+    hub.wait(second.programs.running)
+    hub.wait(lambda: hub.attempts(number, "near")[-1].state == "running")
+    hub.cancel(number)
+    assert hub.wait_over(number) == ["cancelled"]
+    assert set(hub.steps(number).values()) == {"cancelled"}
+    hub.wait(lambda: not first.programs.running() and not second.programs.running())
+
+
+def test_a_step_of_a_thousand_tasks(hub: Hub, first: Edge):
+    """All of them here, and a hundred of them at a site."""
+    flow = Flow(
+        name="wide",
+        steps={
+            "begin": here("true"),
+            "many": here("true", each=list(range(1000)), needs=("begin",)),
+            "far": at(first, each=list(range(100)), needs=("begin",)),
+            "end": here("true", needs=("many", "far")),
+        },
+    )
+    number = hub.submit(flow)
+    assert hub.wait_over(number, patience=150) == ["done"]
+    tries = hub.attempts(number)
+    assert len(tries) == 1102
+    assert {one.number for one in tries} == {1}
+    law.i1_started_once(first)
+
+
+def test_nothing_is_left_to_do_only_when_flows_are_over(tmp_path: Path):
+    made = Hub(tmp_path / "hub")
+    steps = {"a": here("sleep", "0.3"), "b": here("sleep", "0.3", needs=("a",))}
+    number = made.submit(Flow(name="quiet", steps=steps))
+    assert made.run() == 0
+    assert made.flow(number).state == "done"
