@@ -73,8 +73,8 @@ COURSE = {
     "task": 7, "attempt": 1, "state": "skipped", "text": "why", "time": 1e9,
 }  # fmt: skip
 ALL = {
-    "flow": FLOW, "course": COURSE, "job": FULL, "control": CONTROL, "status": STATUS, "heartbeat": HEARTBEAT, "chain": CHAIN,
-    "answer": ANSWER, "refusal": REFUSAL,
+    "flow": FLOW, "course": COURSE, "job": FULL, "control": CONTROL, "status": STATUS,
+    "heartbeat": HEARTBEAT, "chain": CHAIN, "answer": ANSWER, "refusal": REFUSAL,
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """Every message that crosses the bus between a hub or a user and a site.
 
 A *job* and a *control* go to the site; a *status*, an *answer*, a *refusal* and a *heartbeat* come
-from it. A *flow* goes to a hub, and a *course* comes from it. The schemas are closed: what is not here is refused, since a word that one side does not
-understand must not be taken for one that it obeyed.
+from it. A *flow* goes to a hub, and a *course* comes from it. The schemas are closed: what is not
+here is refused, since a word that one side does not understand must not be taken for one that it
+obeyed.
 """
 
 from __future__ import annotations
