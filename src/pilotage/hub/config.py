@@ -16,6 +16,7 @@ from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares, Slice
+from pilotage.payload.transfer import url
 from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import locate
 from pilotage.site.launch import Place
@@ -304,9 +305,26 @@ def _keys(message: str) -> list[str]:
     return [*keys, unknown[1]] if unknown else keys
 
 
+def _check_places(flows: Flows) -> None:
+    """Refuse places of data that nobody could use."""
+    places = {"data": flows.data, "here": flows.here}
+    for name, one in flows.site.items():
+        places |= {f"site.{name}.data": one.data, f"site.{name}.read": one.read}
+    for name, address in places.items():
+        try:
+            if address or name.startswith("site."):
+                url.parse(address)
+        except errors.UsageError as error:
+            raise errors.UsageError(f"{error} - at `$.flows.{name}`") from None
+    if flows.here and not flows.data:
+        message = "it names the folder of `data` for this hub, and there is no `data`"
+        raise errors.UsageError(f"{message} - at `$.flows.here`")
+
+
 def _check(settings: Settings) -> None:
     if settings.bus.url and not settings.bus.url.startswith(("amqps://", "amqp://")):
         raise errors.UsageError("it begins with `amqps://` - at `$.bus.url`")
+    _check_places(settings.flows)
     for table, name, read in _MEASURES:
         written = getattr(getattr(settings, table), name)
         try:

@@ -158,14 +158,17 @@ class Hand:
             return _DONE
         if self.waits(attempt):
             return None
-        async with self._lanes:
-            leaves = results.leaves_of(self._reader, task, number)
-            if attempt.way == "here":
-                try:
-                    await self._send(attempt, leaves)
-                except errors.NotFound as error:
-                    return _failed(error.message, "output")
-            return await self._look(attempt, leaves)
+        leaves = results.leaves_of(self._reader, task, number)
+        try:
+            async with self._lanes:
+                if attempt.way == "here" and (why := await self._send(attempt, leaves)):
+                    return _failed(why, "output")
+                return await self._look(attempt, leaves)
+        except errors.PilotageError as error:
+            # Who looks at the flow is to see why it does not go on.
+            words = f"what it left cannot be looked at: {error}"
+            await self._do(functools.partial(results.say, task=task, reason=words))
+            raise
 
     async def _look(self, attempt: AttemptRow, leaves: Leaves) -> End | None:
         told = "" if attempt.way == "here" else attempt.digest
@@ -194,11 +197,16 @@ class Hand:
         await self._do(keep)
         return _DONE
 
-    async def _send(self, attempt: AttemptRow, leaves: Leaves) -> None:
-        """Put what a job of ours has left where others find it."""
+    async def _send(self, attempt: AttemptRow, leaves: Leaves) -> str:
+        """Put what a job of ours has left where others find it; say what of it cannot be."""
         folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
         where = hand.seen(self._stores, attempt.place, HUB)
-        await local.send(self._reach.inside, folder, leaves.outputs, where)
+        try:
+            source = await local.gather(folder, leaves.outputs)
+        except (errors.NotFound, errors.Denied, errors.Conflict) as error:
+            return error.message
+        await local.send(self._reach.inside, folder, source, where)
+        return ""
 
     def _task(self, task: int) -> tuple[str, int]:
         found = records.task(self._reader, task)
@@ -269,11 +277,8 @@ class Hand:
         found = await self._inspector.look(made.place, made.digest, deep=True)
         if found.trouble and made.way == "here":
             leaves = results.leaves_of(self._reader, made.task, made.number)
-            try:
-                await self._send(made, leaves)
+            if not await self._send(made, leaves):
                 found = await self._inspector.look(made.place, made.digest, deep=True)
-            except errors.NotFound as error:
-                found.trouble = error.message
         if found.trouble and not await self._hope(made, found.trouble):
             stale = functools.partial(
                 moves.stale, task=made.task, now=self._now(), reason=found.trouble,

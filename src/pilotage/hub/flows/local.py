@@ -80,15 +80,17 @@ def _mark(done: Path, size: int) -> None:
     sync_folder(str(done.parent))
 
 
-async def send(courier: Courier, folder: Path, outputs: Sequence[str], address: str) -> None:
-    """Send outputs of a job to their place, by their paths; the manifest comes last."""
-    aside = f"{folder}.out"
+async def gather(folder: Path, outputs: Sequence[str]) -> str:
+    """Name a folder with the outputs of a job, by their paths."""
     paths = [(one, one) for one in outputs]
-    source = await run_sync(staging.gather, str(folder), paths, aside)
+    return await run_sync(staging.gather, str(folder), paths, f"{folder}.out")
+
+
+async def send(courier: Courier, folder: Path, source: str, address: str) -> None:
+    """Send what was gathered to its place; the manifest comes last."""
     try:
         await courier.send(source, address, replace=True)
     except (errors.Conflict, errors.Damaged):
         # The place is nobody else's: whatever is there is not what the job has left.
         await courier.send(source, address, anew=True)
-    finally:
-        await run_sync(functools.partial(shutil.rmtree, aside, ignore_errors=True))
+    await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -21,6 +22,7 @@ from pilotage.store import Db
 #: A result is for conditions and lists, not for data.
 MOST_BYTES = 65_536
 _DEEPEST = 32
+_SHOWN = 40
 
 
 class Leaves(msgspec.Struct, frozen=True):
@@ -91,7 +93,12 @@ def keep(db: Db, attempt: AttemptRow, kept: Kept, result: object) -> None:
         read=kept.read,
     )  # fmt: skip
     if result is not None:
-        moves.result(db, attempt.task, result)
+        moves.result(db, attempt.task, attempt.number, result)
+
+
+def say(db: Db, task: int, reason: str) -> None:
+    """Say why a task whose attempt is over does not go on."""
+    db.run("flow_hand_say", task=task, reason=reason)
 
 
 def parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -100,7 +107,7 @@ def parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         message = f"it has {len(body)} bytes, and {MOST_BYTES} are the most"
         raise errors.BadMessage(message, hint="a result is small; large data is an output")
     try:
-        found = json.loads(body, parse_constant=_refuse)
+        found = json.loads(body, parse_constant=_refuse, parse_float=_float)
     except (ValueError, RecursionError) as error:
         raise errors.BadMessage(f"it is no JSON: {error}") from None
     if _depth(found) > _DEEPEST:
@@ -108,8 +115,13 @@ def parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return found
 
 
-def _refuse(word: str) -> None:
+def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits[:_SHOWN])
 
 
 def _depth(value: object) -> int:

@@ -30,6 +30,10 @@ SELECT :task, :number, value->>0, value->>1, value->>2 FROM json_each(:rows);
 UPDATE flow_attempt SET digest = :digest, files = :files, bytes = :bytes,
     read = coalesce(:read, read) WHERE task = :task AND number = :number;
 
+-- name: flow_hand_say
+-- Why a task is not done although its attempt is.
+UPDATE flow_task SET reason = :reason WHERE id = :task AND state = 'staging_out';
+
 -- name: flow_hand_asked
 -- Whether the data of an attempt was asked for again: when, and when something came of it.
 SELECT time, told FROM flow_resend WHERE task = :task AND number = :number;

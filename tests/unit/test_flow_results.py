@@ -1,0 +1,201 @@
+"""What steps leave and read, on this machine: results, folders of jobs, and what is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pilotage import errors
+from pilotage.flow.hand import Piece
+from pilotage.flow.model import Step
+from pilotage.hub import config
+from pilotage.hub.flows import local, reach, results
+from pilotage.hub.flows.inspect import Inspector
+from pilotage.hub.flows.publish import Publisher
+from pilotage.hub.flows.reach import Reach
+from pilotage.hub.flows.results import Leaves
+from pilotage.payload.transfer.model import MANIFEST
+
+
+class Place:
+    """A project with a transfer server that is a folder."""
+
+    def __init__(self, top: Path) -> None:
+        self.root, self.state, self.data = top / "p", top / "p" / ".pilotage", top / "data"
+        for one in (self.state, self.data):
+            one.mkdir(parents=True)
+        settings = config.Flows(data=f"file://{self.data}", folders=(str(top / "out"),))
+        self.reach = Reach(settings, self.root, self.state)
+        self.stores = reach.stores(settings, self.state)
+        self.scratch = self.state / "flows" / "scratch"
+        self.publisher = Publisher(self.reach, self.stores, self.root, self.scratch)
+
+    async def left(self, name: str, files: dict[str, bytes]) -> Piece:
+        """Have a step leave files; return how it is read."""
+        source = self.root / "src" / name
+        for path, data in files.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        url = f"file://{self.data}/{name}/"
+        receipt = await self.reach.inside.send(str(source), url)
+        return Piece(url, "", receipt.digest, own=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def content(url: str) -> str:
+    return Path(url.removeprefix("file://")).read_text()
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body, value", [(b"[1, 2]", [1, 2]), (b'{"a": "x\\ny"}', {"a": "x\ny"}), (b" 3\n", 3)]
+)
+def test_any_json_value_is_a_result(body: bytes, value: object):
+    assert results.parse(body) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"NaN", b"[1e999]", b"-Infinity", b"\xff", b"[" * 40 + b"]" * 40, b"[" * 60_000,
+     b'"' + b"x" * results.MOST_BYTES + b'"'],
+)  # fmt: skip
+def test_what_is_no_small_json_value_is_none(body: bytes):
+    with pytest.raises(errors.BadMessage):
+        results.parse(body)
+
+
+def test_the_result_is_among_what_is_left():
+    assert results.leaves(Step()) == Leaves()
+    assert results.leaves(Step(result="r")) == Leaves(("r",), "r")
+    assert results.leaves(Step(result="r", outputs=("a", "r"))) == Leaves(("a", "r"), "r")
+    assert results.leaves(Step(result="o/r", outputs=("o/",))) == Leaves(("o/",), "o/r")
+    assert results.leaves(Step(result="r", outputs=("",))) == Leaves(("",), "r")
+
+
+# -- folders of our own jobs -----------------------------------------------------------------------
+
+
+async def test_inputs_come_once_and_half_of_them_is_begun_anew(place: Place, tmp_path: Path):
+    one = await place.left("one", {"a": b"1", "sub/b": b"22"})
+    two = Piece(f"file://{place.data}/one/sub/b", "in/named", "", own=True)
+    folder = tmp_path / "work" / "1"
+    # Who was killed has left a part, and another file at its place.
+    (folder / "a").mkdir(parents=True)
+    (tmp_path / "work" / "1.in" / "0").mkdir(parents=True)
+    assert await local.bring(place.reach, place.root, [one, two], folder) == 5
+    found = {
+        str(at.relative_to(folder)): at.read_bytes() for at in folder.rglob("*") if at.is_file()
+    }
+    assert found == {"a": b"1", "sub/b": b"22", "in/named": b"22"}
+    assert {at.name for at in folder.parent.iterdir()} == {"1", "1.read"}
+    (folder / "a").write_bytes(b"changed by the job")
+    assert await local.bring(place.reach, place.root, [one, two], folder) == 5
+    assert (folder / "a").read_bytes() == b"changed by the job"
+
+
+async def test_what_is_not_as_it_was_pinned_does_not_come(place: Place, tmp_path: Path):
+    one = await place.left("one", {"a": b"1"})
+    (place.data / "one" / "a").write_bytes(b"2")
+    with pytest.raises(errors.Conflict):
+        await local.bring(place.reach, place.root, [one], tmp_path / "w")
+    file = Piece(f"file://{place.data}/one/a", "", "0" * 64, own=True)
+    with pytest.raises(errors.Conflict):
+        await local.bring(place.reach, place.root, [file], tmp_path / "w")
+    assert local.read(tmp_path / "w") is None
+
+
+@pytest.mark.parametrize(
+    "address", [".pilotage/store.db", "../x", "/etc/passwd", "a/../../x", "link", "sub/.hidden/x"]
+)
+async def test_nothing_hidden_and_nothing_outside_is_read_for_a_flow(
+    place: Place, tmp_path: Path, address: str
+):
+    (place.root / "link").symlink_to(place.state)
+    with pytest.raises(errors.Denied):
+        await local.bring(place.reach, place.root, [Piece(address, "x")], tmp_path / "w")
+    for url in (f"file://{place.state}/store.db", f"file://{place.data}/", "http://127.0.0.1:1/"):
+        with pytest.raises(errors.Denied):
+            await local.bring(place.reach, place.root, [Piece(url, "x")], tmp_path / "w")
+
+
+async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_path: Path):
+    folder = tmp_path / "work" / "1"
+    (folder / "out").mkdir(parents=True)
+    (folder / "out" / "a").write_text("a")
+    (folder / "r.json").write_text("3")
+    url = f"file://{place.data}/x/"
+    inspector = Inspector(place.reach.inside, place.stores, place.scratch)
+    for damage in ("", "a", MANIFEST, "all"):
+        if damage == "all":
+            (place.data / "x" / MANIFEST).write_text('{"version":1,"files":0,"bytes":0}\n')
+        elif damage:
+            where = place.data / "x" / ("out/a" if damage == "a" else damage)
+            where.write_bytes(where.read_bytes()[:-1])
+        source = await local.gather(folder, ["out/", "r.json"])
+        if damage == "a":
+            found = await inspector.look(url, "")
+            assert "bytes" in found.trouble
+            (place.data / "x" / MANIFEST).unlink()
+        await local.send(place.reach.inside, folder, source, url)
+        found = await inspector.look(url, "", deep=True)
+        assert (found.trouble, set(found.items)) == ("", {"out/a", "r.json"})
+        assert await inspector.small(found, "r.json") == b"3"
+    assert {one.name for one in folder.parent.iterdir()} == {"1"}
+
+
+# -- what sites cannot reach -----------------------------------------------------------------------
+
+
+async def test_files_of_the_project_are_published_once_for_each_of_their_versions(place: Place):
+    (place.root / "geo").mkdir()
+    (place.root / "geo" / "x.db").write_text("one")
+    file = await place.publisher.own("1-ab", Piece("geo/x.db", "db"))
+    again = await place.publisher.own("1-ab", Piece("geo/x.db", "other"))
+    assert file.url == again.url
+    assert content(file.url) == "one"
+    assert (len(file.sha256), file.path, again.path) == (64, "db", "other")
+    folder = await place.publisher.own("1-ab", Piece("geo", ""))
+    assert folder.url.endswith("/")
+    (place.root / "geo" / "x.db").write_text("another")
+    new = await place.publisher.own("1-ab", Piece("geo/x.db", "db"))
+    assert new.url != file.url
+    assert content(file.url) == "one"
+    with pytest.raises(errors.NotFound):
+        await place.publisher.own("1-ab", Piece("geo/none", ""))
+
+
+async def test_more_inputs_than_a_message_can_name_become_one_folder(place: Place):
+    pieces = []
+    for at in range(40):
+        one = await place.left(f"p{at}", {"part": str(at).encode()})
+        pieces.append(Piece(one.url, f"part/{at}", one.sha256, own=True))
+    for _ in range(2):
+        made = await place.publisher.bundle("1-ab/merge/0/1~in/", pieces)
+        assert [content(f"{made.url}part/{at}/part") for at in range(40)] == list(
+            map(str, range(40))
+        )
+    assert list(place.scratch.iterdir()) == []
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "told, where",
+    [
+        ('data = "nowhere"', "flows.data"),
+        ('here = "file:///x"', "flows.here"),
+        ('[flows.site.a]\ndata = "file:///x"\nread = "x y"', "flows.site.a.read"),
+    ],
+)
+def test_places_that_cannot_be_are_said_at_once(tmp_path: Path, told: str, where: str):
+    (tmp_path / config.FILE).write_text(f"[flows]\n{told}\n")
+    with pytest.raises(errors.ConfigError, match=where):
+        config.read(tmp_path)
