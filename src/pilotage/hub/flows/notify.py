@@ -15,7 +15,8 @@ from pilotage.flow.definition import Head
 from pilotage.hub.flows import outbox
 from pilotage.store import Db
 
-_CURSOR = "flows told"
+#: How far the stories were read.
+CURSOR = "flows told"
 #: Lines of stories that are read at once.
 _MOST = 2000
 _LONGEST = 2000
@@ -59,7 +60,7 @@ class Line(msgspec.Struct, frozen=True):
 
 def follow(db: Db) -> bool:
     """Read on in the stories of all flows; say whether there may be more."""
-    after = int(records.cursor(db, _CURSOR) or 0)
+    after = int(records.cursor(db, CURSOR) or 0)
     rows = db.rows("flows_story", after=after, most=_MOST)
     heads: dict[int, Head] = {}
     for row in rows:
@@ -68,7 +69,7 @@ def follow(db: Db) -> bool:
             heads[line.flow] = definition.head(db, line.flow)
         _tell(db, line, heads[line.flow])
     if rows:
-        records.advance(db, _CURSOR, str(rows[-1][0]))
+        records.advance(db, CURSOR, str(rows[-1][0]))
     return len(rows) == _MOST
 
 

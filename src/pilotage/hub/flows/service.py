@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from pilotage import crash, errors, units
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
-from pilotage.hub.flows import accept, dispatch, ears, notify, recall, watch
+from pilotage.hub.flows import accept, dispatch, ears, recall, watch
 from pilotage.hub.flows.dispatch import Sent, World
 from pilotage.hub.flows.ears import Heard
 from pilotage.hub.flows.edge import Address
@@ -27,9 +27,12 @@ from pilotage.hub.flows.line import Line
 from pilotage.hub.flows.model import Data, Order, Prepared, Unfit
 from pilotage.hub.flows.post import Post
 from pilotage.hub.flows.send import Sender
+from pilotage.hub.flows.silence import Silence
+from pilotage.hub.flows.stories import Stories
 from pilotage.hub.flows.watch import Patience
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell, patience
+from pilotage.hub.sources import Bell
+from pilotage.hub.sources import patience as pause
 from pilotage.site import files
 from pilotage.store import Db, Writer
 
@@ -66,9 +69,10 @@ class Flows:
         self._open_reader = open_reader
         self._poke, self._told = poke, told
         self._now = project.clock.now
-        self._patience = Patience(
+        patience = Patience(
             units.seconds(settings.flows.ask), units.seconds(settings.flows.silence)
         )
+        self._silence = Silence(writer, patience, self._now, bell.ring)
         self._line = Line(project, writer, self._statuses, self._flows, self._send)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         self._any = bell
@@ -81,24 +85,22 @@ class Flows:
         self._checking: set[tuple[int, int]] = set()
         self._room = anyio.Semaphore(_PREPARING)
         self._tasks: TaskGroup | None = None
-        #: Since when the broker is heard; nothing while it is not.
-        self._since: float | None = None
 
     async def run(self) -> None:
         """Serve workflows until cancelled."""
         await self._line.begin()
         self._address = Address(self._line.hub, self._project.settings.flows.reply)
+        stories = Stories(self._writer, self._open_reader(), self._story)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             for name, part in (
                 ("tasks", self._dispatch), ("ends", self._finish), ("recalls", self._recall),
-                ("news", self._hear_news), ("stories", self._follow), ("posts", self._post().run),
+                ("news", self._hear_news), ("stories", stories.run), ("posts", self._post().run),
                 ("times", self._pump),
             ):  # fmt: skip
                 tasks.start_soon(self._keep, name, part)
             if self._project.settings.bus.url:
                 tasks.start_soon(self._line.run)
-                tasks.start_soon(self._keep, "silence", self._watch)
 
     # -- what is to be done ----------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class Flows:
             if not live:
                 await anyio.sleep(_GLANCE_S)
             due = db.value("flows_next", now=now)
-            await self._any.wait(patience(due, now))
+            await self._any.wait(pause(due, now))
 
     async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
         """Have a part run again after something that went wrong."""
@@ -294,7 +296,7 @@ class Flows:
     # -- the broker ------------------------------------------------------------------------------
 
     async def _send(self, bus: AmqpBus) -> None:
-        """Send while there is a bus, and know since when it is well."""
+        """Send while there is a bus, and ask those who say nothing."""
         address = self._address
         sender = Sender(
             bus, self._writer, self._open_reader(), self._now, self._out, watch.unheard,
@@ -302,27 +304,7 @@ class Flows:
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(sender.run)
-            while True:
-                well = not bus.trouble
-                if well != (self._since is not None):
-                    self._since = self._now() if well else None
-                await anyio.sleep(self._patience.look)
-
-    async def _watch(self) -> None:
-        """Ask sites that say nothing, and give them up where a step may run elsewhere."""
-        while True:
-            await anyio.sleep(self._patience.look)
-            since, now, address = self._since, self._now(), self._address
-            if since is None:
-                continue
-            asking = functools.partial(watch.ask, address=address, patience=self._patience, now=now)
-            leaving = functools.partial(
-                watch.give_up, patience=self._patience, since=since, now=now
-            )
-            if await self._do(asking):
-                self._out.ring()
-            if await self._do(leaving):
-                self._queued.ring()
+            tasks.start_soon(self._silence.watch, bus, address)
 
     async def _flows(self, messages: Sequence[Message]) -> None:
         """Take workflows in that users send by the broker."""
@@ -332,13 +314,6 @@ class Flows:
         self._any.ring()
 
     # -- who is told -----------------------------------------------------------------------------
-
-    async def _follow(self) -> None:
-        """Have told what happens to flows."""
-        while True:
-            await self._story.wait()
-            while await self._do(notify.follow):
-                pass
 
     def _post(self) -> Post:
         settings = self._project.settings.flows
