@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pilotage import errors
 from pilotage.flow import moves, records
+from pilotage.flow.ends import OVER
 from pilotage.flow.model import FINAL, End, Flow, NewFlow, Step
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
@@ -57,7 +58,8 @@ def flows(draw: st.DrawFn, depth: int = 0) -> Flow:
 
 _OPS = (
     "send", "send", "send", "send", "hear", "done", "done", "done", "done", "failed", "lost",
-    "rejected", "late", "cancel", "fence", "rerun", "stale", "deliver",
+    "rejected", "late", "cancel", "fence", "rerun", "stale", "stale", "deliver", "cancelled",
+    "last", "give_up", "fence_flow",
 )  # fmt: skip
 
 
@@ -127,13 +129,27 @@ class _World:
                 self.rerun(pick)
             case "stale":
                 for task in _one(self.tasks("done"), pick):
-                    moves.stale(self.db, task.id, self.now)
+                    readers = self.readers(task) if pick % 2 else []
+                    moves.stale(self.db, task.id, self.now, consumer=(*readers, 0)[0])
+            case "give_up":
+                for task in _one(self.tasks("queued"), pick) if pick % 4 == 0 else []:
+                    moves.give_up(self.db, task.id, "no such thing", self.now)
+            case "fence_flow":
+                for one in _one([one for one in self.live() if one.way == "flow"], pick):
+                    assert moves.fence(self.db, one.task, self.now, "enough") == one.number
             case "late":
                 for one in _one([one for one in self.attempts() if one.ended is not None], pick):
                     self.late(one)
             case _:
                 for one in _one([one for one in self.live() if one.way != "flow"], pick):
                     self.word(name, one, pick)
+
+    def readers(self, task: records.TaskRow) -> list[int]:
+        """Return tasks under way that may read what a task has left."""
+        after = {two for one, two in records.edges(self.db, task.flow) if one == task.step}
+        live = {one.task for one in self.live() if one.way != "flow"}
+        rows = records.tasks(self.db, task.flow)
+        return [row.id for row in rows if row.step in after and row.id in live]
 
     def send(self, task: int) -> None:
         row = records.task(self.db, task)
@@ -153,7 +169,11 @@ class _World:
                 moves.attempt(self.db, task, "bus", site, "", self.now)
 
     def word(self, name: str, one: records.AttemptRow, pick: int) -> None:
-        if name in ("hear", "older"):
+        if name == "last":
+            # The last word of a site, before anybody has looked at what the attempt left.
+            last = ["done", "failed", "cancelled", "lost", "rejected"][pick % 5]
+            moves.hear(self.db, one.key, one.seq + 1, last, "", "", "", 7, self.now)
+        elif name == "hear" and one.state not in OVER:
             seq = one.seq + 1 + pick % 3
             state = ["queued", "staging_in", "submitted", "running", "held"][pick % 5]
             assert moves.hear(self.db, one.key, seq, state, "", "", "", 7, self.now)
@@ -161,10 +181,12 @@ class _World:
             for old in (seq, seq - 1):
                 assert not moves.hear(self.db, one.key, old, "failed", "", "", "", 7, self.now)
             assert records.task(self.db, one.task) == before
+        elif name == "hear":
+            assert not moves.hear(self.db, one.key, one.seq + 1, "held", "", "", "", 7, self.now)
         elif name == "fence":
             assert moves.fence(self.db, one.task, self.now, "silent") == one.number
         else:
-            state = "failed" if name not in ("done", "lost", "rejected") else name
+            state = name if name in OVER else "failed"
             how = End(state=state, reason=f"it was {name}", kind="application")  # type: ignore[arg-type]
             result = {"list": [1, 2]} if pick % 3 else None
             assert moves.end(self.db, one.task, one.number, how, self.now, result=result)

@@ -520,3 +520,107 @@ def test_a_wide_fan_in_costs_each_end_the_same(db: Db) -> None:
         run(db)
     found = records.flow(db, flow)
     assert (found.state, found.open) == ("done", 0)
+
+
+def test_a_step_that_stays_called_off_keeps_its_flow_from_being_done(db: Db) -> None:
+    steps = {"a": app(), "many": app(each=[1, 2])}
+    flow = start(db, steps=steps, to="file:///there/")
+    sent = send(db)
+    moves.end(db, *sent[1], DONE, 6.0)
+    moves.cancel(db, flow, "enough", 7.0)
+    for one in (sent[0], sent[2]):
+        moves.cancelled(db, *one, 8.0)
+    assert moves.rerun(db, flow, ["a"], 9.0) == ["a"]
+    assert not moves.stale(db, sent[1][0], 10.0), "nobody reads from a step that was called off"
+    run(db, now=11.0)
+    row = records.flow(db, flow)
+    assert (row.state, row.reason) == ("cancelled", "`many` was cancelled")
+
+
+@pytest.mark.parametrize("trouble", ["no room", ""])
+def test_what_did_not_get_to_where_it_was_to_go_is_sent_once_more(db: Db, trouble: str) -> None:
+    flow = start(db, steps={"a": app()}, to="file:///there/")
+    run(db)
+    if trouble:
+        assert moves.delivered(db, flow, 6.0, trouble)
+    else:
+        assert moves.cancel(db, flow, "enough", 6.0) == "cancelled"
+    assert moves.rerun(db, flow, [], 7.0) == []
+    assert records.flow(db, flow).state == "staging_out"
+    assert moves.delivered(db, flow, 8.0)
+    assert records.flow(db, flow).state == "done"
+    with pytest.raises(errors.IllegalTransition, match="nothing of flow"):
+        moves.rerun(db, flow, [], 9.0)
+
+
+def test_the_result_of_an_old_attempt_is_nobodys(db: Db) -> None:
+    flow = start(db, steps={"a": app(retries=2)})
+    task, number = send(db)[0]
+    assert moves.result(db, task, number, {"n": 1})
+    moves.fence(db, task, 6.0, "silent")
+    assert not moves.result(db, task, number, {"n": 2}), "it is fenced"
+    second = send(db, 9.0)[0][1]
+    assert records.tasks(db, flow)[0].result == "", "each attempt finds out on its own"
+    assert not moves.result(db, task, number, {"n": 3}), "it is not the current one"
+    assert moves.end(db, task, second, DONE, 10.0)
+    assert records.tasks(db, flow)[0].result == ""
+
+
+def test_a_state_that_no_site_can_say_changes_nothing(db: Db) -> None:
+    flow = start(db, steps={"a": app()})
+    task, number = send(db)[0]
+    key = f"flow.{flow}.{task}.{number}"
+    for word in ("skipped", "asleep"):
+        assert not moves.hear(db, key, 5, word, "", "", "", 1, 6.0)
+    assert records.task(db, task).state == "ready"
+    assert moves.hear(db, key, 1, "running", "", "", "", 1, 7.0)
+    assert moves.end(db, task, number, DONE, 8.0)
+    assert records.flow(db, flow).state == "done"
+
+
+def test_a_task_that_all_its_sites_refuse_goes_to_no_other(db: Db) -> None:
+    step = app(sites=("{item}",), each=["x"], on_failure="other_site", retries=3)
+    flow = start(db, steps={"a": step})
+    run(db, End(state="rejected", reason="no such application"))
+    assert not send(db, 99.0)
+    assert records.flow(db, flow).reason == "`a` failed: refused by x"
+
+
+@pytest.mark.parametrize("key", ["", "flow.1.1.1", "a\nb", "x" * 201, "\ud800"])
+def test_a_key_that_is_not_a_persons_is_refused(db: Db, key: str) -> None:
+    with pytest.raises(errors.BadFlow, match="cannot be the key"):
+        start(db, key, steps={"a": app()})
+
+
+@pytest.mark.parametrize(
+    "value, state, words",
+    [
+        (True, "done", ""),
+        (False, "skipped", "`x` does not hold"),
+        (None, "skipped", "`x` does not hold"),
+        (1, "failed", "neither true nor false; compare it"),
+        ("yes", "failed", "`x` is 'yes', neither true nor false"),
+    ],
+)
+def test_a_condition_is_true_or_false(db: Db, value: object, state: str, words: str) -> None:
+    flow = start(db, params={"x": value}, steps={"a": app(when="x")})
+    run(db)
+    found = records.steps(db, flow)[0]
+    assert found.state == state
+    assert words in found.reason
+
+
+def test_names_that_templates_make_stay_below_the_folder_of_the_task(db: Db) -> None:
+    flow = start(db, steps={"a": app(each=["ok.dat", "../x", "/x"], outputs=("{item}",))})
+    assert len(send(db)) == 1
+    tasks = records.tasks(db, flow)
+    assert [one.state for one in tasks] == ["ready", "failed", "failed"]
+    assert "no name of a file" in tasks[1].reason
+
+
+def test_a_place_beyond_every_list_stands_for_nothing(db: Db) -> None:
+    far = "9" * 5000
+    flow = start(db, params={"x": [1]}, steps={"a": app(parameters={"q": f"{{x.{far}}}"})})
+    assert not send(db)
+    assert "stands for nothing" in records.flow(db, flow).reason
+    assert len(records.flow(db, flow).reason) < 300

@@ -133,6 +133,12 @@ def test_json_has_the_same_keys() -> None:
         ("events = 1000", "item = 1", "w.toml:7: params.item", "something else", "parameter"),
         ("nodes = [", 'requirements = "a >"\nnodes = [', "w.toml:27: step.simulate", "wanted", ""),
         ("[step.generate]", "[step.item]", "step.", "cannot name a step", "letters"),
+        ('name = "atlas"', 'name = "a\\u0007"', "w.toml:1: name", "cannot name", "printable"),
+        ("retries = 10", "retries = -1", "w.toml:3: retries", "too small", "0 means none"),
+        ('"{generate.result.chunks}"', '"chunks"', "step.simulate.each", "no list", "STEP.result"),
+        ('when = "', 'when = "item > 3 and ', "step.histogram.when", "not known yet", "list of"),
+        ('"histogram/h.svg"', '"hist/h.svg"', "outputs.picture", "no step `hist`", "histogram"),
+        ("generate/events", "generate/../events", "step.simulate.inputs", "leaves no", ""),
     ],
 )  # fmt: skip
 def test_mistakes_are_named_by_their_place_with_a_hint(
@@ -183,14 +189,59 @@ def test_files_are_found_beside_the_workflow(tmp_path: Path) -> None:
     assert flow.steps["b"].recipe["file"] == str(tmp_path / "code.py")
     with pytest.raises(errors.BadFlow, match="no function 'stop'"):
         read(top + 'function = "stop"\n', base=tmp_path)
-    with pytest.raises(errors.BadFlow, match="deep in each other"):
+    with pytest.raises(errors.BadFlow, match=r"circle: `itself.toml` → `itself.toml`"):
         read('name = "f"\n[step.a]\nflow = "itself.toml"\n', base=tmp_path)
+    back = tmp_path / "below" / "back.toml"
+    back.parent.mkdir()
+    back.write_text('[step.a]\nflow = "../top.toml"\n', encoding="utf-8")
+    with pytest.raises(errors.BadFlow, match=r"circle: `top.toml` → `back.toml` → `top.toml`"):
+        read('name = "f"\n[step.a]\nflow = "below/back.toml"', base=tmp_path, file="top.toml")
     with pytest.raises(errors.BadFlow, match="cannot be read"):
         read('name = "f"\n[step.a]\nflow = "none.toml"\n', base=tmp_path)
     (tmp_path / "inner.toml").write_text(inner.replace("site", "sits"), encoding="utf-8")
     with pytest.raises(errors.BadFlow) as caught:
         read(top, base=tmp_path, file="top.toml")
     assert (caught.value.file, caught.value.line) == (str(tmp_path / "inner.toml"), 2)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../b", "a\nb"])
+@pytest.mark.parametrize("key", ["outputs", "result", "inputs"])
+def test_names_of_files_stay_below_the_folder_of_a_task(key: str, name: str) -> None:
+    value = {
+        "outputs": [name],
+        "result": name,
+        "inputs": [{"from": "https://h.example/x", "as": name}],
+    }
+    step = {"site": "x", "application": "y", key: value[key]}
+    with pytest.raises(errors.BadFlow, match="no name of a file") as caught:
+        from_dict({"name": "f", "step": {"a": step}})
+    assert caught.value.at == f"step.a.{'outputs' if key == 'result' else key}"
+
+
+def test_what_is_too_much_is_refused_before_it_is_read() -> None:
+    with pytest.raises(errors.BadFlow, match="bytes, and"):
+        read(b" " * (32 << 20) + b"{}", form="json")
+    step = {"site": "x", "application": "y"}
+    with pytest.raises(errors.BadFlow, match="has 100001 items, and 100000 are the most"):
+        from_dict({"name": "f", "step": {"a": {**step, "each": [0] * 100_001}}})
+
+
+def test_files_that_name_each_other_very_often_are_counted(tmp_path: Path) -> None:
+    for number in range(7):
+        steps = "".join(f'[step.s{one}]\nflow = "f{number + 1}.toml"\n' for one in range(20))
+        (tmp_path / f"f{number}.toml").write_text(steps, encoding="utf-8")
+    (tmp_path / "f7.toml").write_text('[step.a]\nsite = "x"\napplication = "y"\n', encoding="utf-8")
+    with pytest.raises(errors.BadFlow, match="read more than 1000 times"):
+        read('name = "f"\n[step.a]\nflow = "f0.toml"\n', base=tmp_path)
+
+
+def test_a_key_that_is_there_twice_is_told() -> None:
+    one = '{"site": "x", "application": "y"}'
+    with pytest.raises(errors.BadFlow, match="the key 'a' is there twice"):
+        read(f'{{"name": "f", "step": {{"a": {one}, "a": {one}}}}}', form="json")
+    with pytest.raises(errors.BadFlow, match="not JSON") as caught:
+        read('{"name": "f",\n "step": }', form="json")
+    assert caught.value.line == 2
 
 
 @pytest.mark.parametrize("source", [b"\xff", b"[]", b'"x"', b"{", b'{"step": {"a": 3}}', b"{}"])

@@ -42,6 +42,8 @@ def retry(
     names = ", ".join(f"`{one}`" for one in steps[:_FEW])
     more = f" and {len(steps) - _FEW} more" if len(steps) > _FEW else ""
     told = f"flow {number} runs {flow.counted(len(steps))} again: {names}{more}"
+    if not steps:
+        told = f"flow {number} sends what came out of it once more"
     data = {"flow": number, "steps": steps, "state": after.state}
     return Answer(data, (told,), (number,), notes)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pilotage import errors, text
 from pilotage.flow import definition, graph, policy, records
 from pilotage.flow.calloff import call_off_child
-from pilotage.flow.ends import finish
+from pilotage.flow.ends import deliver, finish
 from pilotage.flow.journal import note
 from pilotage.flow.model import FINAL
 from pilotage.flow.progress import begin, settle
@@ -24,7 +24,8 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
 
     Without names it is what failed or was called off: tasks that are done stay so. Of the steps
     that are named all tasks run again. What comes before keeps its results. A flow that is over
-    goes on; attempts under way of these steps are fenced and called off.
+    goes on; attempts under way of these steps are fenced and called off. If nothing is wrong with
+    the steps but what came out of them did not get to where it was to go, it is sent once more.
     """
     head = definition.head(db, flow)
     if head.parent is not None:
@@ -42,6 +43,9 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
             raise errors.NotFound(message, hint=closest(name, known))
     whole = bool(steps)
     seeds = list(steps) or [one.name for one in known.values() if one.state in _BAD]
+    if not seeds and head.flow.to and head.state in ("failed", "cancelled"):
+        deliver(db, flow, now)
+        return []
     if not seeds:
         message = f"nothing of flow {flow} failed or was called off"
         raise errors.IllegalTransition(message, hint="name a step to run it again")
@@ -144,7 +148,7 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
     words = reason or "its data is gone"
     db.run("flow_end", flow=flow, state="running", reason="", ended=None)
     db.run("flow_attempt_stale", task=task, number=number, reason=words)
-    db.run("flow_task_result", task=task, result="")
+    db.run("flow_task_forget", task=task)
     before = db.value("flow_step_must_wait", flow=flow, step=name)
     place = "waiting" if before else "queued"
     db.run("flow_task_queue", task=task, state=place, reason=words, after=now, cost=0)
@@ -162,10 +166,13 @@ def stale(db: Db, task: int, now: float, reason: str = "", *, consumer: int = 0)
 
 
 def _wanted(db: Db, flow: int, step: str) -> bool:
-    """Say whether anybody may still read from a step: nobody does from one that failed for all."""
+    """Say whether anybody may still read from a step.
+
+    Nobody does from one that failed for all or was called off, though tasks of it may be done.
+    """
     facts = db.row("flow_step_facts", flow=flow, step=step)
     if facts is None or facts[2] != "failed":
-        return True
+        return facts is not None and facts[2] in ("done", "running")
     return definition.read_step(facts[0]).on_failure == "continue"
 
 

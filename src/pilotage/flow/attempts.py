@@ -8,13 +8,15 @@ from pilotage import errors
 from pilotage.flow.calloff import call_off_child
 from pilotage.flow.ends import OVER, end
 from pilotage.flow.journal import note
-from pilotage.flow.model import FINAL, End, Way
+from pilotage.flow.model import FINAL, End, State, Way
 
 if TYPE_CHECKING:
     from pilotage.store import Db
 
 #: A task that waits at its site is not `queued`, which is what those are that can be sent.
 _THERE = {"waiting": "ready", "queued": "ready"}
+#: What a site can say of an attempt; anything else would leave its task where nothing follows.
+_SAID = (frozenset(State) - FINAL) | OVER
 
 
 def attempt(
@@ -54,7 +56,8 @@ def hear(  # noqa: PLR0913, PLR0917 - what a status message says
     if row is None:
         return False
     task, number, last, was, fenced, ended, current, stands, flow, step, started = row
-    if was in OVER or ended is not None or (seq is not None and seq <= last):
+    old = seq is not None and seq <= last
+    if was in OVER or ended is not None or old or state not in _SAID:
         db.run("flow_attempt_heard", key=key, now=now)
         return False
     if started is None and state in ("running", "staging_out", "done"):

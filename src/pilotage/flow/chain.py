@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from pilotage.bus.model import Chain, Input, Job
-from pilotage.flow.check import check
+from pilotage.flow.check import LONGEST, check
 from pilotage.flow.model import Flow, Notify, Span, Step, Take
 
 _ODD = re.compile(r"[^\w-]+")
@@ -31,7 +31,7 @@ def from_chain(chain: Chain) -> Flow:
     known = _NUMBER.fullmatch(chain.key)
     to = chain.outputs or chain.jobs[-1].outputs
     flow = Flow(
-        name=chain.name or "chain",
+        name=_title(chain.name) or "chain",
         description=chain.description,
         steps=steps,
         outputs={"last": before},
@@ -77,6 +77,11 @@ def _step(job: Job, before: str, first: tuple[Input, ...]) -> Step:
 
 def _word(name: str) -> str:
     return _ODD.sub("-", name).strip("-")[:_LONGEST] or "job"
+
+
+def _title(name: str) -> str:
+    """Write the name of a flow as one can be: legacy names can be anything."""
+    return "".join(one if one.isprintable() else " " for one in name)[:LONGEST].strip()
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - texts in whatever holds them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,12 @@ from pilotage.rule.place import key
 
 #: Flows may be in each other so deep.
 DEEPEST = 8
-#: A flow may have so many steps.
-MOST_STEPS = 100_000
+#: A flow may have so many steps, with those of flows within it.
+MOST_STEPS = 50_000
+#: A step may go through so many items.
+MOST_ITEMS = 100_000
+#: Names of flows, and what they are known by, are at most so long.
+LONGEST = 200
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _OF_STEP = ("result", "state")
 #: Keys of a step whose texts are templates throughout.
@@ -76,8 +81,7 @@ def check(flow: Flow, *, depth: int = 0) -> None:
     if len(flow.steps) > MOST_STEPS:
         message = f"the flow has {len(flow.steps)} steps"
         raise errors.BadFlow(message, hint=f"at most {MOST_STEPS}; `each` makes many tasks of one")
-    if not flow.name:
-        raise errors.BadFlow("the flow has no name", hint='write `name = "..."`')
+    _top(flow)
     for name in flow.params.keys() & template.WORDS:
         with key("params", name):
             message = f"`{name}` means something else in templates"
@@ -96,6 +100,45 @@ def check(flow: Flow, *, depth: int = 0) -> None:
         path = " → ".join(f"`{name}`" for name in circle)
         message = f"these steps wait for each other in a circle: {path}"
         raise errors.BadFlow(message, hint=f"take one of them out of the `needs` of `{circle[1]}`")
+
+
+def _top(flow: Flow) -> None:
+    if not flow.name:
+        raise errors.BadFlow("the flow has no name", hint='write `name = "..."`')
+    with key("name"):
+        if len(flow.name) > LONGEST or not flow.name.isprintable():
+            message = f"{flow.name[:40]!r} cannot name a flow"
+            raise errors.BadFlow(message, hint=f"at most {LONGEST} printable characters")
+    with key("retries"):
+        if flow.retries < 0:
+            raise errors.BadFlow(f"{flow.retries} is too small", hint="0 means none")
+
+
+def length(items: list[Any]) -> None:
+    """Complain of a list that no step can go through."""
+    if len(items) > MOST_ITEMS:
+        message = f"`each` has {len(items)} items, and {MOST_ITEMS} are the most"
+        raise errors.BadFlow(message, hint="let a task do several of them")
+
+
+def named(step: Step) -> None:
+    """Complain of sites that cannot be, and of names of files that lead out of a task's folder."""
+    for site in step.sites:
+        if not site.isprintable() or len(site) > LONGEST:
+            with key("sites"):
+                raise errors.BadFlow(f"{site[:60]!r} cannot name a site")
+    for part, found in (
+        ("outputs", step.outputs),
+        ("result", (step.result,)),
+        ("config_file", (step.config_file,)),
+        ("inputs", [take.path for take in step.inputs]),
+        ("inputs", [take.output for take in step.inputs]),
+    ):
+        for name in found:
+            if name.startswith("/") or ".." in name.split("/") or not name.isprintable():
+                with key(part):
+                    message = f"{name[:60]!r} is no name of a file below the folder of a task"
+                    raise errors.BadFlow(message, hint="write it without `..` and a first `/`")
 
 
 def _step(flow: Flow, name: str, step: Step) -> None:
@@ -126,9 +169,16 @@ def _step(flow: Flow, name: str, step: Step) -> None:
         with key("inputs"):
             _take(flow, take)
     _bounds(step)
+    named(step)
+    with key("each"):
+        if isinstance(step.each, list):
+            length(step.each)
+        elif step.each is not None and not next(template.names(step.each), ""):
+            message = f"{step.each[:60]!r} is no list"
+            raise errors.BadFlow(message, hint='write `["a", "b"]`, or "{STEP.result}"')
     for part, word in names(step):
         with key(part):
-            _word(flow, step, word)
+            _word(flow, step, part, word)
 
 
 def _take(flow: Flow, take: Take) -> None:
@@ -170,8 +220,11 @@ def _bounds(step: Step) -> None:
                 raise errors.BadFlow(f"{getattr(step, name)} is too small")
 
 
-def _word(flow: Flow, step: Step, word: str) -> None:
+def _word(flow: Flow, step: Step, part: str, word: str) -> None:
     first, _, rest = word.partition(".")
+    if part in ("when", "each") and first in ("item", "index", "attempt"):
+        message = f"`{word}` is not known yet: `{part}` is looked at once, before there are tasks"
+        raise errors.BadFlow(message, hint="let a step before it leave the list of those to do")
     if first in ("flow", "attempt", "index"):
         return
     if first == "item":

@@ -38,7 +38,7 @@ def end(
     words = how.reason or f"it was {how.state}"
     if how.state == "done":
         if result is not None:
-            set_result(db, task, result)
+            set_result(db, task, number, result)
         finish(db, task_over(db, task, facts, "done", "", now), now)
     elif db.value("flow_state", flow=flow) != "running":
         off = how.state in ("cancelled", "lost")
@@ -95,16 +95,25 @@ def finish(db: Db, ended: Ended | None, now: float) -> None:
     if ended is None:
         return
     flow = ended.flow
-    if ended.cancelling and db.value("flow_any_off", flow=flow):
+    off = db.value("flow_any_off", flow=flow)
+    if ended.cancelling and off:
         close(db, flow, "cancelled", db.value("flow_reason", flow=flow), now)
     elif ended.failed:
         name, why = db.row("flow_first_failed", flow=flow) or ("", "")
         close(db, flow, "failed", f"`{name}` failed: {why}" if why else f"`{name}` failed", now)
+    elif off:
+        # It was called off before, and only other steps of it were run again.
+        close(db, flow, "cancelled", f"`{off}` was cancelled", now)
     elif definition.head(db, flow).flow.to:
-        db.run("flow_end", flow=flow, state="staging_out", reason="", ended=None)
-        note(db, now, flow, "staging_out")
+        deliver(db, flow, now)
     else:
         close(db, flow, "done", "", now)
+
+
+def deliver(db: Db, flow: int, now: float) -> None:
+    """Let what comes out of a flow be sent to where it is to go."""
+    db.run("flow_end", flow=flow, state="staging_out", reason="", ended=None)
+    note(db, now, flow, "staging_out")
 
 
 def close(db: Db, flow: int, state: str, reason: str, now: float) -> None:
@@ -137,6 +146,11 @@ def delivered(db: Db, flow: int, now: float, trouble: str = "") -> bool:
     return True
 
 
-def set_result(db: Db, task: int, value: object) -> None:
-    """Write down what a task has found out: any JSON value."""
-    db.run("flow_task_result", task=task, result=text.dump(value))
+def set_result(db: Db, task: int, number: int, value: object) -> bool:
+    """Write down what an attempt has found out: any JSON value; say whether that counts.
+
+    It does not if the attempt is fenced or not the current one: whoever has looked at what it left
+    may come late.
+    """
+    found = db.value("flow_task_result", task=task, number=number, result=text.dump(value))
+    return found is not None

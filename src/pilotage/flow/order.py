@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pilotage import errors, text
-from pilotage.flow import definition, policy
+from pilotage.flow import check, definition, policy
 from pilotage.flow.ends import give_up
 from pilotage.flow.model import Step, Take
 from pilotage.flow.records import Source, sources
@@ -69,6 +69,11 @@ def order(db: Db, task: int, now: float) -> Order | None:
     tried = [policy.Tried(*row) for row in db.rows("flow_attempts_sites", task=task)]
     try:
         step = _filled(definition.step(db, flow, name), look)
+        check.named(step)
+        # None would mean any site.
+        sites = policy.candidates(step, step.sites, tried) if step.sites else ()
+        if step.sites and not sites:
+            raise errors.BadFlow(f"refused by {' and by '.join(step.sites)}")
     except errors.BadRule as error:
         give_up(db, task, f"{error.message}; {error.hint}" if error.hint else error.message, now)
         return None
@@ -83,9 +88,7 @@ def order(db: Db, task: int, now: float) -> Order | None:
         value=value,
         number=last + 1,
         key=f"flow.{flow}.{task}.{last + 1}",
-        definition=msgspec.structs.replace(
-            step, sites=policy.candidates(step, step.sites, tried) if step.sites else ()
-        ),
+        definition=msgspec.structs.replace(step, sites=sites),
         avoid=policy.avoid(step, tried),
         inputs=tuple(
             Feed(take, tuple(sources(db, flow, take)) if take.step else ()) for take in step.inputs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pilotage import errors, text
-from pilotage.flow import definition, policy, when
+from pilotage.flow import check, definition, policy, when
 from pilotage.flow.journal import note
 from pilotage.flow.model import Step
 from pilotage.flow.template import fill
@@ -21,9 +21,6 @@ from pilotage.flow.values import Values
 
 if TYPE_CHECKING:
     from pilotage.store import Db
-
-#: A step may go through so many items.
-MOST_ITEMS = 1_000_000
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -190,11 +187,9 @@ def _items(db: Db, flow: int, step: Step, goes: str) -> list[Any] | None:
         return [None]
     found = fill(text.load(goes), values.look)
     if not isinstance(found, list):
-        kind = type(found).__name__
-        message = f"`each` is to be a list, and {text.load(goes)!r} is {kind}"
+        message = f"`each` is to be a list, and `{text.load(goes)}` is {text.dump(found)[:80]}"
         raise errors.BadFlow(message[:400], hint="the step before it leaves the list as its result")
-    if len(found) > MOST_ITEMS:
-        raise errors.BadFlow(f"`each` has {len(found)} items", hint=f"at most {MOST_ITEMS}")
+    check.length(found)
     return found
 
 

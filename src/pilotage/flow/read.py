@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +30,9 @@ __all__ = ["Form", "from_chain", "from_dict", "read"]
 
 Form = Literal["toml", "json"]
 
+#: A definition has at most so many bytes, and reads files of flows so often.
+MOST_BYTES = 32 << 20
+MOST_FILES = 1000
 _LINE = re.compile(r"at line (\d+)")
 
 
@@ -40,13 +46,17 @@ def read(
     of its parameters. `file` is what mistakes call it. Unless `recipes`, its steps may run
     applications of sites and flows alone: what came from elsewhere runs no program of its own here.
     """
+    if len(source) > MOST_BYTES:
+        message = f"the workflow has {len(source)} bytes, and {MOST_BYTES} are the most"
+        raise errors.BadFlow(message, hint="`each` makes many tasks of one step", file=file)
     try:
         written = source.decode() if isinstance(source, bytes) else source
     except UnicodeDecodeError as error:
         raise errors.BadFlow(f"this is not text: {error}", file=file) from None
     with _placed(file, written if form == "toml" else ""):
         data = _toml(written) if form == "toml" else _json(written)
-        return from_dict(data, base=base, params=params, recipes=recipes)
+        files = (base / Path(file).name,) if base is not None and file else ()
+        return _whole(data, _Reader(base, recipes=recipes, files=files), params or {})
 
 
 def from_dict(
@@ -55,39 +65,72 @@ def from_dict(
 ) -> Flow:  # fmt: skip
     """Read a workflow whose keys and values are there already."""
     with _placed("", ""):
-        flow = check.complete(_flow(data, "", _Reader(base, recipes=recipes), params or {}))
-        check.check(flow)
-        return flow
+        return _whole(data, _Reader(base, recipes=recipes), params or {})
+
+
+def _whole(data: object, reader: _Reader, params: Mapping[str, Any]) -> Flow:
+    flow = check.complete(_flow(data, "", reader, params))
+    check.check(flow)
+    return flow
 
 
 class _Reader:
     """What is needed to read the steps of a flow, and flows within them."""
 
-    def __init__(self, base: Path | None, *, recipes: bool, depth: int = 0) -> None:
+    def __init__(
+        self, base: Path | None, *, recipes: bool, files: tuple[Path, ...] = (), depth: int = 0,
+        counts: tuple[Iterator[int], Iterator[int]] | None = None,
+    ) -> None:  # fmt: skip
         self.base = base
         self.recipes = recipes
+        # Those that led here, each named by the one before it.
+        self._files = files
         self._depth = depth
+        # Few files can name each other very often: what counts is the sum, of steps and of files.
+        self._counts = counts or (itertools.count(1), itertools.count(1))
+
+    def one_more(self) -> None:
+        """Count a step of the whole."""
+        if next(self._counts[0]) > check.MOST_STEPS:
+            message = f"the flow has more than {check.MOST_STEPS} steps, with flows within it"
+            raise errors.BadFlow(message, hint="`each` makes many tasks of one")
 
     def within(self, name: str, found: str | dict[str, Any], given: Mapping[str, Any]) -> Flow:
         """Read a flow that is a step: a table, or a file beside this one."""
         if self._depth >= check.DEEPEST:
             raise errors.BadFlow(f"flows are more than {check.DEEPEST} deep in each other")
         if isinstance(found, dict):
-            inner = _Reader(self.base, recipes=self.recipes, depth=self._depth + 1)
-            return _flow(found, name, inner, given, inside=True)
+            return _flow(found, name, self._below(self.base), given, inside=True)
         if self.base is None:
             raise errors.BadFlow("there is no file here", hint="write the flow as a table")
         file = self.base / found
+        if any(_same(one, file) for one in self._files):
+            path = " → ".join(f"`{one.name}`" for one in (*self._files, file))
+            hint = "take it out of one of them; `each` does the same many times"
+            raise errors.BadFlow(f"these files name each other in a circle: {path}", hint=hint)
+        if next(self._counts[1]) > MOST_FILES:
+            message = f"files of flows are read more than {MOST_FILES} times"
+            raise errors.BadFlow(message, hint="`each` makes many tasks of one flow")
         try:
             source = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             message = f"the flow {found!r} cannot be read: {error}"
             hint = f"it is looked for in {self.base}"
             raise errors.BadFlow(message, hint=hint) from None
-        inner = _Reader(file.parent, recipes=self.recipes, depth=self._depth + 1)
+        inner = self._below(file.parent, file)
         with _placed(str(file), "" if file.suffix == ".json" else source):
             data = _json(source) if file.suffix == ".json" else _toml(source)
             return _flow(data, name, inner, given, inside=True)
+
+    def _below(self, base: Path | None, *files: Path) -> _Reader:
+        return _Reader(
+            base, recipes=self.recipes, files=(*self._files, *files), depth=self._depth + 1,
+            counts=self._counts,
+        )  # fmt: skip
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def _flow(
@@ -99,6 +142,7 @@ def _flow(
     params = _params(written, given, inside=inside)
     steps = {}
     for one, table in written.step.items():
+        reader.one_more()
         with key("step", one):
             if not isinstance(table, dict):
                 raise errors.BadFlow("a step is a table", hint=f"write `[step.{one}]`")
@@ -177,9 +221,22 @@ def _toml(source: str) -> dict[str, Any]:
 
 def _json(source: str) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        return text.load(source)
-    except (ValueError, RecursionError) as error:
+        return json.loads(source, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise errors.BadFlow(f"not JSON: {error.msg}", line=error.lineno) from None
+    except ValueError as error:
         raise errors.BadFlow(f"not JSON: {error}") from None
+    except RecursionError:
+        raise errors.BadFlow("the workflow is nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a table of which no key is there twice: the first would silently be gone."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise errors.BadFlow(f"the key {twice!r} is there twice", hint="take one of them out")
+    return found
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, get_args
@@ -24,8 +25,7 @@ _RECIPE = (
     "python_bin",
 )  # fmt: skip
 _KINDS = ("run", "command", "script", "python", "notebook", "app")
-#: A digest has so many letters.
-_SHA256 = 64
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Reader(Protocol):
@@ -137,9 +137,13 @@ def _input(written: str | dict[str, str], known: Collection[str]) -> Take:
     if "from" not in written:
         raise errors.BadFlow("`from` is missing", hint='write { from = "step/file", as = "name" }')
     table = msgspec.convert(written, InputText)
-    if table.sha256 and not (len(table.sha256) == _SHA256 and table.sha256.isalnum()):
-        raise errors.BadFlow(f"{table.sha256!r} is no SHA-256")
-    return _take(table.source, known, table.name, table.sha256)
+    digest = table.sha256.lower()
+    if digest and not _SHA256.fullmatch(digest):
+        message = f"{table.sha256[:80]!r} is no SHA-256"
+        raise errors.BadFlow(
+            message, hint="64 digits and letters `a` to `f`, as `sha256sum` has it"
+        )
+    return _take(table.source, known, table.name, digest)
 
 
 def _take(source: str, known: Collection[str], path: str, sha256: str) -> Take:

@@ -25,6 +25,7 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
     The same key with the same definition is the same flow, and nothing happens; with another
     definition it is a conflict.
     """
+    _label(new)
     flow = check.complete(new.flow)
     body = text.dump(flow)
     digest = definition.digest(body)
@@ -51,6 +52,17 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
     note(db, now, number, "running", f"{len(flow.steps)} steps")
     finish(db, begin(db, number, now), now)
     return number
+
+
+def _label(new: NewFlow) -> None:
+    """Complain of a key or tag that cannot be; keys of flows within others are ours alone."""
+    for what, word in (("key", new.key), ("tag", new.tag)):
+        if len(word) > check.LONGEST or not word.isprintable():
+            message = f"{text.show(word[:40])!r} cannot be the {what} of a flow"
+            raise errors.BadFlow(message, hint=f"at most {check.LONGEST} printable characters")
+    if not new.key or (new.key.startswith("flow.") and new.source != "flow"):
+        message = f"{new.key!r} cannot be the key of a flow"
+        raise errors.BadFlow(message, hint="flows within others have keys that begin with `flow.`")
 
 
 def within(db: Db, task: int, now: float) -> int | None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pilotage.flow.definition import Head
     from pilotage.store import Db
 
+#: No list is so long that a place in it has more digits.
+_DIGITS = 9
+
 
 class Values:
     """Looks names up for one step or task."""
@@ -61,13 +64,18 @@ def _within(value: Any, fields: list[str], name: str) -> Any:  # noqa: ANN401 - 
     for field in fields:
         if isinstance(found, Mapping) and field in found:
             found = found[field]
-        elif isinstance(found, list | tuple) and field.isdecimal() and int(field) < len(found):
-            found = found[int(field)]
+        elif isinstance(found, list | tuple) and (at := _place(field)) < len(found):
+            found = found[at]
         else:
             known = found.keys() if isinstance(found, Mapping) else ()
             raise _unknown(name, known)
     return found
 
 
+def _place(field: str) -> int:
+    """Read a place in a list; what is none is beyond every list."""
+    return int(field) if field.isdecimal() and len(field) <= _DIGITS else 10**_DIGITS
+
+
 def _unknown(name: str, known: Any) -> errors.BadFlow:  # noqa: ANN401 - any names
-    return errors.BadFlow(f"`{{{name}}}` stands for nothing", hint=closest(name, known))
+    return errors.BadFlow(f"`{{{name[:80]}}}` stands for nothing", hint=closest(name[:80], known))

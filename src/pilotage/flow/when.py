@@ -18,6 +18,10 @@ from pilotage.match.expr import Expr, parse
 @lru_cache(maxsize=1024)
 def read(condition: str) -> tuple[Expr, dict[str, str]]:
     """Read a condition; names in braces are given others that an expression can have."""
+    try:
+        condition.encode()
+    except UnicodeEncodeError:
+        raise errors.BadFlow("the condition has half a character in it") from None
     text = ""
     given: dict[str, str] = {}
     for literal, name in template.pieces(condition):
@@ -44,4 +48,8 @@ def holds(condition: str, look: Callable[[str], Any]) -> bool:
     """Say whether a condition is true."""
     expression, given = read(condition)
     values = {name: look(given.get(name, name)) for name in expression.names}
-    return expression.holds(values, {})
+    found = expression.evaluate(values, {})
+    if found is not None and not isinstance(found, bool):
+        message = f"`{condition}` is {str(found)[:40]!r}, neither true nor false"
+        raise errors.BadFlow(message, hint="compare it with something, such as `x > 0`")
+    return found is True

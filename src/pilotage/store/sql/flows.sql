@@ -60,8 +60,8 @@ UPDATE flow SET state = 'running', reason = '', ended = NULL, cleared = NULL,
 WHERE id = :flow;
 
 -- name: flow_any_off
--- Whether a step was called off.
-SELECT 1 FROM flow_step WHERE flow = :flow AND state = 'cancelled' LIMIT 1;
+-- A step that was called off, if any.
+SELECT name FROM flow_step WHERE flow = :flow AND state = 'cancelled' ORDER BY place LIMIT 1;
 
 -- name: flow_first_failed
 -- The step that failed first, of those in the order of the definition that end alike.
@@ -157,7 +157,7 @@ SELECT value FROM flow_task WHERE id = :task;
 
 -- name: flow_task_sent
 -- A task that was queued has an attempt.
-UPDATE flow_task SET state = 'ready', reason = :reason, attempt = attempt + 1,
+UPDATE flow_task SET state = 'ready', reason = :reason, attempt = attempt + 1, result = '',
     started = COALESCE(started, :now)
 WHERE id = :task AND state = 'queued' RETURNING attempt, flow, step;
 
@@ -176,8 +176,14 @@ WHERE id = :task;
 UPDATE flow_task SET state = :state, reason = :reason, ended = :now WHERE id = :task;
 
 -- name: flow_task_result
--- What a task has found out.
-UPDATE flow_task SET result = :result WHERE id = :task RETURNING id;
+-- What a task has found out, if that is the word of its current attempt.
+UPDATE flow_task SET result = :result WHERE id = :task AND attempt = :number AND EXISTS (
+    SELECT 1 FROM flow_attempt WHERE task = :task AND number = :number AND fenced = 0)
+RETURNING id;
+
+-- name: flow_task_forget
+-- What a task has found out does not hold any more.
+UPDATE flow_task SET result = '' WHERE id = :task;
 
 -- name: flow_task_say
 -- Why a task that is queued is still there, and when it is looked at again.
