@@ -10,16 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pilotage import errors
+from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
-from pilotage.flow import group, picture, sketch
+from pilotage.flow import group, moves, picture, records, sketch
 from pilotage.flow.look import StepRow
+from pilotage.flow.model import Flow, Step
+from pilotage.hub import flow_view
 from pilotage.hub.project import Project
-from tests.flows import Story
+from pilotage.job.model import Command, JobSpec, NewJob
+from tests.flows import Story, command
 
 FILE = """
 name = "small"
@@ -174,16 +179,38 @@ def test_show_of_a_step_has_its_tasks_and_what_was_tried_again(at: Common, proje
     assert caught.value.hint == "did you mean `simulate`?"
 
 
-def test_a_task_at_a_silent_site_says_so(at: Common, project: Project):
-    from pilotage.flow import look, why
-
+def test_a_task_at_a_silent_site_says_so(project: Project):
     story = Story(project)
     story.run("generate", "condor", how="running")
-    found = look.sheet(project.db, story.number)
-    silent = {"condor": "nothing was heard of it for 12 m"}
-    steps = why.steps(found.steps, found.open, silent, project.clock.now())
-    assert steps[0].why == "is at condor: nothing was heard of it for 12 m"
-    assert why.steps(found.steps, found.open, {}, project.clock.now())[0].why == ""
+    now = project.clock.now()
+
+    def why() -> str:
+        found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+        return found.steps[0].why
+
+    assert why() == ""
+    with project.db.transaction() as db:
+        db.run("edges_listen", trouble="", since=now - 9000, now=now)
+        db.run(
+            "edges_heard", name="condor", speaker="site", heard=now - 720, state="silent",
+            since=now - 600, gaps="[]",
+            body=msgspec.json.encode(Heartbeat(site="condor", time=now, version="1")).decode(),
+        )  # fmt: skip
+    assert why() == "is at condor: nothing was heard of it for 12 m"
+
+
+def test_a_job_of_the_hub_that_waits_says_why(project: Project):
+    job = project.submit(NewJob(JobSpec(Command(("true",)), "one")))
+    recipe = command("true")
+    story = Story(project, Flow(name="big", steps={"one": Step(recipe=recipe)}))
+    with project.db.transaction() as db:
+        task = records.tasks(db, story.number)[0].id
+        moves.attempt(db, task, "here", "", "", story.now, job=job)
+        moves.hear(db, f"flow.{story.number}.{task}.1", None, "queued", "", "", "", job, story.now)
+    now = project.clock.now()
+    found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+    assert f"job {job} " in found.steps[0].why
+    assert "nothing that could run it" in found.steps[0].why
 
 
 def test_explain_says_what_failed_what_was_skipped_and_what_to_do(at: Common, project: Project):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from pilotage.hub import edge_seen
 from pilotage.hub.config import Settings
 from pilotage.job.model import State as JobState
 from pilotage.store import Db
+
+if TYPE_CHECKING:
+    from pilotage.match.facts import Explanation
 
 #: Jobs of this hub that are asked why they do not run, for one picture of a flow.
 _ASKED = 4
@@ -75,13 +79,20 @@ def _explained(
 
     witness = Witness(db, settings, now=now, running=True, root=root)
     told = {
-        step: explain.explain(witness.facts(job)).headline
+        step: _said(explain.explain(witness.facts(job)))
         for step, job in list(jobs.items())[:_ASKED]
     }
     return [
         msgspec.structs.replace(one, why=_joined(one, told[one.name])) if one.name in told else one
         for one in steps
     ]
+
+
+def _said(found: Explanation) -> str:
+    if not found.reasons:
+        return found.headline
+    first = found.reasons[0]
+    return f"{found.headline}: {first.text}" + (f", {first.detail}" if first.detail else "")
 
 
 def _joined(one: StepRow, told: str) -> str:
