@@ -232,31 +232,27 @@ def truncated(place: Path) -> None:
 DAMAGE: tuple[Damage, ...] = (tampered, removed, truncated)
 
 
-def held(first: Edge, second: Edge, reader: Step) -> Flow:
+def held(maker: Step, waiter: Edge, reader: Step) -> Flow:
     """Return a flow whose last step reads only after a gate is open."""
-    return Flow(
-        name="held",
-        steps={
-            "make": at(first, "make", outputs=("out/",), result="r.json"),
-            "wait": at(second, "gate", needs=("make",)),
-            "read": reader,
-        },
-    )
+    waits = at(waiter, "gate", needs=("make",))
+    return Flow(name="held", steps={"make": maker, "wait": waits, "read": reader})
 
 
-@pytest.mark.parametrize("where, how", [("site", DAMAGE), ("hub", (tampered,))])
+@pytest.mark.parametrize(
+    "makes, reads, how",
+    [("site", "site", DAMAGE), ("site", "hub", (tampered,)), ("hub", "site", (tampered,))],
+)
 def test_what_was_damaged_at_the_server_is_sent_again(
-    hub: Hub, first: Edge, second: Edge, web: Web, where: str, how: tuple[Damage, ...]
+    hub: Hub, first: Edge, second: Edge, web: Web, makes: str, reads: str, how: tuple[Damage, ...]
 ):
-    inputs = (Take(step="make"),)
-    reader = (
-        at(second, "read", needs=("wait",), inputs=inputs, outputs=("got",))
-        if where == "site"
-        else here("cp out/made got", needs=("wait",), inputs=inputs, outputs=("got",))
-    )
+    data: dict[str, Any] = {"needs": ("wait",), "inputs": (Take(step="make"),), "outputs": ("got",)}
+    reader = at(second, "read", **data) if reads == "site" else here("cp out/made got", **data)
+    maker = at(first, "make", outputs=("out/",), result="r.json")
+    if makes == "hub":
+        maker = here("mkdir out; echo made x > out/made", outputs=("out/",))
     second.programs.gate.unlink(missing_ok=True)
     with hub.up():
-        flows = [hub.submit(held(first, second, reader)) for _ in how]
+        flows = [hub.submit(held(maker, second, reader)) for _ in how]
         for one in flows:
             hub.wait_state(one, "make", "done")
             hub.wait_state(one, "wait", "submitted", "running")
@@ -268,7 +264,8 @@ def test_what_was_damaged_at_the_server_is_sent_again(
         # It was made once, and read as it was made.
         assert len(hub.attempts(one, "make")) == 1
         assert (made(hub, web, one, "read") / "got").read_text() == "made x\n"
-    assert hub.query("SELECT count(*) FROM flow_resend WHERE told IS NOT NULL") == [(len(how),)]
+    asked = len(how) if makes == "site" else 0
+    assert hub.query("SELECT count(*) FROM flow_resend WHERE told IS NOT NULL") == [(asked,)]
 
 
 def test_what_cannot_be_sent_again_is_made_again_elsewhere(
@@ -277,7 +274,7 @@ def test_what_cannot_be_sent_again_is_made_again_elsewhere(
     reader = at(second, "read", needs=("wait",), inputs=(Take(step="make"),), outputs=("got",))
     second.programs.gate.unlink(missing_ok=True)
     with hub.up():
-        number = hub.submit(held(first, second, reader))
+        number = hub.submit(held(at(first, "make", outputs=("out/",)), second, reader))
         hub.wait_state(number, "wait", "running")
         (old,) = hub.attempts(number, "make")
         tampered(folder(web, old.place))
@@ -313,6 +310,34 @@ def test_what_was_damaged_before_anybody_looked_is_sent_again_and_each_end_count
     assert len(hub.query("SELECT 1 FROM flow_file WHERE task = ?", attempt.task)) == 3
 
 
+def test_a_hub_that_is_killed_again_and_again_hands_all_on_once(
+    hub: Hub, first: Edge, second: Edge, web: Web
+):
+    """Each step leaves all of its folder, as those of a legacy chain do."""
+    (hub.root / "seed").write_text("seed")
+    whole: dict[str, Any] = {"outputs": ("",)}
+    flow = Flow(
+        name="killed",
+        to="results",
+        steps={
+            "make": at(first, "make", inputs=(Take(url="seed"),), **whole),
+            "own": here("cat out/seed >> out/made", inputs=(Take(step="make"),), **whole),
+            "read": at(second, "read", inputs=(Take(step="own"),), **whole),
+        },
+    )
+    number = hub.submit(flow)
+    begun = len(first.programs.starts()) + len(second.programs.starts())
+    for point in ("flow.attempted", "flow.checked", "flow.ended", "flow.news", "flow.sent"):
+        hub.dies(point)
+    with hub.up():
+        assert hub.wait_over(number) == ["done"], hub.told()
+    assert len(first.programs.starts()) + len(second.programs.starts()) == begun + 2
+    assert [one.number for one in hub.attempts(number)] == [1, 1, 1]
+    assert (made(hub, web, number, "read") / "got").read_text() == "made x\nseed"
+    assert (hub.root / "results" / "got").read_text() == "made x\nseed"
+    assert (hub.root / "results" / "seed").read_text() == "seed"
+
+
 def test_a_result_that_is_none_is_the_failure_of_its_step(hub: Hub, first: Edge):
     bad = {
         "no json": "echo '{{' > r.json", "too long": "seq 99999 > r.json", "none": "true",
@@ -344,7 +369,7 @@ def test_data_of_what_ended_is_removed_and_that_of_what_goes_on_stays(
     )
     reader = at(second, "read", needs=("wait",), inputs=(Take(step="make"),), outputs=("got",))
     with hub.up():
-        live = hub.submit(held(first, second, reader))
+        live = hub.submit(held(at(first, "make", outputs=("out/",)), second, reader))
         hub.wait_state(live, "wait", "running")
         over = hub.submit(short)
         assert hub.wait_over(over) == ["done"], hub.told()

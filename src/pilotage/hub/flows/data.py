@@ -197,7 +197,7 @@ class Hand:
         await self._do(keep)
         return _DONE
 
-    async def _send(self, attempt: AttemptRow, leaves: Leaves) -> str:
+    async def _send(self, attempt: AttemptRow, leaves: Leaves, *, anew: bool = False) -> str:
         """Put what a job of ours has left where others find it; say what of it cannot be."""
         folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
         where = hand.seen(self._stores, attempt.place, HUB)
@@ -205,7 +205,7 @@ class Hand:
             source = await local.gather(folder, leaves.outputs)
         except (errors.NotFound, errors.Denied, errors.Conflict) as error:
             return error.message
-        await local.send(self._reach.inside, folder, source, where)
+        await local.send(self._reach.inside, folder, source, where, anew=anew)
         return ""
 
     def _task(self, task: int) -> tuple[str, int]:
@@ -277,7 +277,7 @@ class Hand:
         found = await self._inspector.look(made.place, made.digest, deep=True)
         if found.trouble and made.way == "here":
             leaves = results.leaves_of(self._reader, made.task, made.number)
-            if not await self._send(made, leaves):
+            if not await self._send(made, leaves, anew=True):
                 found = await self._inspector.look(made.place, made.digest, deep=True)
         if found.trouble and not await self._hope(made, found.trouble):
             stale = functools.partial(

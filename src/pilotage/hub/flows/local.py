@@ -86,10 +86,15 @@ async def gather(folder: Path, outputs: Sequence[str]) -> str:
     return await run_sync(staging.gather, str(folder), paths, f"{folder}.out")
 
 
-async def send(courier: Courier, folder: Path, source: str, address: str) -> None:
-    """Send what was gathered to its place; the manifest comes last."""
+async def send(
+    courier: Courier, folder: Path, source: str, address: str, *, anew: bool = False
+) -> None:
+    """Send what was gathered to its place; the manifest comes last.
+
+    With `anew` all is sent, whatever the manifest there says.
+    """
     try:
-        await courier.send(source, address, replace=True)
+        await courier.send(source, address, replace=True, anew=anew)
     except (errors.Conflict, errors.Damaged):
         # The place is nobody else's: whatever is there is not what the job has left.
         await courier.send(source, address, anew=True)
