@@ -15,6 +15,8 @@ import { fillProgress, isOver, progress } from "./flows.js";
 
 /** Steps of which the table is shown, and from which on there is a field to search. */
 const [MOST, MANY] = [300, 12];
+/** How many times as long as reading took the page then rests: flows may have many steps. */
+const REST = 8;
 
 export function title(place) {
   return `Flow ${place.rest[0]}`;
@@ -33,6 +35,7 @@ class FlowView {
     [this.top, this.alarm, this.picture, this.data] = Array.from({ length: 4 }, () => h("div"));
     /** Steps that alone are listed, if a box stands for several. */
     this.among = null;
+    this.calm = 0;
     this.graph = new Graph(this.picture, (node) => this.pick(node), signal);
     this.panel = new StepPanel(
       id,
@@ -51,7 +54,7 @@ class FlowView {
     this.field.addEventListener("input", () => this.list());
     this.body = h("tbody");
     this.rest = h("p.note");
-    const again = calm(600, () => document.hidden || this.read().catch(complain));
+    const again = calm(600, () => this.readSoon(again));
     live.on("flows", (changed) => changed.has(Number(id)) && again(), signal);
     live.on("anew", again, signal);
     // Why it waits depends on others: ask again from time to time.
@@ -59,7 +62,15 @@ class FlowView {
     signal.addEventListener("abort", () => clearInterval(timer));
   }
 
+  /** Read again; the longer that takes, the less often. */
+  readSoon(again) {
+    if (document.hidden) return;
+    if (performance.now() < this.calm) setTimeout(again, this.calm - performance.now());
+    else this.read().catch(complain);
+  }
+
   async read() {
+    const began = performance.now();
     const [flow, picture] = await Promise.all(
       ["", "/graph"].map((tail) => api.get(this.path + tail, {}, this.signal)),
     );
@@ -70,6 +81,7 @@ class FlowView {
     this.graph.mark(this.among ? [...this.among][0] : this.step);
     this.list();
     await this.panel.open(this.step);
+    this.calm = performance.now() + REST * (performance.now() - began);
   }
 
   build() {
