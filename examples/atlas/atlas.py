@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pilotage.flow.build import Flow
+from pilotage import Flow
 
 
 def each_chunk() -> Flow:

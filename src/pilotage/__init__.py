@@ -8,7 +8,7 @@
     with pilotage.connect() as client:
         areas = list(client.map(measure, paths))
 
-Rules in Python are written with `pilotage.book`.
+Rules in Python are written with `pilotage.book`, workflows with `pilotage.Flow`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pilotage.client.sync import connect
+    from pilotage.flow.build import Flow
     from pilotage.hub.project import Project
 
-__all__ = ["Project", "__version__", "connect"]
+__all__ = ["Flow", "Project", "__version__", "connect"]
 __version__ = "0.1.0"
 
 
@@ -29,6 +30,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
         from pilotage.hub.project import Project
 
         return Project
+    if name == "Flow":
+        from pilotage.flow.build import Flow
+
+        return Flow
     if name == "connect":
         from pilotage.client.sync import connect
 

@@ -15,6 +15,7 @@ import pytest
 import pilotage
 import pilotage.book
 from pilotage.client import sync
+from pilotage.flow import build
 from pilotage.hub.project import Project
 from pilotage.rule import python
 
@@ -27,7 +28,8 @@ MODULES = sorted(
 
 
 def test_what_can_be_imported_is_what_is_said():
-    assert pilotage.__all__ == ["Project", "__version__", "connect"]
+    assert pilotage.__all__ == ["Flow", "Project", "__version__", "connect"]
+    assert pilotage.Flow is build.Flow
     assert pilotage.Project is Project
     assert pilotage.connect is sync.connect
     assert sorted(pilotage.book.__all__) == ["recipe", "rule"]

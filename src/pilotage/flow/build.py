@@ -1,5 +1,7 @@
 """Workflows in Python: the same keys as in a file, with steps that can be handed to each other.
 
+    from pilotage import Flow, Project
+
     flow = Flow("atlas", params={"events": 1000})
     generate = flow.step("generate", site="farm", application="generate", result="out.json")
     flow.step("simulate", site="big", application="simulate", each=generate.result("chunks"))
