@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 
-def connect(bus: Bus, root: Path, *passing: str, queues: Mapping[str, str] = {}) -> AmqpBus:
+def connect(
+    bus: Bus, root: Path, *passing: str, queues: Mapping[str, str] = {},
+    fading: tuple[str, ...] = (),
+) -> AmqpBus:  # fmt: skip
     """Make a bus; it is connected inside `async with`.
 
     What comes by the patterns in `passing` is for this process alone, and waits for nobody long
-    after it; `queues` names others by their pattern.
+    after it; `queues` names others by their pattern, and those in `fading` wait for days.
     """
     if not bus.url:
         message = "this project has no broker: `bus.url` in pilotage.toml is not set"
@@ -36,7 +39,7 @@ def connect(bus: Bus, root: Path, *passing: str, queues: Mapping[str, str] = {})
             url=bus.url, ca=_path(root, bus.ca), certificate=_path(root, bus.certificate),
             key=_path(root, bus.key), user=bus.user, exchange=bus.exchange, dead=bus.dead,
             heartbeat=bus.heartbeat, patience=bus.patience, passing=passing,
-            queues={**queues, **own},
+            queues={**queues, **own}, fading=fading,
         )
     )  # fmt: skip
 

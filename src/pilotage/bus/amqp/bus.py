@@ -30,7 +30,8 @@ _ANY_NUMBER = 1_000_000_000
 _ANSWERS = "amq.rabbitmq.reply-to"
 #: How the broker says that somebody may not do something.
 _REFUSED = "ACCESS_REFUSED"
-#: How long a queue stays that nobody will read again, and what it holds at most.
+#: How long a queue stays that nobody has read, or will read again, and what it holds at most.
+_FADING = {"x-expires": 7 * 86_400_000, "x-overflow": "drop-head"}
 _PASSING = {"x-expires": 600_000, "x-max-length": 10_000, "x-overflow": "drop-head"}
 
 
@@ -183,6 +184,8 @@ class AmqpBus:
         }
         if pattern in broker.single:
             arguments["x-single-active-consumer"] = True
+        if pattern in broker.fading:
+            arguments |= _FADING
         if pattern in broker.passing:
             del arguments["x-dead-letter-exchange"]
             arguments |= _PASSING

@@ -30,6 +30,9 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     #: Patterns whose queues nobody reads after us: they go some minutes later, and what is too much
     #: for them is dropped, so that it is nothing to who sends.
     passing: tuple[str, ...] = ()
+    #: Patterns whose queues go when nobody has read them for a week, and drop the oldest when they
+    #: are full: what is missing then is asked for again, and nobody who sends must wait.
+    fading: tuple[str, ...] = ()
     #: Seconds between signs of life; after some three without any the connection is given up.
     heartbeat: int = 15
     #: Seconds that sending may take, and a new connection.
