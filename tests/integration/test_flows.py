@@ -11,23 +11,43 @@ import pytest
 
 from pilotage.flow.model import OnFailure
 from testbed.rabbit import Rabbit
+from tests.contract.transfer.web import Web, serving
 from tests.edge import law, rig
 from tests.edge.rig import Edge
 from tests.flowed import Flow, Hub, Step, Take
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
-    """Have two sites at one exchange."""
-    with rig.at_local(tmp_path_factory.mktemp("flows") / "a", rabbit) as one, one.up():
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    with serving(tmp_path_factory.mktemp("web")) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def second(first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Edge]:
+def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) -> Iterator[Edge]:
+    """Have two sites at one exchange."""
+    with rig.at_local(tmp_path_factory.mktemp("flows") / "a", rabbit) as one:
+        _equip(one, web)
+        with one.up():
+            yield one
+
+
+@pytest.fixture(scope="module")
+def second(
+    first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web
+) -> Iterator[Edge]:
     folder = tmp_path_factory.mktemp("flows") / "b"
-    with rig.at_local(folder, rabbit, beside=first) as one, one.up():
-        yield one
+    with rig.at_local(folder, rabbit, beside=first) as one:
+        _equip(one, web)
+        with one.up():
+            yield one
+
+
+def _equip(edge: Edge, web: Web) -> None:
+    """Offer a program that adds a line to what it finds."""
+    staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
+    staging["private"] = ["127.0.0.0/8"]
+    edge.programs.add("add", "echo line >> lines", staging=staging)
 
 
 RULES = """
@@ -39,11 +59,12 @@ run = ["touch", "{dir_of_marks}/{ended.step}-{ended.state}-{ended.item}"]
 
 
 @pytest.fixture(scope="module")
-def hub(first: Edge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(first: Edge, web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     root = tmp_path_factory.mktemp("flows")
     (root / "marks").mkdir()
     rules = RULES.replace("{dir_of_marks}", str(root / "marks"))
-    made = Hub(root / "hub", first, rules=rules)
+    told = {"flows": {"data": f"{web.url}/flows", "hosts": [f"127.0.0.1:{web.port}"]}}
+    made = Hub(root / "hub", first, rules=rules, settings=told)
     with made.up():
         yield made
 
@@ -70,6 +91,34 @@ def test_a_chain_over_two_sites_and_this_hub(hub: Hub, first: Edge, second: Edge
     assert hub.wait_over(number) == ["done"], hub.told()
     assert set(hub.steps(number).values()) == {"done"}
     assert [one.site for one in hub.attempts(number)] == [first.site, second.site, "", first.site]
+
+
+def test_a_chain_of_argos_over_two_sites(hub: Hub, first: Edge, second: Edge, web: Web):
+    """As its own client sends it; all that is left goes from one to the next, and home."""
+    jobs = [
+        {"name": name, "site": edge.site, "application": "add", "num_nodes": 1,
+         "processes_per_node": 1, "wall_time_minutes": 1}
+        for name, edge in (("generate", first), ("simulate", second), ("merge", first))
+    ]  # fmt: skip
+    chain = {
+        "job_id": 1507945011064986, "name": "legacy", "username": "alice", "subjobs": jobs,
+        "output_url": f"{web.url}/home", "job_status_routing_key": "argo_job_status",
+    }  # fmt: skip
+    first.send(chain, topic="argo_job")
+
+    def said() -> list[str]:
+        return [one.said["state"] for one in first.raw("argo_job_status")]
+
+    hub.wait(lambda: said() and said()[-1] in ("HISTORY", "FAILED", "REJECTED"))
+    assert said()[-1] == "HISTORY", hub.told()
+    assert {one.said["job_id"] for one in first.raw("argo_job_status")} == {chain["job_id"]}
+    assert [one for one in said() if one in ("SUBJOB_SUBMITTED", "SUBJOB_INCREMENTED")] == [
+        "SUBJOB_SUBMITTED", "SUBJOB_INCREMENTED"
+    ] * 3  # fmt: skip
+    assert said()[:2] == ["CREATED", "STAGED_IN"]
+    assert said()[-3:] == ["SUBJOBS_COMPLETED", "STAGED_OUT", "HISTORY"]
+    home = [one for one in (web.root / "home").rglob("lines") if one.is_file()]
+    assert [one.read_text() for one in home] == ["line\n" * 3]
 
 
 def test_steps_that_end_anywhere_are_events(hub: Hub, first: Edge):

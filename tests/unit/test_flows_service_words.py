@@ -112,7 +112,8 @@ def test_our_own_words_are_a_message():
     "said, wanted",
     [
         (line("running"), ["CREATED", "STAGED_IN"]),
-        (line("ready", step="1-a", task=1), ["SUBJOB_SUBMITTED"]),
+        (line("ready", step="1-a", task=1, words="sent to mira"), ["SUBJOB_SUBMITTED"]),
+        (line("ready", step="1-a", task=1), ["SUBJOB_IN_PREPROCESS"]),
         (line("submitted", step="1-a", task=1), ["SUBJOB_QUEUED"]),
         (line("running", step="1-a", task=1), ["SUBJOB_RUNNING"]),
         (line("done", step="1-a", task=1), []),
@@ -126,7 +127,7 @@ def test_our_own_words_are_a_message():
 def test_argos_words(said: Line, wanted: list[str]):
     found = [json.loads(one) for one in notify.argo(said, 4711)]
     assert [one["state"] for one in found] == wanted
-    assert all(one["job_id"] == 4711 and one["message"] == "why" for one in found)
+    assert all(one["job_id"] == 4711 and one["message"] == said.words for one in found)
 
 
 @pytest.mark.parametrize(

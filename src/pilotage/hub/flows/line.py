@@ -80,7 +80,7 @@ class Line:
         bus = project.settings.bus
         own = {self.back: f"{bus.exchange}:flows:{self.hub}"}
         async with (
-            edge_bus.connect(bus, project.root, queues=own) as line,
+            edge_bus.connect(bus, project.root, queues=own, fading=(self.back,)) as line,
             anyio.create_task_group() as tasks,
         ):
             # What is said before somebody listens is lost: so nothing is sent before that.
@@ -96,14 +96,25 @@ class Line:
         async with bus.subscribe(pattern, ahead=_MOST) as incoming:
             task_status.started()
             async for messages in _batches(incoming):
-                try:
-                    await take(messages)
-                except errors.StoreUnavailable as error:
-                    _log.error("%s; %d messages go back to the broker", error, len(messages))
-                    await anyio.sleep(_ANEW_S)
-                    await bus.ack(*messages, done=False)
-                else:
-                    await bus.ack(*messages)
+                await self._taken(bus, messages, take)
+
+    async def _taken(self, bus: AmqpBus, messages: Sequence[Message], take: Take) -> None:
+        """Have messages taken in, and tell the broker; one that nobody foresaw stops no other."""
+        try:
+            await take(messages)
+        except errors.StoreUnavailable as error:
+            _log.error("%s; %d messages go back to the broker", error, len(messages))
+            await anyio.sleep(_ANEW_S)
+            await bus.ack(*messages, done=False)
+        except Exception:  # noqa: BLE001 - what it says is asked for again, if it matters
+            if len(messages) == 1:
+                _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
+                await bus.ack(*messages)
+                return
+            for one in messages:
+                await self._taken(bus, [one], take)
+        else:
+            await bus.ack(*messages)
 
 
 async def _batches(incoming: AsyncIterator[Message]) -> AsyncIterator[list[Message]]:

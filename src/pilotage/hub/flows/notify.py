@@ -33,7 +33,8 @@ _WHOLE = {
 }
 _STEP = {"done": ["SUBJOB_COMPLETED", "SUBJOB_INCREMENTED"]}
 _TASK = {
-    "ready": ["SUBJOB_SUBMITTED"],
+    "sent": ["SUBJOB_SUBMITTED"],
+    "ready": ["SUBJOB_IN_PREPROCESS"],
     "staging_in": ["SUBJOB_IN_PREPROCESS"],
     "submitted": ["SUBJOB_QUEUED"],
     "running": ["SUBJOB_RUNNING"],
@@ -112,9 +113,11 @@ def ours(line: Line, name: str, key: str, seq: int) -> str:
 def argo(line: Line, number: int) -> list[str]:
     """Write what a line says as Argo's `ArgoJobStatus`; nothing if it has no word for it."""
     known = _TASK if line.task else _STEP if line.step else _WHOLE
+    # One that was sent is ready, and so is one that its site has got ready.
+    state = "sent" if line.state == "ready" and line.words.startswith("sent to ") else line.state
     return [
         text.dump(
-            {"state": state, "job_id": number or line.flow, "message": line.words[:_LONGEST]}
+            {"state": word, "job_id": number or line.flow, "message": line.words[:_LONGEST]}
         )
-        for state in known.get(line.state, ())
+        for word in known.get(state, ())
     ]  # fmt: skip

@@ -88,12 +88,12 @@ class Sender:
                 except errors.Unheard:
                     unheard.append(word)
                     return
+                except errors.Denied as error:
+                    # Each try costs the connection, with all that is on the way over it.
+                    _log.warning("%s", error)
+                    (gone if word.kind == "status" else unheard).append(word)
+                    return
                 except errors.PilotageError as error:
-                    if word.kind == "status" and isinstance(error, errors.Denied):
-                        # Nobody can be told; the flow itself goes on.
-                        _log.warning("%s", error)
-                        gone.append(word)
-                        continue
                     self._complain(error)
                     return
             gone.append(word)
