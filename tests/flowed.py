@@ -53,7 +53,6 @@ class Hub:
             told["bus"] = bus_settings(edge.rabbit, edge.exchange, port)
         self._rig = Rig(root, rules, toml.write(toml.merged(told, settings)))
         self._process: subprocess.Popen[bytes] | None = None
-        self._env: dict[str, str] = {}
 
     @property
     def said(self) -> str:
@@ -62,9 +61,10 @@ class Hub:
 
     # -- its process -----------------------------------------------------------------------------
 
-    def start(self, crash: str = "", *, ready: bool = True) -> None:
+    def start(self, crash: str = "", *, ready: bool = True, env: Mapping[str, str] = {}) -> None:
         """Start it; it kills itself at a crash point."""
-        self._process = self._rig.start(env={"PILOTAGE_CRASH_AT": crash, "PILOTAGE_DEBUG": "1"})
+        told = {"PILOTAGE_CRASH_AT": crash, "PILOTAGE_DEBUG": "1", **env}
+        self._process = self._rig.start(env=told)
         if ready:
             with self._rig.project() as project:
                 programs.until_ready(self._process, project.ready, lambda: self.said)
