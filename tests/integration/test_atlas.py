@@ -6,8 +6,10 @@ wants the result sends one message, and hears the rest.
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
+import subprocess
 import tempfile
 import time
 import tomllib
@@ -112,6 +114,16 @@ def result(folder: Path) -> dict[str, Any]:
     return told
 
 
+def by_hand(folder: Path) -> dict[str, Any]:
+    """Run the four programs one after another, and return what comes out."""
+    for name, more in (
+        ("generate", ["--events", str(EVENTS)]), ("simulate", []), ("merge", []), ("histogram", []),
+    ):  # fmt: skip
+        program = [str(EXAMPLE / "programs" / f"{name}.py"), *more]
+        subprocess.run(program, cwd=folder, check=True, capture_output=True, timeout=60)
+    return result(folder)
+
+
 def runs_at(hub: Hub, flow: int, sites: Mapping[str, Edge]) -> None:
     """Require that each step ran once, where it should."""
     for step, edge in sites.items():
@@ -149,6 +161,27 @@ def test_one_message_makes_a_measurement(hub: Hub, farm: Edge, machine: Edge, we
     assert f"{told['ranks'] // 2} nodes for" in said
     # And whoever asked has heard of the end.
     hub.wait(lambda: any(one.get("state") == "done" for one in heard(farm, since)))
+
+
+@pytest.mark.slow
+def test_all_who_take_part_are_killed_on_the_way(
+    hub: Hub, farm: Edge, machine: Edge, web: Web, tmp_path: Path
+) -> None:
+    """Each step is done once, and the outcome is the same."""
+    flow = tomllib.loads((EXAMPLE / "atlas.toml").read_text())
+    flow |= {"to": f"{web.url}/killed/", "name": "killed"}
+    params = {"farm": farm.site, "machine": machine.site, "events": EVENTS}
+    farm.known_as(USER).post("flow", {"v": 1, "kind": "flow", "flow": flow, "params": params})
+    number = number_of(hub, "killed")
+    steps = {"generate": farm, "simulate": machine, "merge": farm, "histogram": farm}
+    for step, edge in steps.items():
+        hub.wait(functools.partial(hub.attempts, number, step), PATIENCE)
+        for one in (hub, edge):
+            one.kill()
+            one.start()
+    assert hub.wait_over(number, patience=PATIENCE) == ["done"], hub.told()
+    runs_at(hub, number, steps)
+    assert result(web.root / "killed") == by_hand(tmp_path)
 
 
 def test_the_definition_of_the_original_runs_as_it_is(
