@@ -11,6 +11,7 @@ import pytest
 from pilotage import errors
 from pilotage.bus.model import Input, Job, Output
 from pilotage.payload.transfer import allow, url
+from pilotage.payload.transfer.model import MANIFEST
 from pilotage.site.agent import staging
 from pilotage.site.agent.data import blame
 from pilotage.site.agent.staging import Errand, Lanes
@@ -198,3 +199,25 @@ def test_less_than_is_to_stay_free_is_waited_for(tmp_path):
 )
 def test_who_is_to_blame(error, kind):
     assert blame(error)[0] == kind
+
+
+async def test_outputs_may_keep_their_paths(tmp_path):
+    home, data = tmp_path / "job", tmp_path / "data"
+    for name in ("a/x", "b/x", "b/deep/y", "top"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(name)
+    data.mkdir()
+    url = f"file://{data}/out/"
+    given = [("a/x", "a/x"), ("b/", "b/"), ("top", ""), ("top", "again/renamed")]
+    outputs = tuple(Output(path=path, url=url, below=below) for path, below in given)
+    one = errand(tmp_path, outputs=outputs)
+    (left,) = await staging.send(one, str(tmp_path / "aside"), Lanes(lambda: 1), again=False)
+    found = {
+        str(at.relative_to(data / "out")): at.read_text()
+        for at in (data / "out").rglob("*")
+        if at.is_file() and at.name != MANIFEST
+    }
+    assert found == {
+        "a/x": "a/x", "b/x": "b/x", "b/deep/y": "b/deep/y", "top": "top", "again/renamed": "top",
+    }  # fmt: skip
+    assert (left.url, left.files, left.bytes) == (url, 5, sum(map(len, found.values())))
