@@ -15,9 +15,10 @@ from rocrate.rocrate import ROCrate
 from pilotage import errors
 from pilotage.cli import flow_draw
 from pilotage.cli.common import Common
-from pilotage.flow import crate_file
+from pilotage.flow import crate_file, moves, records
+from pilotage.flow.model import Flow, Step, Take
 from pilotage.hub.project import Project
-from tests.flows import Story
+from tests.flows import Story, command
 
 PROFILE = "https://w3id.org/ro/wfrun/provenance/0.5"
 
@@ -118,7 +119,7 @@ def test_a_flow_that_failed_is_told_as_it_is(project: Project, tmp_path: Path):
     # A tool of which nothing ran has an action all the same: the profile wants one.
     used = {one["instrument"].id for one in actions(crate, "CreateAction")}
     assert set(ids(crate.mainEntity["hasPart"])) <= used
-    skipped = crate.get("#not-run-plot")
+    skipped = crate.get(f"#not-run-{story.number}-plot")
     assert skipped["actionStatus"].endswith("PotentialActionStatus")
     assert skipped["description"] == "`check` failed: exit status 3"
     live = next(one for one in actions(crate, "CreateAction") if "item 0" in one["name"])
@@ -138,3 +139,44 @@ def test_a_zip_is_whole_and_nothing_is_overwritten(project: Project, tmp_path: P
     with pytest.raises(errors.Conflict):
         flow_draw.crate("last", output=out, at=at)
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
+
+
+def test_a_flow_within_is_told_of_with_its_own_steps(project: Project, tmp_path: Path):
+    inner = Flow(
+        name="inner", steps={"say": Step(recipe=command("say"), outputs=("out.txt",))},
+        outputs={"out": "say/out.txt"},
+    )  # fmt: skip
+    outer = Flow(
+        name="outer",
+        steps={
+            "begin": Step(recipe=command("begin")),
+            "within": Step(needs=("begin",), flow=inner),
+            "end": Step(
+                needs=("within",), recipe=command("end"),
+                inputs=(Take(step="within", output="out"),),
+            ),
+        },
+    )  # fmt: skip
+    story = Story(project, outer)
+    early = written(project, story, tmp_path / "early")
+    # The profile wants an action for each tool, also for those of a flow that has not begun.
+    used = {one["instrument"].id for one in actions(early, "CreateAction")}
+    assert "#tool-say" in used
+    story.run("begin")
+    task = records.tasks(project.db, story.number, step="within")[0].id
+    with project.db.transaction() as db:
+        child = moves.within(db, task, story.now)
+    assert child is not None
+    whole, story.number = story.number, child
+    story.run("say", files={"out.txt": b"hello"})
+    story.number = whole
+    story.run("end")
+    crate = written(project, story, tmp_path / "crate")
+    made = {one["name"]: one for one in actions(crate, "CreateAction")}
+    within = made["Run of within at a flow within"]
+    assert within["instrument"]["name"] == "inner"
+    assert ids(within["instrument"]["hasPart"]) == ["#tool-say"]
+    assert [one["name"] for one in within["result"]] == ["out.txt"]
+    assert ids(made["Run of end at here"]["object"]) == ids(within["result"])
+    engines = {one["result"].id for one in actions(crate, "OrganizeAction")}
+    assert engines == {within.id, made[f"Run of outer as flow {whole}"].id}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pilotage import errors
 from pilotage.flow import crate, detail, look, report
-from pilotage.flow.crate import Run
+from pilotage.flow.crate_run import Part, Run
 from pilotage.flow.detail import Left, Task
 from pilotage.store import Db
 
@@ -33,15 +33,16 @@ def write(
         raise errors.Conflict(f"`{out}` is there already", hint=hint)
     if not out.absolute().parent.is_dir():
         raise errors.NotFound(f"there is no folder `{out.parent}`", hint="make it first")
-    sheet = look.sheet(db, number)
-    tasks = detail.all_tasks(db, number, MOST_TASKS)
+    main = _part(db, number)
+    within = _within(db, main)
+    tasks = [one for part in (main, *within.values()) for one in part.tasks]
     files = detail.files(db, [one.id for one in tasks])
     hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     try:
-        inside = _bring(hidden, tasks, files, fetch) if fetch else {}
-        (hidden / crate.DEFINITION).write_bytes(crate.definition(sheet.flow))
+        inside = _bring(hidden, number, tasks, files, fetch) if fetch else {}
+        (hidden / crate.DEFINITION).write_bytes(crate.definition(main.sheet.flow))
         (hidden / crate.REPORT).write_text(report.render(db, number, now), encoding="utf-8")
-        run = Run(sheet, tasks, files, license_ or NO_LICENSE, now, inside, report=True)
+        run = Run(main, files, license_ or NO_LICENSE, now, within, inside, report=True)
         (hidden / "ro-crate-metadata.json").write_text(
             json.dumps(crate.metadata(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
@@ -58,12 +59,29 @@ def write(
     return count
 
 
+def _part(db: Db, number: int) -> Part:
+    return Part(look.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
+
+
+def _within(db: Db, part: Part) -> dict[str, Part]:
+    """Read the flows within a flow, and those within them, by the keys of their attempts."""
+    found: dict[str, Part] = {}
+    left = [part]
+    while left:
+        for task in left.pop().tasks:
+            for one in task.attempts:
+                if one.way == "flow" and one.job is not None:
+                    found[one.key] = _part(db, one.job)
+                    left.append(found[one.key])
+    return found
+
+
 def _full(out: Path) -> bool:
     return out.is_file() or any(out.iterdir())
 
 
 def _bring(
-    folder: Path, tasks: list[Task], files: list[Left], fetch: Fetch
+    folder: Path, number: int, tasks: list[Task], files: list[Left], fetch: Fetch
 ) -> dict[tuple[int, int, str], str]:
     """Bring what counts into the crate."""
     left: dict[tuple[int, int], list[Left]] = {}
@@ -75,7 +93,9 @@ def _bring(
         current = next((one for one in task.attempts if one.number == task.attempt), None)
         if not mine or current is None or not current.place:
             continue
-        below = f"{crate.DATA}/{task.step}/{task.item}"
+        # Steps of flows within may have the same names.
+        where = task.step if current.flow == number else f"{current.flow}/{task.step}"
+        below = f"{crate.DATA}/{where}/{task.item}"
         (folder / below).mkdir(parents=True)
         fetch(current.place, folder / below)
         for one in mine:
