@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
+import hashlib
 import secrets
 import shutil
 from pathlib import Path
@@ -16,7 +16,6 @@ from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Stores
 from pilotage.flow.model import Artifact
 from pilotage.hub.flows.results import MOST_BYTES, Kept
-from pilotage.payload.transfer import tree
 from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.model import UNKNOWN, Item
 
@@ -99,18 +98,10 @@ class Inspector:
         if item.size > MOST_BYTES:
             message = f"it has {item.size} bytes, and {MOST_BYTES} are the most"
             raise errors.TooLarge(message, hint="a result is small; large data is an output")
-        folder = self._scratch / secrets.token_hex(8)
         try:
-            await self._courier.fetch(hand.address(found.url, name), str(folder))
-            return await run_sync(_content, str(folder), os.path.basename(name), item)
-        except errors.NotFound as error:
+            body = await self._courier.content(hand.address(found.url, name), MOST_BYTES)
+        except (errors.NotFound, errors.TooLarge) as error:
             raise errors.Damaged(error.message) from error
-        finally:
-            await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
-
-
-def _content(folder: str, name: str, item: Item) -> bytes:
-    with tree.opened(folder, name) as file:
-        if os.fstat(file).st_size != item.size or tree.digest(file) != item.sha256:
-            raise errors.Damaged(f"{text.show(item.name)} is not what its manifest says")
-        return os.pread(file, item.size, 0)
+        if len(body) != item.size or hashlib.sha256(body).hexdigest() != item.sha256:
+            raise errors.Damaged(f"{text.show(name)} is not what its manifest says")
+        return body

@@ -70,6 +70,25 @@ async def published(carrier: Carrier, url: Url) -> Manifest | None:
         return await asyncio.to_thread(_read, base, os.path.join(folder, MANIFEST))
 
 
+async def content(carrier: Carrier, url: Url, most: int) -> bytes:
+    """Read a file of so many bytes at the most; nothing of it stays here."""
+    listing = await carrier.look(url)
+    items = [item async for item in listing.items]
+    if listing.folder:
+        raise errors.Conflict(f"{url} is a folder")
+    (item,) = items
+    if item.size > most:
+        raise errors.TooLarge(f"{url} has {item.size} bytes, and {most} are the most")
+    with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
+        await carrier.fetch(listing.base, items, folder)
+        return await asyncio.to_thread(_beginning, os.path.join(folder, item.name), most + 1)
+
+
+def _beginning(path: str, most: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(most)
+
+
 def _read(base: Url, path: str) -> Manifest:
     with open(path, "rb") as file:
         return manifest.read(base, file)
