@@ -147,8 +147,11 @@ def test_data_goes_from_site_to_hub_to_site_and_to_where_it_was_asked_for(
 
 
 def test_many_tasks_hand_on_item_by_item_and_one_reads_what_all_left(
-    hub: Hub, first: Edge, second: Edge, web: Web
+    first: Edge, second: Edge, web: Web, tmp_path: Path
 ):
+    """The hub is where the folder of the transfer server is, and needs no server."""
+    told = settings(web, here=f"file://{web.root}/flows")
+    hub = Hub(tmp_path / "hub", first, settings=told)
     flow = Flow(
         name="fan",
         steps={
@@ -162,15 +165,22 @@ def test_many_tasks_hand_on_item_by_item_and_one_reads_what_all_left(
                 first, "merge", each="{part.result}", parameters={"label": "n{item}"},
                 inputs=(Take(step="part", path="own"), Take(step="make")), outputs=("all/",),
             ),
+            "own": here(
+                "cat part/*/part > got", inputs=(Take(step="part", output="part"),),
+                outputs=("got",),
+            ),
             "merge": at(
                 second, "merge",
-                inputs=(Take(step="part", path="parts"), Take(step="make")), outputs=("all/",),
+                inputs=(Take(step="part", path="parts"), Take(step="make"), Take(step="own")),
+                outputs=("all/",),
             ),
         },
     )  # fmt: skip
     with hub.up():
         number = hub.submit(flow)
         assert hub.wait_over(number) == ["done"], hub.told()
+    assert (made(hub, web, number, "own") / "got").read_text() == "part 1\npart 2\npart 3\n"
+    assert hub.attempts(number, "own")[0].place.startswith(web.url)
     merged = made(hub, web, number, "merge") / "all" / "parts"
     assert merged.read_text() == "part 1\npart 2\npart 3\n"
     single = [folder(web, one.place) / "all" / "parts" for one in hub.attempts(number, "next")]
