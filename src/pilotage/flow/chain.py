@@ -35,7 +35,7 @@ def from_chain(chain: Chain) -> Flow:
         description=chain.description,
         steps=steps,
         outputs={"last": before},
-        to=to[0].url if to else "",
+        to=_plain(to[0].url) if to else "",
         notify=Notify(
             reply=chain.reply,
             speech="argo" if chain.speech == "argo" else "pilotage",

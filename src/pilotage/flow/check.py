@@ -12,6 +12,7 @@ from pilotage import errors
 from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.match.expr import parse
+from pilotage.payload.transfer import url
 from pilotage.rule.names import closest
 from pilotage.rule.place import key
 
@@ -25,6 +26,7 @@ MOST_ITEMS = 100_000
 LONGEST = 200
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _OF_STEP = ("result", "state")
+_NO_STEP = Step()
 #: Keys of a step whose texts are templates throughout.
 _TEMPLATES = (
     "sites", "application", "parameters", "config", "env", "each", "outputs", "result", "queue",
@@ -112,6 +114,12 @@ def _top(flow: Flow) -> None:
     with key("retries"):
         if flow.retries < 0:
             raise errors.BadFlow(f"{flow.retries} is too small", hint="0 means none")
+    with key("to"):
+        # It is used last: a mistake would be found when all the work is done.
+        for word in template.names(flow.to):
+            _word(flow, _NO_STEP, "to", word)
+        if "://" in flow.to and "{" not in flow.to:
+            url.parse(flow.to)
 
 
 def length(items: list[Any]) -> None:
@@ -222,8 +230,8 @@ def _bounds(step: Step) -> None:
 
 def _word(flow: Flow, step: Step, part: str, word: str) -> None:
     first, _, rest = word.partition(".")
-    if part in ("when", "each") and first in ("item", "index", "attempt"):
-        message = f"`{word}` is not known yet: `{part}` is looked at once, before there are tasks"
+    if part in ("when", "each", "to") and first in ("item", "index", "attempt"):
+        message = f"`{word}` is not known there: `{part}` is looked at once, not for each task"
         raise errors.BadFlow(message, hint="let a step before it leave the list of those to do")
     if first in ("flow", "attempt", "index"):
         return
