@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def written(project: Project, story: Story, out: Path, **more: Any) -> ROCrate:
-    crate_file.write(project.db, story.number, out, project.clock.now(), **more)
+    crate_file.write(project.db, story.number, out, project.clock.now(), "1.2", **more)
     return ROCrate(out)
 
 

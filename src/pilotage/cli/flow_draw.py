@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage import __version__, errors
 from pilotage.cli import flow, flow_submit, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
@@ -105,7 +105,7 @@ def crate(
         number = flow.number(project, name)
         out = output or Path(f"flow-{number}-crate")
         count = crate_file.write(
-            project.db, number, out, project.clock.now(), license_=license_,
+            project.db, number, out, project.clock.now(), __version__, license_=license_,
             fetch=_fetch if data else None,
         )  # fmt: skip
     told = f"wrote {out}: {shape.count(count, 'file')}"

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from pilotage import __version__
 from pilotage.flow import look
 from pilotage.flow.crate_run import ACTIVE, ENGINE, LANGUAGE, STATUS, Happened, Run
 from pilotage.flow.entity import Entity, between, kind_of, named, ref, refs, time
@@ -81,11 +80,11 @@ class _Graph(Happened):
             self.add(profile, "CreativeWork", name=name, version=version)
         self.add(
             LANGUAGE, "ComputerLanguage", name="Pilotage flow", alternateName="pilotage-flow",
-            version=__version__,
+            version=self.run.version,
         )  # fmt: skip
         self.add(
-            ENGINE, "SoftwareApplication", name=f"Pilotage {__version__}",
-            softwareVersion=__version__,
+            ENGINE, "SoftwareApplication", name=f"Pilotage {self.run.version}",
+            softwareVersion=self.run.version,
         )  # fmt: skip
 
     def _root(self, run: str) -> None:

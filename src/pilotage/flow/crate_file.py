@@ -25,8 +25,9 @@ Fetch = Callable[[str, Path], None]
 
 
 def write(
-    db: Db, number: int, out: Path, now: float, *, license_: str = "", fetch: Fetch | None = None
-) -> int:
+    db: Db, number: int, out: Path, now: float, version: str, *, license_: str = "",
+    fetch: Fetch | None = None,
+) -> int:  # fmt: skip
     """Write the crate of a flow, with its data if that can be fetched; return how many files."""
     if out.exists() and (out.is_file() != (out.suffix == ".zip") or _full(out)):
         hint = "choose another name, or remove it first"
@@ -42,7 +43,7 @@ def write(
         inside = _bring(hidden, number, tasks, files, fetch) if fetch else {}
         (hidden / crate.DEFINITION).write_bytes(crate.definition(main.sheet.flow))
         (hidden / crate.REPORT).write_text(report.render(db, number, now), encoding="utf-8")
-        run = Run(main, files, license_ or NO_LICENSE, now, within, inside, report=True)
+        run = Run(main, files, license_ or NO_LICENSE, now, version, within, inside, report=True)
         (hidden / "ro-crate-metadata.json").write_text(
             json.dumps(crate.metadata(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )

@@ -7,7 +7,7 @@ import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pilotage import __version__, text
+from pilotage import text
 from pilotage.flow import look
 from pilotage.flow.detail import Left, Task
 from pilotage.flow.entity import Entities, between, named, path, plain, ref, refs, time
@@ -42,6 +42,8 @@ class Run(NamedTuple):
     #: The licence of what is in it, and when it is made.
     license: str
     now: float
+    #: The version of Pilotage that ran it, as far as anybody knows.
+    version: str
     #: Flows within it, by the keys of the attempts that they are.
     within: Mapping[str, Part] = {}
     #: Files that are in the crate, by task, attempt and name: their path in it.
@@ -129,7 +131,7 @@ class Happened(Entities):
         row = part.sheet.row
         self.add(
             f"#engine-run-{row.id}", "OrganizeAction",
-            name=f"Pilotage {__version__} ran {row.name}", agent=ref(agent),
+            name=f"Pilotage {self.run.version} ran {row.name}", agent=ref(agent),
             instrument=ref(ENGINE), object=refs(self.controls(part, base)), result=ref(run),
             **between(row.created, row.ended),
         )  # fmt: skip
