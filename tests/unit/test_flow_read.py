@@ -324,3 +324,10 @@ _SHOWN = [
 def test_a_workflow_that_is_shown_loads(source: str) -> None:
     needed = tomllib.loads(source).get("required", [])
     read(source, base=_DOCS, params=dict.fromkeys(needed, 1))
+
+
+def test_nothing_is_read_from_a_step_that_leaves_nothing() -> None:
+    step = {"site": "x", "application": "y"}
+    with pytest.raises(errors.BadFlow, match=r"`a` leaves no `out.dat`") as caught:
+        from_dict({"name": "f", "step": {"a": step, "b": {**step, "inputs": ["a/out.dat"]}}})
+    assert caught.value.hint == "name it in its `outputs`"

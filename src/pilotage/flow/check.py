@@ -199,9 +199,12 @@ def _take(flow: Flow, take: Take) -> None:
         if take.output not in source.flow.outputs:
             message = f"the flow `{take.step}` has no output `{take.output}`"
             raise errors.BadFlow(message, hint=closest(take.output, source.flow.outputs))
-    elif source.outputs and not _left_by(source, take.output):
+    elif not _left_by(source, take.output):
         message = f"the step `{take.step}` leaves no `{take.output}`"
-        raise errors.BadFlow(message, hint=closest(take.output, source.outputs))
+        hint = (
+            closest(take.output, source.outputs) if source.outputs else "name it in its `outputs`"
+        )
+        raise errors.BadFlow(message, hint=hint)
 
 
 def _left_by(step: Step, output: str) -> bool:
