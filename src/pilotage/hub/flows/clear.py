@@ -23,7 +23,7 @@ from pilotage import errors, units
 from pilotage.flow import hand, moves, records
 from pilotage.flow.hand import HUB, Stores
 from pilotage.hub.flows import deliver, reach
-from pilotage.hub.flows.data import Hand
+from pilotage.hub.flows.heal import Healer
 from pilotage.hub.flows.reach import FOLDER, Reach
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer
@@ -44,7 +44,7 @@ _ASIDE = ".cleared-"
 class Ends:
     """Sees to the data of flows that are at their end."""
 
-    def __init__(self, project: Project, writer: Writer, reader: Db, data: Hand) -> None:
+    def __init__(self, project: Project, writer: Writer, reader: Db, heal: Healer) -> None:
         """Take the store, and who has data sent again."""
         flows = project.settings.flows
         self._root, self._state = project.root, project.state / FOLDER
@@ -52,7 +52,7 @@ class Ends:
         self._keep = units.seconds(flows.keep)
         self._stores: Stores = reach.stores(flows, project.state)
         self._reach = Reach(flows, project.root, project.state)
-        self._data = data
+        self._heal = heal
         self._told: set[str] = set()
         self._new = asyncio.Event()
 
@@ -121,8 +121,8 @@ class Ends:
         hope = False
         for one in deliver.makers(self._reader, flow):
             made = records.attempt(self._reader, one.task, one.number)
-            if made is not None and await self._data.mend(made):
-                hope |= self._data.waits(made)
+            if made is not None and await self._heal.mend(made):
+                hope |= self._heal.waits(made)
         return hope
 
     # -- data that is old ------------------------------------------------------------------------

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
-import msgspec
 
-from pilotage import errors, units
+from pilotage import errors
 from pilotage.bus.model import Input, Output
-from pilotage.flow import hand, moves, records
+from pilotage.flow import hand, records
 from pilotage.flow.hand import HUB, Piece, Place
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import edge, line, local, reach, reads, results
-from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows import local, reach, reads, results
+from pilotage.hub.flows.heal import Healer, Task
 from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.hub.flows.publish import NOWHERE, Publisher
@@ -45,15 +44,6 @@ _AT_ONCE = 16
 _DOUBTFUL = frozenset({"conflict", "not_found"})
 
 
-class Task(msgspec.Struct, frozen=True):
-    """Which task it is."""
-
-    flow: int
-    step: str
-    item: int
-    id: int
-
-
 class Hand:
     """Sees to the data of tasks: before they are sent, and once they say that they are done."""
 
@@ -62,13 +52,13 @@ class Hand:
         flows = project.settings.flows
         self._root, self._work = project.root, project.state / FOLDER / "work"
         self._writer, self._reader = writer, reader
-        self._reply, self._now = flows.reply, project.clock.now
-        self._silence = units.seconds(flows.silence)
         self._stores = reach.stores(flows, project.state)
         self._reach = Reach(flows, project.root, project.state)
         scratch = project.state / FOLDER / "scratch"
         self._publisher = Publisher(self._reach, self._stores, project.root, scratch)
         self._inspector = Inspector(self._reach.inside, self._stores, scratch)
+        #: Has data again that is lost.
+        self.heal = Healer(project, writer, reader, self._inspector, self._send_anew)
         self._lanes = anyio.Semaphore(_AT_ONCE)
         #: The attempt that could not be made ready last although all was there.
         self._puzzled: set[str] = set()
@@ -134,7 +124,7 @@ class Hand:
             read = await local.bring(self._reach, self._root, named, folder)
         except (errors.Conflict, errors.NotFound) as error:
             task = Task(order.flow, order.step, order.item, order.task)
-            why = await self._sources(task, order.number)
+            why = await self.heal.sources(task, order.number)
             if not why and order.key in self._puzzled:
                 raise Unfit(f"its inputs cannot be put together: {error.message}") from error
             self._puzzled = {order.key}
@@ -156,7 +146,7 @@ class Hand:
                 return await self._doubt(attempt)
         if not attempt.place:
             return _DONE
-        if self.waits(attempt):
+        if self.heal.waits(attempt):
             return None
         leaves = results.leaves_of(self._reader, task, number)
         try:
@@ -184,7 +174,7 @@ class Hand:
             except errors.Damaged as error:
                 found.trouble = error.message
         if found.trouble:
-            if await self._hope(attempt, found.trouble):
+            if await self.heal.hope(attempt, found.trouble):
                 return None
             reason = f"what it has left is not there: {found.trouble}"
             return End(state="lost", reason=reason, kind="staging", code="damaged")
@@ -208,28 +198,15 @@ class Hand:
         await local.send(self._reach.inside, folder, source, where, anew=anew)
         return ""
 
+    async def _send_anew(self, attempt: AttemptRow) -> str:
+        leaves = results.leaves_of(self._reader, attempt.task, attempt.number)
+        return await self._send(attempt, leaves, anew=True)
+
     def _task(self, task: int) -> tuple[str, int]:
         found = records.task(self._reader, task)
         return found.step, found.item
 
-    def waits(self, attempt: AttemptRow) -> bool:
-        """Say whether what an attempt has left was asked for again, and may still come."""
-        return results.waits(self._reader, attempt, self._now(), self._silence)
-
     # -- what is not there any more --------------------------------------------------------------
-
-    async def _hope(self, attempt: AttemptRow, why: str) -> bool:
-        """Have what an attempt has left sent again; say whether it may still come."""
-        if attempt.way != "bus":
-            return False
-        address = Address(line.hub(self._reader), self._reply)
-        message = edge.control("resend", attempt.site, [attempt.key], address, why)
-        return await self._do(
-            functools.partial(
-                results.ask, attempt=attempt, reason=why, message=message, now=self._now(),
-                patience=self._silence,
-            )
-        )  # fmt: skip
 
     async def _doubt(self, attempt: AttemptRow) -> End | None:
         """Look at what an attempt could not read: it may be gone where it was left."""
@@ -237,55 +214,13 @@ class Hand:
         if attempt.started is not None or attempt.code not in _DOUBTFUL:
             return end
         task = Task(attempt.flow, *self._task(attempt.task), attempt.task)
-        why = await self._sources(task, attempt.number, consumer=attempt.task)
+        why = await self.heal.sources(task, attempt.number, consumer=attempt.task)
         if why is None:
             return end
         if why:
             return None
         # All is there: it was changed only while it was read, or is there again.
         return End(state="lost", reason=attempt.reason, kind="staging", code=attempt.code)
-
-    async def _sources(self, task: Task, number: int, consumer: int = 0) -> str | None:
-        """See to all that a task reads of others; say what is wrong, nothing if it reads nothing.
-
-        What is gone is sent again, or made again: the task waits for that.
-        """
-        db = self._reader
-        sources = [
-            one
-            for take in results.takes_of(db, task.id, number)
-            for one in reads.of_item(
-                db, task.flow, task.step, task.item, take, records.sources(db, task.flow, take)
-            )
-        ]
-        found = [(one, records.attempt(db, one.task, one.number)) for one in sources]
-        made = [(one, attempt) for one, attempt in found if attempt is not None]
-        for one, attempt in made:
-            # Before any byte is read: this is asked again and again until it has come.
-            if self.waits(attempt):
-                return f"what `{one.step}` has left is sent again"
-        wrong = ""
-        for one, attempt in made:
-            if trouble := await self.mend(attempt, consumer):
-                wrong = f"what `{one.step}` has left is not there: {trouble}"
-        return wrong if made else None
-
-    async def mend(self, made: AttemptRow, consumer: int = 0) -> str:
-        """See that what an attempt has left is whole; say what is wrong while it is not."""
-        if self.waits(made):
-            return "it is sent again"
-        found = await self._inspector.look(made.place, made.digest, deep=True)
-        if found.trouble and made.way == "here":
-            leaves = results.leaves_of(self._reader, made.task, made.number)
-            if not await self._send(made, leaves, anew=True):
-                found = await self._inspector.look(made.place, made.digest, deep=True)
-        if found.trouble and not await self._hope(made, found.trouble):
-            stale = functools.partial(
-                moves.stale, task=made.task, now=self._now(), reason=found.trouble,
-                consumer=consumer,
-            )  # fmt: skip
-            await self._do(stale)
-        return found.trouble
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))

@@ -41,7 +41,7 @@ async def keep(
 
         data = Hand(project, writer, open_reader())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Ends(project, writer, open_reader(), data).run)
+            tasks.start_soon(Ends(project, writer, open_reader(), data.heal).run)
             tasks.start_soon(Flows(project, writer, open_reader, data, bell, poke, told).run)
     finally:
         writer.on_commit.remove(rung)
