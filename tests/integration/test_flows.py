@@ -141,7 +141,7 @@ def test_steps_that_end_anywhere_are_events(hub: Hub, first: Edge):
 # -- failures --------------------------------------------------------------------------------------
 
 #: Where something goes wrong: the step, and whose doing it is.
-WRONG = {
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "accept": ({"application": "no-such"}, "rejected"),
     "stage": ({"application": "count", "inputs": (Take(url="http://127.0.0.1:1/x"),)}, "rejected"),
     "run": ({"application": "fail", "parameters": {"status": 3}}, "failed"),
@@ -154,13 +154,12 @@ def test_what_a_failure_means(
     hub: Hub, first: Edge, second: Edge, where: str, on_failure: OnFailure
 ):
     more, state = WRONG[where]
-    facts: dict[str, Any] = dict(more)
     sites = (first.site, second.site) if on_failure == "other_site" else (first.site,)
     retries = 1 if on_failure in ("retry", "other_site") else 0
     flow = Flow(
         name="wrong",
         steps={
-            "bad": Step(sites=sites, on_failure=on_failure, retries=retries, delay=0.1, **facts),
+            "bad": Step(sites=sites, on_failure=on_failure, retries=retries, delay=0.1, **more),
             "next": at(first, needs=("bad",)),
         },
     )

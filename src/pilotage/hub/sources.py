@@ -171,9 +171,9 @@ def _ended_tasks(db: Db, after: int) -> list[Line]:
     """Read ends of tasks of workflows elsewhere; those that are jobs of ours tell of themselves."""
     found: list[Line] = []
     known: set[str] = set()
-    for seq, time, ends, flow, name, step, task, item, number, state, reason, site, result in (
-        db.rows("flows_ends", after=after)
-    ):
+    for row in db.rows("flows_ends", after=after):
+        (seq, time, ends, flow, name, step, task, item, number, state, reason, site,
+         result) = row  # fmt: skip
         # An end has several lines in the story; the version is that of the end.
         version = f"flow-{flow}-{task}-{number}"
         if not ends or version in known:
