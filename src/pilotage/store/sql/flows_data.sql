@@ -56,11 +56,6 @@ SELECT id FROM flow WHERE state = 'staging_out' AND ended IS NULL ORDER BY id LI
 SELECT id FROM flow INDEXED BY flow_uncleared
 WHERE cleared IS NULL AND ended < :before AND parent IS NULL ORDER BY ended LIMIT :most;
 
--- name: flow_hand_oldest
--- When the first flow ended whose data is still there.
-SELECT min(ended) FROM flow INDEXED BY flow_uncleared
-WHERE cleared IS NULL AND ended IS NOT NULL AND parent IS NULL;
-
 -- name: flow_hand_clear
 -- A flow's data is about to be removed, unless it goes on meanwhile.
 UPDATE flow SET cleared = :now
