@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -21,6 +21,7 @@ from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
+from pilotage.rule import template
 from pilotage.site import guest, launch, offer, ordering
 from pilotage.site import records as submissions
 from pilotage.site.driver import Driver
@@ -108,8 +109,7 @@ class Direct:
         await self._queue.do(join)
         claims = [moves.Claim(*row[:7]) for row in found[-1]]
         specs = await self._specs({claim.spec for claim in claims})
-        for claim in claims:
-            one = self._guest(claim, specs[claim.spec])
+        for one in await self._guests(claims, specs):
             self._house.guests[one.attempt] = one
         loose = dict(self._house.guests)
         for out in await self._driver.load():
@@ -132,11 +132,21 @@ class Direct:
         )
         return {number: records.read_spec(body) for number, body in bodies.items()}
 
-    def _guest(self, claim: moves.Claim, spec: JobSpec) -> Guest:
-        binding, base = records.read_binding(claim.binding), spec.base or self._launch.base
+    async def _guests(
+        self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
+    ) -> list[Guest]:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
-        bounds = "" if claim.owner in ("", me()) else self._launch.base
-        return Guest(claim, spec, binding, base, bounds)
+        bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
+        steps: frozenset[int] = frozenset()
+        if bounds:
+            steps = await self._do(lambda db: submissions.steps(db, [*bounds]))
+        made = []
+        for claim in claims:
+            spec, binding = specs[claim.spec], records.read_binding(claim.binding)
+            own = template.render(spec.cwd, {}) if claim.job in steps else ""
+            base = spec.base or self._launch.base
+            made.append(Guest(claim, spec, binding, base, bounds.get(claim.job, ""), own))
+        return made
 
     def _adopt(self, one: Guest, room: Room) -> None:
         """Find out anew what a job is to leave; it was ordered by an earlier process."""
@@ -163,7 +173,7 @@ class Direct:
         if ends:
             self._let_go([one for one, _ in ends])
         if granted.claims:
-            self._take(granted)
+            await self._take(granted)
         self._stop(granted.stops)
 
     def _poke(self) -> None:
@@ -190,12 +200,9 @@ class Direct:
 
     # -- to the site -----------------------------------------------------------------------------
 
-    def _take(self, granted: Granted) -> None:
-        fresh = []
-        for claim in granted.claims:
-            one = self._guest(claim, granted.specs[claim.spec])
-            self._house.guests[one.attempt] = one
-            fresh.append(one)
+    async def _take(self, granted: Granted) -> None:
+        fresh = await self._guests(granted.claims, granted.specs)
+        self._house.guests.update({one.attempt: one for one in fresh})
         if trouble := self._follow.trouble:
             self._spawn(self._telling.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)

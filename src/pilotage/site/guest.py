@@ -35,6 +35,8 @@ class Guest(msgspec.Struct):
     base: str
     #: The folder here whose files it may name; empty means that it may name any.
     bounds: str = ""
+    #: The folder here that was made for it, if it is a step of a workflow: it may name that, too.
+    own: str = ""
     #: By path here, the content of what it reads.
     inputs: dict[str, Digest] = {}
     #: By name, paths here of what it must leave and of what it may leave.
@@ -94,8 +96,12 @@ def _check(guest: Guest, paths: Iterable[str]) -> None:
     if not guest.bounds:
         return
     top = os.path.realpath(guest.bounds)
+    own = f"{os.path.realpath(guest.own)}/" if guest.own else ""
     for path in paths:
-        inside = os.path.relpath(os.path.realpath(path), top)
+        real = os.path.realpath(path)
+        if own and f"{real}/".startswith(own):
+            continue
+        inside = os.path.relpath(real, top)
         if any(part.startswith(".") for part in inside.split(os.sep)):
             message = f"a job of {guest.claim.owner} may not name {text.show(path)}"
             raise errors.Denied(message, hint="name files of the project, and no hidden ones")

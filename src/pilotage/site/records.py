@@ -25,6 +25,11 @@ def show(db: Db, site: str, trouble: str, since: float, facts: str, now: float) 
     db.run("site_show", name=site, trouble=trouble, since=since, facts=facts, now=now)
 
 
+def steps(db: Db, jobs: Sequence[int]) -> frozenset[int]:
+    """Say which of some jobs are steps of workflows: this hub has written their paths itself."""
+    return frozenset(row[0] for row in db.rows("flow_jobs_among", jobs=text.dump(list(jobs))))
+
+
 def asked(db: Db, site: str) -> str:
     """Read what a person asked of a site."""
     return str(db.value("site_asked", name=site) or "")

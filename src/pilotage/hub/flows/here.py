@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from pilotage import errors
 from pilotage.flow.model import Step
 from pilotage.hub import submission
+from pilotage.hub.flows import results
 from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.job.model import (
     Allocation,
@@ -60,6 +62,8 @@ def _spec(order: Order, prepared: Prepared) -> JobSpec:
         params=_literal(step.parameters),
         env=_literal(step.env),
         cwd=literal(prepared.folder),
+        inputs=_inputs(order, prepared) if batch else (),
+        outputs=_outputs(step, prepared) if batch else {},
         resources=Resources(
             cpus=step.cpus, memory=step.memory or None, gpus=step.gpus, disk=step.disk or None,
             time=float(step.time.most) or None,
@@ -77,6 +81,23 @@ def _spec(order: Order, prepared: Prepared) -> JobSpec:
             ),
         ) if batch else Allocation(),
     )  # fmt: skip
+
+
+def _inputs(order: Order, prepared: Prepared) -> tuple[str, ...]:
+    """Name the folder that the inputs of a job were brought to: all of it goes to the site."""
+    if not (prepared.folder and order.inputs):
+        return ()
+    return (literal(glob.escape(prepared.folder)),)
+
+
+def _outputs(step: Step, prepared: Prepared) -> dict[str, str]:
+    """Name what comes home from the site, into the folder where outputs are looked for."""
+    if not prepared.folder:
+        return {}
+    return {
+        one or ".": literal(f"{prepared.folder}/{one}".rstrip("/"))
+        for one in results.leaves(step).outputs
+    }
 
 
 def _recipe(step: Step) -> Recipe:

@@ -417,6 +417,11 @@ SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, 
     sent, heard, asked, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE key = :key;
 
+-- name: flow_jobs_among
+-- Those of some jobs that are attempts of steps.
+SELECT job FROM flow_attempt
+WHERE way = 'here' AND job IN (SELECT value FROM json_each(:jobs));
+
 -- name: flow_attempts_over
 -- Attempts that are over by what their sites say, and have not been taken in.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
