@@ -331,3 +331,13 @@ def test_nothing_is_read_from_a_step_that_leaves_nothing() -> None:
     with pytest.raises(errors.BadFlow, match=r"`a` leaves no `out.dat`") as caught:
         from_dict({"name": "f", "step": {"a": step, "b": {**step, "inputs": ["a/out.dat"]}}})
     assert caught.value.hint == "name it in its `outputs`"
+
+
+def test_a_flow_within_reads_nothing_from_outside_of_it() -> None:
+    inner = {"name": "i", "step": {"x": {"site": "s", "application": "y"}}}
+    first = {"site": "s", "application": "y", "outputs": ["d"]}
+    for source in ("a/d", "https://example.org/d"):
+        within = {"flow": inner, "inputs": [source]}
+        with pytest.raises(errors.BadFlow, match=r"step.b.inputs: .* outside") as caught:
+            from_dict({"name": "f", "step": {"a": first, "b": within}})
+        assert "`parameters`" in caught.value.hint

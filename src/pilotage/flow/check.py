@@ -173,8 +173,13 @@ def _step(flow: Flow, name: str, step: Step) -> None:
     with key("needs"):
         for before in step.needs:
             _known(flow, before)
-    for take in step.inputs:
-        with key("inputs"):
+    with key("inputs"):
+        if step.inputs and step.flow is not None:
+            raise errors.BadFlow(
+                "steps of a flow within cannot read what is outside of it",
+                hint="hand results on by `parameters`, and wait for steps by `needs`",
+            )
+        for take in step.inputs:
             _take(flow, take)
     _bounds(step)
     named(step)
