@@ -174,13 +174,7 @@ def _step(flow: Flow, name: str, step: Step) -> None:
         for before in step.needs:
             _known(flow, before)
     with key("inputs"):
-        if step.inputs and step.flow is not None:
-            raise errors.BadFlow(
-                "steps of a flow within cannot read what is outside of it",
-                hint="hand results on by `parameters`, and wait for steps by `needs`",
-            )
-        for take in step.inputs:
-            _take(flow, take)
+        _inputs(flow, step)
     _bounds(step)
     named(step)
     with key("each"):
@@ -192,6 +186,16 @@ def _step(flow: Flow, name: str, step: Step) -> None:
     for part, word in names(step):
         with key(part):
             _word(flow, step, part, word)
+
+
+def _inputs(flow: Flow, step: Step) -> None:
+    if step.inputs and step.flow is not None:
+        raise errors.BadFlow(
+            "steps of a flow within cannot read what is outside of it",
+            hint="hand results on by `parameters`, and wait for steps by `needs`",
+        )
+    for take in step.inputs:
+        _take(flow, take)
 
 
 def _take(flow: Flow, take: Take) -> None:
