@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from pilotage.flow.model import Flow, Step, Take
+from pilotage.hub.project import Project
+from pilotage.job import machine, records
+from pilotage.job.model import Command, Job, JobSpec, NewJob, State
 from testbed.slurm import Slurm
 from tests import sites
 from tests.flowed import Hub
@@ -17,20 +20,29 @@ from tests.flowed import Hub
 SITE = "cluster"
 
 
-@pytest.fixture(params=["slurm", "local"])
-def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hub]:
-    """A hub with a site that has its files elsewhere."""
-    site = 'batch = "local"\n'
-    if request.param == "slurm":
-        cluster: Slurm = request.getfixturevalue("slurm")
-        site = sites.slurm_site(cluster)
-    made = Hub(tmp_path / "hub")
-    (made.root / "sites").mkdir()
-    (tmp_path / "site").mkdir()
-    head = f'folder = "{tmp_path}/site"\npoll = "0.5s"\nsettle = "0.5s"\n'
-    (made.root / "sites" / f"{SITE}.toml").write_text(head + site)
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[Hub]:
+    """A hub with a site on this machine that has its files elsewhere."""
+    made = with_site(tmp_path, 'batch = "local"\n')
     yield made
     made.kill()
+
+
+@pytest.fixture
+def hub(slurm: Slurm, tmp_path: Path) -> Iterator[Hub]:
+    """A hub with a site that has a real batch system."""
+    made = with_site(tmp_path, sites.slurm_site(slurm))
+    yield made
+    made.kill()
+
+
+def with_site(folder: Path, site: str) -> Hub:
+    made = Hub(folder / "hub")
+    for one in (made.root / "sites", folder / "site"):
+        one.mkdir()
+    head = f'folder = "{folder}/site"\npoll = "0.5s"\nsettle = "0.5s"\n'
+    (made.root / "sites" / f"{SITE}.toml").write_text(head + site)
+    return made
 
 
 def step(script: str, *, site: str = "", **more: Any) -> Step:
@@ -104,3 +116,73 @@ def test_each_task_of_a_list_reads_its_own_at_the_site(hub: Hub) -> None:
     assert (folder(hub, number, "add") / "all").read_text().split() == ["16", "25", "36"]
     results = hub.query("SELECT result FROM flow_task WHERE flow = ? ORDER BY step, item", number)
     assert [json.loads(row[0]) for row in results] == [3, [4, 5, 6], 16, 25, 36]
+
+
+@pytest.mark.parametrize("crash", ["site.staging_out", "site.home", "flow.chosen"])
+def test_a_hub_that_is_killed_brings_it_home_once(near: Hub, crash: str) -> None:
+    (near.root / "seed").write_text("seed")
+    flow = Flow(
+        name="killed",
+        steps={
+            "make": step(
+                "mkdir out; cat seed > out/seed; echo ran >> $0/ran",
+                site=SITE, inputs=(Take(url="seed", path="seed"),), outputs=("out/",),
+            ),
+            "read": step(
+                "cat out/seed > got", inputs=(Take(step="make"),), outputs=("got",),
+                needs=("make",),
+            ),
+        },
+    )  # fmt: skip
+    argv = flow.steps["make"].recipe["argv"]
+    argv.append(str(near.root.parent))
+    number = near.submit(flow)
+    near.dies(crash)
+    with near.up():
+        assert near.wait_over(number) == ["done"], near.told()
+    assert (folder(near, number, "read") / "got").read_text() == "seed"
+    assert (near.root.parent / "ran").read_text() == "ran\n"
+
+
+def test_what_is_not_left_at_the_site_fails_the_step_by_name(near: Hub) -> None:
+    flow = Flow(
+        name="nothing",
+        steps={
+            "make": step("echo 1 > other", site=SITE, outputs=("out.dat",)),
+            "bad": step("echo {{ > r.json", site=SITE, result="r.json"),
+        },
+    )
+    with near.up():
+        number = near.submit(flow)
+        assert near.wait_over(number) == ["failed"], near.told()
+        near.wait(lambda: set(near.steps(number).values()) == {"failed"})
+    assert "out.dat" in near.reasons(number)["make"]
+    assert "`r.json`" in near.reasons(number)["bad"]
+
+
+def test_nobody_reads_the_folder_of_another_s_step(near: Hub) -> None:
+    flow = Flow(name="mine", steps={"make": step("echo 1 > out", site=SITE, outputs=("out",))})
+    with near.up():
+        number = near.submit(flow)
+        assert near.wait_over(number) == ["done"], near.told()
+        work = next((near.root / ".pilotage" / "flows" / "work").rglob("out")).parent
+        spec = JobSpec(
+            Command(("cat", "out")), name="mine/make", cwd=str(work), inputs=(str(work),),
+            site=SITE, via="batch",
+        )  # fmt: skip
+        with Project(near.root) as project, project._change() as db:
+            job = records.add(
+                db, NewJob(spec, tag=f"flow:{number}", owner="eve"), project.clock.now()
+            )
+        assert job is not None
+
+        def ended() -> Job | None:
+            with Project(near.root) as project:
+                found = project.job(job)
+            return found if found.state in machine.FINAL else None
+
+        near.wait(ended)
+        found = ended()
+    assert found is not None
+    assert found.state is State.FAILED
+    assert "a job of eve may not name" in found.reason
