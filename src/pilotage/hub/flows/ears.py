@@ -10,16 +10,14 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
-from pilotage.bus import wire
 from pilotage.bus.model import Answer, Result, Status
-from pilotage.bus.port import Message
 from pilotage.flow import moves, records
 from pilotage.flow.ends import OVER
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
 from pilotage.hub.flows import outbox, recall, results
 from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows.said import Said, own
 from pilotage.store import Db
 
 #: News of our own jobs that are taken in at once.
@@ -37,25 +35,11 @@ class Heard(msgspec.Struct, frozen=True):
     more: bool = False
 
 
-def read(messages: Iterable[Message]) -> list[Status | Answer]:
-    """Read what sites say; what is for others, or nobody understands, is left out."""
-    found: list[Status | Answer] = []
-    for one in messages:
-        try:
-            said = wire.decode(one.body)
-        except errors.BadMessage:
-            # Statuses in the words of others come by the same topics.
-            continue
-        if isinstance(said, Status | Answer):
-            found.append(said)
-    return found
-
-
-def hear(db: Db, said: Iterable[Status | Answer], address: Address, now: float) -> Heard:
+def hear(db: Db, said: Iterable[Said], address: Address, now: float) -> Heard:
     """Take in what sites say."""
     check: dict[tuple[int, int], None] = {}
     ended = 0
-    for one in said:
+    for one in own(db, said):
         words = [one] if isinstance(one, Status) else _results(db, one, address, now)
         for word in words:
             attempt = _spoken(db, word, one.site, address)
@@ -139,13 +123,16 @@ def _unknown(db: Db, attempt: AttemptRow, answer: Answer, address: Address, now:
     """Take in that a site knows nothing of an attempt.
 
     Its message may still be on the way, since what is asked comes by another queue: so it is sent
-    or asked again. A site that knew it before has lost it.
+    or asked again. A site that knew it before it was asked has lost it; if it was heard on it since
+    then, it did not know it yet when it answered.
     """
     if answer.verb == "cancel":
         if attempt.ended is None:
             recall.unknown(db, attempt, address, now)
     elif attempt.ended is not None or answer.draining:
         # A site that takes no more jobs has not looked at those that wait.
+        return
+    elif attempt.heard is not None and attempt.heard > (attempt.asked or 0.0):
         return
     elif attempt.heard is not None:
         reason = f"{attempt.site} does not know it any more"

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from pilotage import crash, errors, units
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
-from pilotage.hub.flows import accept, dispatch, ears, recall, watch
+from pilotage.hub.flows import accept, dispatch, ears, recall, said, watch
 from pilotage.hub.flows.dispatch import Sent, World
 from pilotage.hub.flows.ears import Heard
 from pilotage.hub.flows.edge import Address
@@ -132,6 +132,8 @@ class Flows:
             except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
                 _log.exception("%s of flows: this is a mistake in Pilotage", name)
             await anyio.sleep(_ANEW_S)
+            # What it was rung for may still be to be done.
+            self._any.ring()
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
@@ -202,11 +204,11 @@ class Flows:
     async def _statuses(self, messages: Sequence[Message]) -> None:
         """Take in what sites say, and send at once what is due then."""
         crash.point("flow.delivered")
-        said = ears.read(messages)
-        if not said:
+        words = said.read(messages)
+        if not words:
             return
         address, now = self._address, self._now()
-        await self._after(lambda db: ears.hear(db, said, address, now))
+        await self._after(lambda db: ears.hear(db, words, address, now))
         crash.point("flow.heard")
 
     async def _hear_news(self) -> None:
