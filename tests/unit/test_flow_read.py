@@ -125,6 +125,8 @@ def test_json_has_the_same_keys() -> None:
         ('needs = ["hist', 'needs = ["hits', "w.toml:41: step.tell.needs", "no step", "histogram"),
         ("[step.generate]", "[steps.generate]", "w.toml:15: steps", "no key", "`step`"),
         ("reply =", "replay =", "w.toml:13: notify.replay", "no key", "reply"),
+        ('"me.flows"', '"me flows"', "w.toml:13: notify.reply", "no routing key", "status.me"),
+        ("reply =", 'email = "a@b, c@d"\nreply =', "w.toml:13: notify.email", "no e-mail", "one"),
         ("retries = 10", "retries = ten", "w.toml:3: ", "not TOML", "quotes"),
         ('["who"]', '["who", "y"]', "step.tell.flow", "`y` has no value", "parameters"),
         ('application = "mail"', "", "step.tell.flow.step.one", "here it is nothing", "one of"),

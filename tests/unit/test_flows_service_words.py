@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import email.policy
 import json
@@ -160,7 +161,21 @@ def test_nobody_writes_headers_of_a_mail(odd: str):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("address", ['"', ",a<", ':)?), ;""?', " .[].", '""@ [x'])
+def test_nobody_keeps_others_from_getting_mail(address: str):
+    """Versions of the library trip over different addresses, each in its own way."""
+    with contextlib.suppress(errors.Denied):
+        raw = post.mail(address, {"name": "n", "flow": 3, "state": "done", "text": "x"})
+        assert b"is done" in raw
+
+
 @pytest.mark.parametrize("topic", ["job.mira", "control.mira", "heartbeat.x", "refused.x", "flow"])
 def test_where_nothing_of_ours_goes(topic: str):
     assert not accept.may_reply(topic, Flows())
     assert accept.may_reply("status.me", Flows())
+
+
+@pytest.mark.parametrize("topic", ["x" * 300, "a b", "#", "é"])
+def test_what_is_no_topic_is_never_to_be_sent_to(topic: str):
+    """The broker would not take it, however often it is tried."""
+    assert not accept.may_reply(topic, Flows())

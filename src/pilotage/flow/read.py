@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage import errors, text
+from pilotage.bus.fields import Email, Route
 from pilotage.flow import check
 from pilotage.flow.chain import from_chain
 from pilotage.flow.model import Flow, Notify
@@ -202,9 +203,31 @@ def _notify(data: dict[str, Any]) -> Notify:
             with key(name):
                 raise errors.BadFlow(f"there is no key {name!r}", hint=closest(name, known))
     try:
-        return msgspec.convert(data, Notify)
+        found = msgspec.convert(data, Notify)
     except msgspec.ValidationError as error:
         raise errors.BadFlow(str(error)) from None
+    if not is_route(found.reply):
+        with key("reply"):
+            message = f"{found.reply[:40]!r} is no routing key"
+            raise errors.BadFlow(message, hint="such as `status.me`: letters, digits, `_.:-`")
+    if not _is(found.email, Email):
+        with key("email"):
+            message = f"{found.email[:40]!r} is no e-mail address"
+            raise errors.BadFlow(message, hint="one address, such as `me@example.org`")
+    return found
+
+
+def is_route(words: str) -> bool:
+    """Say whether somebody can be told by this routing key; none at all is one, too."""
+    return _is(words, Route)
+
+
+def _is(words: str, kind: Any) -> bool:  # noqa: ANN401 - a type with its pattern
+    try:
+        msgspec.convert(words, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _toml(source: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pilotage.bus import model as bus
 from pilotage.bus.port import Message
 from pilotage.flow import moves, read
 from pilotage.flow.model import Flow, NewFlow
+from pilotage.flow.read import is_route
 from pilotage.hub import config
 from pilotage.hub.flows import outbox, post
 from pilotage.hub.flows.notify import Line, argo, ours
@@ -70,7 +71,7 @@ async def _one(message: Message, settings: config.Flows, writer: Writer, now: fl
             return
     refused = judged
     _log.warning("a flow of %r is refused: %s", refused.user or "somebody", refused.reason)
-    await wrap_future(writer.submit(lambda db: _refuse(db, refused, now)))
+    await wrap_future(writer.submit(lambda db: _refuse(db, refused, settings, now)))
 
 
 def judge(message: Message, settings: config.Flows) -> NewFlow | Refused:
@@ -114,8 +115,8 @@ def _check(flow: Flow, settings: config.Flows) -> None:
 
 
 def may_reply(topic: str, settings: config.Flows) -> bool:
-    """Say whether words may be sent to a topic: not to those that somebody obeys."""
-    return not topic.startswith(_THEIRS) and topic not in settings.topics
+    """Say whether words may be sent to a topic: not to one that is none, or that somebody obeys."""
+    return is_route(topic) and not topic.startswith(_THEIRS) and topic not in settings.topics
 
 
 def guess(body: bytes, user: str) -> Refused:
@@ -134,12 +135,12 @@ def guess(body: bytes, user: str) -> Refused:
     )  # fmt: skip
 
 
-def _refuse(db: Db, one: Refused, now: float) -> None:
+def _refuse(db: Db, one: Refused, settings: config.Flows, now: float) -> None:
     """Keep why a message was refused, and tell who sent it."""
     words = one.reason[:_LONGEST]
     last = int(db.value("flows_refused", user=one.user, key=one.key, reason=words, now=now))
     db.run("flows_refused_purge", before=last - _MOST_KEPT)
-    if not one.reply or one.reply.startswith(_THEIRS):
+    if not (one.reply and may_reply(one.reply, settings)):
         return
     line = Line(0, now, 0, "", 0, 0, "rejected", one.reason)
     if one.speech == "argo":

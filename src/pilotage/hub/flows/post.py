@@ -70,14 +70,20 @@ class Post:
             if str(error) not in self._told:
                 self._told = {str(error)}
                 _log.warning("flow %d: %s; it is tried again", word.flow, error)
-            if word.tries >= _MOST_TRIES:
-                await self._done(word)
-            else:
-                step = functools.partial(outbox.later, word=word, now=self._now())
-                await wrap_future(self._writer.submit(step))
+            await self._later(word)
+        except Exception:  # noqa: BLE001 - one that nobody foresaw keeps no other from being told
+            _log.exception("flow %d: this is a mistake in Pilotage", word.flow)
+            await self._later(word)
         else:
             crash.point("flow.told")
             await self._done(word)
+
+    async def _later(self, word: Word) -> None:
+        if word.tries >= _MOST_TRIES:
+            await self._done(word)
+            return
+        step = functools.partial(outbox.later, word=word, now=self._now())
+        await wrap_future(self._writer.submit(step))
 
     async def _done(self, word: Word) -> None:
         now = self._now()
@@ -127,8 +133,11 @@ def check(url: str, hosts: tuple[str, ...]) -> None:
 def mail(address: str, said: dict[str, Any]) -> bytes:
     """Write a mail on the end of a flow."""
     message = EmailMessage(policy=SMTP)
-    # Of a line end in a header the library would make an error, and of an odd address another.
-    message["To"] = _line(address)
+    # Of a line end in a header the library would make an error.
+    try:
+        message["To"] = _line(address)
+    except Exception as error:  # it trips over odd addresses in many ways
+        raise errors.Denied(f"no mail can be sent to {_line(address)!r}") from error
     message["Subject"] = _line(f"Pilotage: {said['name']} ({said['flow']}) is {said['state']}")
     message["Auto-Submitted"] = "auto-generated"
     words = text.show(said["text"]) or f"The flow is {said['state']}."
