@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +20,10 @@ from pilotage.flow.model import Flow, Step, Take
 from pilotage.hub.project import Project
 from pilotage.job import machine, records
 from pilotage.job.model import Command, Job, JobSpec, NewJob, State
+from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests import sites
+from testbed.ssh import Sshd
+from tests import programs, sites, system
 from tests.flowed import Hub
 
 SITE = "cluster"
@@ -36,11 +45,21 @@ def hub(slurm: Slurm, tmp_path: Path) -> Iterator[Hub]:
     made.kill()
 
 
-def with_site(folder: Path, site: str) -> Hub:
-    made = Hub(folder / "hub")
+@pytest.fixture
+def far(sshd: Sshd, tmp_path: Path) -> Iterator[Hub]:
+    """A hub with a site by SSH, where somebody works who cannot see the hub's files."""
+    name = f"flows-{secrets.token_hex(4)}"
+    made = with_site(tmp_path, sites.ssh_site(sshd, 'batch = "local"\n'), f"~/{name}")
+    yield made
+    made.kill()
+    shutil.rmtree(sshd.user.home / name, ignore_errors=True)
+
+
+def with_site(folder: Path, site: str, there: str = "") -> Hub:
+    made = Hub(folder / "hub", settings={"hub": {"port": free_port()}})
     for one in (made.root / "sites", folder / "site"):
         one.mkdir()
-    head = f'folder = "{folder}/site"\npoll = "0.5s"\nsettle = "0.5s"\n'
+    head = f'folder = "{there or folder / "site"}"\npoll = "0.5s"\nsettle = "0.5s"\n'
     (made.root / "sites" / f"{SITE}.toml").write_text(head + site)
     return made
 
@@ -55,7 +74,9 @@ def folder(hub: Hub, flow: int, name: str) -> Path:
     return Path(hub.attempts(flow, name)[-1].place.removeprefix("file://"))
 
 
-def test_data_goes_to_a_site_and_comes_home(hub: Hub) -> None:
+@pytest.mark.parametrize("way", ["hub", "far"], ids=["slurm", "ssh"])
+def test_data_goes_to_a_site_and_comes_home(request: pytest.FixtureRequest, way: str) -> None:
+    hub: Hub = request.getfixturevalue(way)
     (hub.root / "seed.txt").write_text("seed of the project")
     flow = Flow(
         name="there-and-back",
@@ -87,7 +108,7 @@ def test_data_goes_to_a_site_and_comes_home(hub: Hub) -> None:
     assert (count / "lines").read_text().strip() == "2"
     # It was not here that it ran.
     ran = Path((folder(hub, number, "make") / "at").read_text().strip())
-    assert ran.is_relative_to(hub.root.parent / "site"), ran
+    assert not ran.is_relative_to(hub.root), ran
     assert hub.attempts(number, "count")[-1].read == len(told)
 
 
@@ -186,3 +207,43 @@ def test_nobody_reads_the_folder_of_another_s_step(near: Hub) -> None:
     assert found is not None
     assert found.state is State.FAILED
     assert "a job of eve may not name" in found.reason
+
+
+def test_a_pilot_that_does_not_see_the_data_fails_the_step_with_the_reason(near: Hub) -> None:
+    system.needs("bwrap")
+    script = "echo hi > out"
+    flow = Flow(
+        name="far",
+        steps={
+            "there": step(script, outputs=("out",), requirements="site == 'far'"),
+            "here": step(script, outputs=("out",), requirements="site == 'local'"),
+        },
+    )
+    with near.up(), pilot(near, "far"):
+        number = near.submit(flow)
+        assert near.wait_over(number) == ["failed"], near.told()
+        near.wait(lambda: near.steps(number) == {"there": "failed", "here": "done"})
+    assert "is not shown in its sandbox" in near.reasons(number)["there"]
+    assert (folder(near, number, "here") / "out").read_text() == "hi\n"
+
+
+@contextmanager
+def pilot(hub: Hub, site: str) -> Iterator[None]:
+    """Have a real pilot that shows nothing of this machine to its payloads."""
+    program, env = [sys.executable, "-m", "pilotage"], {**os.environ, "PYTHONPATH": str(sites.SRC)}
+    words = ["token", "new", "enrol", "--site", site, "--json", "--project", str(hub.root)]
+    made = subprocess.run([*program, *words], env=env, check=True, capture_output=True)
+    secret, work = hub.root.parent / "token", hub.root.parent / "pilot"
+    secret.touch(0o600)
+    secret.write_text(json.loads(made.stdout)["token"])
+    port = tomllib.loads((hub.root / "pilotage.toml").read_text())["hub"]["port"]
+    words = ["pilot", "run", "--hub", f"http://127.0.0.1:{port}", "--secret-file", str(secret)]
+    with (hub.root.parent / "pilot.said").open("wb") as said:
+        process = subprocess.Popen(
+            [*program, *words, "--cpus", "1", "--work", str(work)], env=env, stdout=said,
+            stderr=said,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        programs.end(process)
