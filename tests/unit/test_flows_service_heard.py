@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Result, State, Status
+from pilotage.bus.fields import State
+from pilotage.bus.model import Answer, Result, Status
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
 from pilotage.flow.model import Flow, NewFlow, Step
