@@ -21,7 +21,7 @@ _KINDS: tuple[Kind, ...] = ("job", "control", "status")
 #: Messages that are looked at together, and those on the way to the broker at once.
 _MOST = 1000
 _AT_ONCE = 200
-#: Seconds before the broker is tried again that took nothing.
+#: Seconds before a message is tried again that the broker did not take.
 _PAUSE_S = 1.0
 
 #: Told in a transaction that nobody listens to what a message is for.
@@ -42,16 +42,34 @@ class Sender:
         self._now, self._bell = now, bell
         self._unheard, self._recalled = unheard, recalled
         self._trouble = ""
+        #: Lines whose next message could not be sent, up to which one all were tried, and until
+        #: when others come before them.
+        self._stuck: set[tuple[object, ...]] = set()
+        self._after, self._due = 0, 0.0
 
     async def run(self) -> None:
         """Send until cancelled."""
+        more = False
         while True:
-            words = outbox.unsent(self._reader, _KINDS, self._now(), after=0, most=_MOST)
+            if self._stuck and not more and anyio.current_time() >= self._due:
+                self._stuck, self._after = set(), 0
+            words = outbox.unsent(self._reader, _KINDS, self._now(), after=self._after, most=_MOST)
+            more = len(words) == _MOST
             if words:
-                await self._round(words)
+                await self._round([one for one in words if one.line not in self._stuck])
+                # What the broker does not take must not keep it from all that comes after it.
+                self._after = words[-1].id if self._stuck else 0
+            elif self._stuck:
+                await self._bell.wait(max(0.0, self._due - anyio.current_time()))
             else:
+                self._all_sent()
                 due = self._reader.value("flows_next_word", now=self._now())
                 await self._bell.wait(patience(due, self._now()))
+
+    def _all_sent(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            _log.info("messages of flows are sent again")
 
     async def _round(self, words: Sequence[Word]) -> None:
         """Send some messages, those of different lines at once."""
@@ -69,11 +87,6 @@ class Sender:
             step = functools.partial(self._note, gone=gone, unheard=unheard, now=self._now())
             await wrap_future(self._writer.submit(step))
             crash.point("flow.sent")
-        if len(gone) + len(unheard) < len(words):
-            await anyio.sleep(_PAUSE_S)
-        elif self._trouble:
-            self._trouble = ""
-            _log.info("messages of flows are sent again")
 
     async def _line(
         self, words: Sequence[Word], gone: list[Word], unheard: list[Word], room: anyio.Semaphore
@@ -88,15 +101,22 @@ class Sender:
                 except errors.Unheard:
                     unheard.append(word)
                     return
-                except errors.Denied as error:
+                except (errors.Denied, errors.UsageError) as error:
                     # Each try costs the connection, with all that is on the way over it.
                     _log.warning("%s", error)
                     (gone if word.kind == "status" else unheard).append(word)
                     return
                 except errors.PilotageError as error:
                     self._complain(error)
+                    self._leave(word)
                     return
             gone.append(word)
+
+    def _leave(self, word: Word) -> None:
+        """Have what is of one line with a message wait for it, and that for a while."""
+        if not self._stuck:
+            self._due = anyio.current_time() + _PAUSE_S
+        self._stuck.add(word.line)
 
     def _note(self, db: Db, gone: list[Word], unheard: list[Word], now: float) -> None:
         for word in outbox.sent(db, gone, now):

@@ -1,0 +1,85 @@
+"""Messages of workflows on their way to a broker that does not take all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from pilotage import errors
+from pilotage.bus.memory import MemoryBus
+from pilotage.hub.flows import outbox, send
+from pilotage.hub.flows.outbox import Word
+from pilotage.hub.flows.send import Sender
+from pilotage.hub.sources import Bell
+from pilotage.store import Writer, sqlite
+from pilotage.store.sqlite import Db
+
+#: More than are looked at together.
+MANY = 2500
+
+
+class Full(MemoryBus):
+    """A bus on which one topic is full until it is told otherwise, and another is too long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = True
+        self.took: list[tuple[str, int]] = []
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        await anyio.lowlevel.checkpoint()
+        if topic == "full" and self.full:
+            raise errors.Unavailable("too many messages wait for who reads 'full'")
+        if topic == "odd":
+            raise errors.UsageError("it is longer than a name can be")
+        self.took.append((topic, json.loads(body)))
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    made = Writer(sqlite.connect(tmp_path / "store.db"))
+    yield made
+    made.close()
+
+
+def _nothing(db: Db, word: Word, now: float) -> None:
+    del db, word, now
+
+
+async def test_what_the_broker_does_not_take_keeps_nothing_else_from_it(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(send, "_PAUSE_S", 0.2)
+
+    def put(db: Db) -> None:
+        outbox.put(db, 9, "status", "odd", "0")
+        for at in range(MANY):
+            # Of many flows, each with two messages.
+            outbox.put(db, 10 + at // 2, "status", "full", str(at))
+        outbox.put(db, 0, "control", "control.mira", "1")
+
+    await asyncio.wrap_future(writer.submit(put))
+    bus, bell = Full(), Bell(asyncio.get_running_loop().call_soon_threadsafe)
+    reader = sqlite.connect(tmp_path / "store.db")
+    sender = Sender(bus, writer, reader, lambda: 5.0, bell, _nothing, _nothing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sender.run)
+        with anyio.fail_after(30):
+            while not bus.took:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+            assert bus.took == [("control.mira", 1)]
+            bus.full = False
+            while len(bus.took) < 1 + MANY:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    numbers = [number for topic, number in bus.took if topic == "full"]
+    assert sorted(numbers) == list(range(MANY))
+    where = {number: at for at, number in enumerate(numbers)}
+    assert all(where[at] < where[at + 1] for at in range(0, MANY, 2)), "each line in its order"
+    assert not outbox.unsent(reader, ("status", "control"), 9.0, after=0, most=9)
+    reader.close()
