@@ -7,6 +7,7 @@ nor SQLite takes. A *path* is stored with each such byte as `//xx`: a normalised
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -17,6 +18,8 @@ _ODD = re.compile("[\udc80-\udcff]")
 #: Lone surrogates that stand for no byte; JSON can bring them.
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _STORED = re.compile("//([0-9a-f]{2})")
+#: Kinds of structs that are worked out.
+_primed: set[type] = set()
 
 
 def store_path(path: str) -> str:
@@ -53,6 +56,19 @@ def prime(*kinds: type) -> None:
     """Have kinds of structs worked out now: threads that do it at once, at first use, crash."""
     for kind in kinds:
         msgspec.json.Decoder(kind)
+
+
+def prime_all() -> None:
+    """Do so with all kinds of structs that are loaded by now: for a process with threads."""
+    left = [msgspec.Struct]
+    while left:
+        for kind in left.pop().__subclasses__():
+            left.append(kind)
+            if kind not in _primed:
+                _primed.add(kind)
+                # Those that nobody could read are read by nobody.
+                with contextlib.suppress(TypeError, NameError):
+                    prime(kind)
 
 
 def show(value: str) -> str:

@@ -105,3 +105,34 @@ def test_what_is_printable_is_shown_as_it_is(value):
 )
 def test_what_is_odd_is_escaped(value, shown):
     assert text.show(value) == shown
+
+
+class Inner(msgspec.Struct):
+    number: int
+
+
+class Outer(msgspec.Struct):
+    inner: list[Inner]
+
+
+class Odd(msgspec.Struct):
+    """Nobody could tell which of the two is meant."""
+
+    either: Inner | Outer
+
+
+def test_all_kinds_of_structs_are_worked_out_once(monkeypatch):
+    seen: list[type] = []
+    before = text.prime
+
+    def prime(kind):
+        seen.append(kind)
+        before(kind)
+
+    monkeypatch.setattr(text, "_primed", set())
+    monkeypatch.setattr(text, "prime", prime)
+    text.prime_all()
+    assert {Inner, Outer, Odd} <= set(seen)
+    many = len(seen)
+    text.prime_all()
+    assert len(seen) == many

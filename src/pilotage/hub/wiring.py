@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from pilotage import clock
+from pilotage import clock, text
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.hub import config, housekeeping
@@ -61,6 +61,7 @@ async def up(
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
+    text.prime_all()
     with ExitStack() as stack:
         announce = stack.enter_context(project.alone())
         store = connect(project.db.path)
@@ -133,6 +134,7 @@ class Hub:
             if self._project.settings.bus.url:
                 from pilotage.hub.edges import Edges  # most projects have no broker
 
+                text.prime_all()
                 tasks.start_soon(Edges(self._project, self._writer).run)
             await self._reception.begin(tasks)
             ready()
@@ -150,6 +152,7 @@ class Hub:
         from pilotage.hub.pools import Pools
         from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
 
+        text.prime_all()
         roster = self._service.roster
         async with anyio.create_task_group() as tasks:
             pools = Pools(self._project.root, self._queue, roster)

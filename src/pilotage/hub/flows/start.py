@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
+from pilotage import text
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.store import Db, Writer
@@ -39,6 +40,7 @@ async def keep(
         from pilotage.hub.flows.data import Hand
         from pilotage.hub.flows.service import Flows
 
+        text.prime_all()
         data = Hand(project, writer, open_reader())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Ends(project, writer, open_reader(), data.heal).run)
