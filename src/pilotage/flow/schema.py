@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage import text
 from pilotage.flow.model import OnFailure
 from pilotage.rule.schema import Amount, Part, Texts
 
@@ -130,3 +131,7 @@ class InputText(Part, frozen=True):
     #: What it is called below the folder of the job.
     name: str = msgspec.field(name="as", default="")
     sha256: str = ""
+
+
+# Workflows that come together are read by several threads.
+text.prime(FlowText, StepText, InputText)

@@ -16,6 +16,9 @@ from pilotage.job.owner import me
 if TYPE_CHECKING:
     from pilotage.store import Db
 
+# Whoever writes and whoever reads begin at the same moment, in threads of their own.
+text.prime(JobSpec, Binding)
+
 
 class Selection(msgspec.Struct, frozen=True):
     """Which jobs are meant."""
