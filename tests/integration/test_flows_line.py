@@ -167,6 +167,20 @@ def test_a_call_that_overtakes_its_job_is_repeated(hub: Hub, site: Site):
     assert [one.keys for one in site.controls if one.verb == "cancel"] == [(job.key,)] * 2
 
 
+def test_a_call_that_was_lost_is_repeated(hub: Hub, site: Site):
+    site.answers["cancel"] = ""
+    number = hub.submit(one_step(site))
+    job = site.job()
+    site.say(job, 1, "running")
+    hub.wait_state(number, "only", "running")
+    hub.cancel(number)
+    site.asked("cancel")
+    site.answers["cancel"] = "cancelled"
+    assert hub.wait_over(number) == ["cancelled"]
+    assert site.asked("cancel", 1).keys == (job.key,)
+    assert "has said nothing for" not in states_reason(hub, number)
+
+
 def test_what_is_done_before_it_is_called_off_is_done(hub: Hub, site: Site):
     site.answers["cancel"] = ""
     number = hub.submit(one_step(site))

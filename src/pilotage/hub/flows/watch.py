@@ -36,12 +36,16 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 def ask(db: Db, address: Address, patience: Patience, now: float) -> int:
-    """Ask sites about attempts that were not heard of for too long; return how many."""
+    """Ask sites about attempts that were not heard of for too long; return how many.
+
+    Those that are called off are called off once more: the first call may be lost.
+    """
     rows = db.rows("flows_quiet", before=now - patience.ask, most=_MOST)
-    for site, some in itertools.groupby(rows, key=operator.itemgetter(2)):
-        keys = [row[3] for row in some]
+    for (site, off), some in itertools.groupby(rows, key=operator.itemgetter(2, 3)):
+        keys = [row[4] for row in some]
+        verb = "cancel" if off else "query"
         for at in range(0, len(keys), _KEYS):
-            topic, body = edge.control("query", site, keys[at : at + _KEYS], address)
+            topic, body = edge.control(verb, site, keys[at : at + _KEYS], address)
             outbox.put(db, 0, "control", topic, body)
     if rows:
         db.run("flows_asked", rows=text.dump([row[:2] for row in rows]), now=now)

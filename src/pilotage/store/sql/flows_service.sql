@@ -101,11 +101,12 @@ DELETE FROM flow_news WHERE id <= :last;
 UPDATE flow_attempt SET cancel = max(cancel, 1) + 1 WHERE task = :task AND number = :number;
 
 -- name: flows_quiet
--- Attempts at sites of which nothing was heard since a time, and that were not asked for.
-SELECT task, number, site, key FROM flow_attempt
+-- Attempts at sites of which nothing was heard since a time, and that were not asked for; those
+-- that the site was told to call off are apart.
+SELECT task, number, site, cancel > 1, key FROM flow_attempt
 WHERE way = 'bus' AND ended IS NULL AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
   AND sent IS NOT NULL AND max(coalesce(heard, 0), sent, coalesce(asked, 0)) <= :before
-ORDER BY site LIMIT :most;
+ORDER BY site, cancel > 1 LIMIT :most;
 
 -- name: flows_asked
 -- Sites are asked about attempts; :rows is [[task, number], ...].
