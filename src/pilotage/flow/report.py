@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jinja2
 from markupsafe import Markup
 
 from pilotage import text, units
@@ -16,6 +14,7 @@ from pilotage.flow.detail import Task
 from pilotage.flow.lanes import Bar
 from pilotage.flow.look import Sheet, StepRow
 from pilotage.result import timeline
+from pilotage.result.report import template
 from pilotage.store import Db
 
 #: Attempts in the time line, failures told in full, lines of the story.
@@ -54,7 +53,7 @@ def render(db: Db, number: int, now: float, title: str = "") -> str:
     paint = lanes.colours(one.name for one in steps if one.attempts)
     bars = _bars(tasks, found, now)
     failures = _failures(tasks, found)
-    return _template().render(
+    return template("pilotage.flow").render(
         title=name,
         flow=found.row,
         about=found.flow.description,
@@ -196,23 +195,3 @@ def _when(found: Sheet, now: float) -> str:
     row = found.row
     last = _clock(row.ended) if row.ended else f"{_clock(now)}, when it was not over"
     return f"{_clock(row.created)} to {last}, UTC"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pilotage.flow", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_printable,
-    )
-    return environment.get_template("report.html")
-
-
-def _printable(value: object) -> object:
-    """Escape what cannot be shown in text; what is markup already was made from such text."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "\n".join(text.show(line) for line in value.split("\n"))

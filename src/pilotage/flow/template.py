@@ -14,40 +14,18 @@ from functools import lru_cache
 from typing import Any
 
 from pilotage import errors
-from pilotage.rule.template import write
+from pilotage.rule.template import apart, write
 
 #: Names that stand for themselves whatever steps and parameters are called.
 WORDS = frozenset({"params", "item", "index", "flow", "attempt"})
 
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|([{}])")
 _NAME = re.compile(r"\w[\w-]*(?:\.[\w-]+)*")
-_SHOWN = 60
 
 
 @lru_cache(maxsize=8192)
 def pieces(text: str) -> tuple[tuple[str, str], ...]:
     """Take a template apart into pairs of literal text and the name after it."""
-    found: list[tuple[str, str]] = []
-    literal, at = "", 0
-    for piece in _PIECE.finditer(text):
-        literal += text[at : piece.start()]
-        at = piece.end()
-        if piece[2]:
-            raise errors.BadFlow(
-                f"a lone `{piece[2]}` in {text[:_SHOWN]!r}",
-                hint=f"a literal brace is `{piece[2] * 2}`",
-            )
-        if piece[1] is None:
-            literal += piece[0][0]
-        elif not _NAME.fullmatch(piece[1]):
-            raise errors.BadFlow(
-                f"`{piece[0]}` in {text[:_SHOWN]!r} is no name",
-                hint="literal braces are written `{{` and `}}`",
-            )
-        else:
-            found.append((literal, piece[1]))
-            literal = ""
-    return (*found, (literal + text[at:], ""))
+    return apart(text, _NAME, errors.BadFlow, "is no name")
 
 
 def names(value: object) -> Iterator[str]:

@@ -72,7 +72,9 @@ def render(db: Db, title: str, lead_html: str | None = None) -> str:
     base = str(root)
     totals = read_totals(db)
     jobs = lineage.read(db, MOST_BARS)
-    return _template().render(
+    return template(
+        "pilotage.result"
+    ).render(
         title=title,
         project=root.name,
         lead=Markup(lead_html) if lead_html else None,  # noqa: S704 - the caller's own page
@@ -178,9 +180,10 @@ def _when(totals: Totals) -> str:
     return f"{begin:%-d %B %Y, %H:%M:%S} to {last} UTC"
 
 
-def _template() -> jinja2.Template:
+def template(package: str) -> jinja2.Template:
+    """Find the report of a package."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pilotage.result", "."),
+        loader=jinja2.PackageLoader(package, "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

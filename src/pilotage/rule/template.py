@@ -43,21 +43,28 @@ _KEYWORD = re.compile(r"[^\W\d]\w*(?:\.[\w-]+)*")
 @lru_cache(maxsize=8192)
 def pieces(text: str) -> tuple[tuple[str, str], ...]:
     """Take a template apart into pairs of literal text and the keyword after it."""
+    return apart(text, _KEYWORD, errors.BadRule, "is not a keyword")
+
+
+def apart(
+    text: str, name: re.Pattern[str], wrong: type[errors.PilotageError], no_name: str
+) -> tuple[tuple[str, str], ...]:
+    """Take a template apart whose names look so; what is `wrong` with one that does not is said."""
     found: list[tuple[str, str]] = []
     literal, at = "", 0
     for piece in _PIECE.finditer(text):
         literal += text[at : piece.start()]
         at = piece.end()
         if piece[2]:
-            raise errors.BadRule(
+            raise wrong(
                 f"a lone `{piece[2]}` in {_short(text)}",
                 hint=f"a literal brace is `{piece[2] * 2}`",
             )
         if piece[1] is None:
             literal += piece[0][0]
-        elif not _KEYWORD.fullmatch(piece[1]):
-            raise errors.BadRule(
-                f"`{piece[0]}` in {_short(text)} is not a keyword",
+        elif not name.fullmatch(piece[1]):
+            raise wrong(
+                f"`{piece[0]}` in {_short(text)} {no_name}",
                 hint="literal braces are written `{{` and `}}`",
             )
         else:

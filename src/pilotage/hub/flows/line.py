@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import secrets
 from asyncio import wrap_future
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
 
 from pilotage import errors
+from pilotage.bus import batches
 from pilotage.bus.port import Message
 from pilotage.event import records
 from pilotage.hub import edge_bus
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pilotage.flow")
 #: How long it rests after something that went wrong, in seconds.
 _ANEW_S = 5.0
-#: Messages, and bytes of them, that go into one transaction.
-_MOST = 400
-_MOST_BYTES = 8_000_000
 _HUB = "flows hub"
 
 #: Takes messages in; they are acknowledged after it.
@@ -93,10 +90,9 @@ class Line:
         self, bus: AmqpBus, pattern: str, take: Take,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        async with bus.subscribe(pattern, ahead=_MOST) as incoming:
+        async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
             task_status.started()
-            async for messages in _batches(incoming):
-                await self._taken(bus, messages, take)
+            await batches.take(incoming, lambda messages: self._taken(bus, messages, take))
 
     async def _taken(self, bus: AmqpBus, messages: Sequence[Message], take: Take) -> None:
         """Have messages taken in, and tell the broker; one that nobody foresaw stops no other."""
@@ -115,34 +111,6 @@ class Line:
                 await self._taken(bus, [one], take)
         else:
             await bus.ack(*messages)
-
-
-async def _batches(incoming: AsyncIterator[Message]) -> AsyncIterator[list[Message]]:
-    """Return messages as they come, those together that are there."""
-    here: deque[Message] = deque()
-    came = [anyio.Event()]
-
-    async def pump() -> None:
-        async for message in incoming:
-            here.append(message)
-            came[0].set()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pump)
-        while True:
-            await came[0].wait()
-            came[0] = anyio.Event()
-            while here:
-                yield _some(here)
-
-
-def _some(here: deque[Message]) -> list[Message]:
-    taken: list[Message] = []
-    size = 0
-    while here and len(taken) < _MOST and size < _MOST_BYTES:
-        taken.append(here.popleft())
-        size += len(taken[-1].body)
-    return taken
 
 
 def hub(db: Db) -> str:

@@ -6,12 +6,12 @@ import functools
 import logging
 import time
 from asyncio import wrap_future
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
 from pilotage import crash, errors
+from pilotage.bus import batches
 from pilotage.bus.port import Bus, Message
 from pilotage.site.agent import accept
 from pilotage.site.agent.enter import Entered, enter
@@ -21,9 +21,6 @@ from pilotage.site.agent.settings import Settings
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.edge")
-#: Messages, and bytes of them, that go into one transaction.
-_MOST = 400
-_MOST_BYTES = 8_000_000
 #: Seconds before messages are taken again after the store did not.
 _PAUSE_S = 2.0
 _MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
@@ -91,7 +88,7 @@ class Ingest:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._until_changed, tasks.cancel_scope)
                 async with self._bus.subscribe(topic, ahead=ahead) as incoming:
-                    await self._take(incoming, unnamed)
+                    await batches.take(incoming, functools.partial(self._some, unnamed=unnamed))
         except* errors.Unavailable as group:
             raise _first(group) from None
 
@@ -99,23 +96,6 @@ class Ingest:
         while self._taking:
             await self._changed.wait()
         scope.cancel()
-
-    async def _take(self, incoming: AsyncIterator[Message], unnamed: str) -> None:
-        here: deque[Message] = deque()
-        came = [anyio.Event()]
-
-        async def pump() -> None:
-            async for message in incoming:
-                here.append(message)
-                came[0].set()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pump)
-            while True:
-                await came[0].wait()
-                came[0] = anyio.Event()
-                while here:
-                    await self._some(_batch(here), unnamed)
 
     async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
         """Make messages durable, and say so to the broker."""
@@ -175,16 +155,6 @@ class Ingest:
             _log.warning("messages refused: %d; see `pilotage site status`", entered.refused)
         if entered.queued:
             self._poke()
-
-
-def _batch(here: deque[Message]) -> list[Message]:
-    """Take what is there, as much as goes into one transaction."""
-    taken: list[Message] = []
-    size = 0
-    while here and len(taken) < _MOST and size < _MOST_BYTES:
-        taken.append(here.popleft())
-        size += len(taken[-1].body)
-    return taken
 
 
 def _first(group: BaseExceptionGroup[errors.Unavailable]) -> errors.Unavailable:
