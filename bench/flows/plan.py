@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figure import Figure
-from bench.flows import chain, wide
+from bench.flows import chain, real, wide
 from bench.flows.bed import Bed
 from bench.remote.found import Found
 from testbed.rabbit import Rabbit
@@ -24,9 +24,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 200
     #: Tasks, and steps, of fans; the first and the last are compared.
     sizes: tuple[int, ...] = (1_000, 10_000)
+    #: How often a step follows another at a real agent with Slurm.
+    times: int = 10
 
 
-QUICK = Plan(repeats=1, steps=20, sizes=(50, 200))
+QUICK = Plan(repeats=1, steps=20, sizes=(50, 200), times=2)
 
 
 def figures(plan: Plan) -> Iterator[Figure]:
@@ -39,5 +41,9 @@ def figures(plan: Plan) -> Iterator[Figure]:
         for repeat in range(plan.repeats):
             chain.measure(Bed(Path(folder, f"c{repeat}"), rabbit), plan.steps, found)
             wide.measure(Bed(Path(folder, f"w{repeat}"), rabbit), plan.sizes, found)
+    with tempfile.TemporaryDirectory(prefix="pb-", ignore_cleanup_errors=True) as folder:
+        for repeat in range(plan.repeats):
+            real.measure(Path(folder, f"r{repeat}"), plan.times, found)
     yield from chain.figures(found, plan.steps)
+    yield from real.figures(found, plan.times)
     yield from wide.figures(found, plan.sizes)
