@@ -393,6 +393,30 @@ def test_data_of_what_ended_is_removed_and_that_of_what_goes_on_stays(
         assert hub.wait_over(live) == ["done"], hub.told()
 
 
+def test_flows_within_hand_on_here_without_any_server(tmp_path: Path):
+    copy = here("cat a.txt > b.txt", inputs=(Take(step="a"),), outputs=("b.txt",))
+    inner = Flow(
+        name="inner",
+        steps={"a": here("echo inside > a.txt", outputs=("a.txt",)), "b": copy},
+        outputs={"b": "b/b.txt"},
+    )
+    flow = Flow(
+        name="outer",
+        steps={
+            "within": Step(flow=inner, each=[1, 2]),
+            "last": here(
+                "find . -name b.txt | xargs cat > all.txt", inputs=(Take(step="within"),),
+                outputs=("all.txt",),
+            ),
+        },
+        outputs={"all": "last/all.txt"}, to="found",
+    )  # fmt: skip
+    hub = Hub(tmp_path / "hub")
+    with hub.up():
+        assert hub.wait_over(hub.submit(flow)) == ["done"], hub.told()
+    assert (tmp_path / "hub" / "found" / "all.txt").read_text() == "inside\ninside\n"
+
+
 def test_a_step_without_data_leaves_no_trace_of_any(hub: Hub, first: Edge):
     with hub.up():
         number = hub.submit(Flow(name="plain", steps={"a": here("true"), "b": at(first, "count")}))

@@ -72,13 +72,20 @@ def _files(db: Db, source: Source) -> tuple[Artifact, ...]:
 
 def readers(db: Db, flow: int, step: str) -> frozenset[str] | None:
     """Return the sites that may read what a step leaves, and `HUB`; nothing if nobody knows."""
-    head = definition.head(db, flow)
-    if head.parent is not None and step in {
-        one.partition("/")[0] for one in head.flow.outputs.values()
-    }:
-        # Whoever comes after the flow that this is the inside of reads it, too.
-        return None
     found = {HUB}
+    place: tuple[int, str] | None = (flow, step)
+    while place is not None:
+        some = _after(db, *place)
+        if some is None:
+            return None
+        found |= some
+        place = _outside(db, *place)
+    return frozenset(found)
+
+
+def _after(db: Db, flow: int, step: str) -> set[str] | None:
+    """Return the sites of the steps of a flow that read from one; nothing if nobody knows."""
+    found: set[str] = set()
     for (name,) in db.rows("flow_hand_after", flow=flow, step=step):
         after = definition.step(db, flow, name)
         if not any(take.step == step for take in after.inputs):
@@ -89,4 +96,17 @@ def readers(db: Db, flow: int, step: str) -> frozenset[str] | None:
             return None
         if after.application:
             found.update(after.sites)
-    return frozenset(found)
+    return found
+
+
+def _outside(db: Db, flow: int, step: str) -> tuple[int, str] | None:
+    """Return the step that a flow is the inside of, if what a step of it leaves is what that has.
+
+    Whoever comes after that one reads it, too.
+    """
+    head = definition.head(db, flow)
+    outputs = {one.partition("/")[0] for one in head.flow.outputs.values()}
+    if head.parent is None or step not in outputs:
+        return None
+    task = records.task(db, head.parent)
+    return task.flow, task.step
