@@ -35,6 +35,9 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
             message = f"flow {known[0]} has the key `{new.key}` and another definition"
             raise errors.Conflict(message, hint="give this one a key of its own")
         return int(known[0])
+    if db.value("flow_forgotten", key=new.key):
+        message = f"a flow with the key `{new.key}` was here, is over, and is forgotten"
+        raise errors.Conflict(message, hint="give this one a key of its own")
     check.check(flow)
     head, rows = definition.split(flow)
     number = int(

@@ -109,7 +109,8 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long what is over is kept."""
 
-    #: Jobs that ended longer ago are forgotten with their directories; empty means never.
+    #: Jobs and workflows that ended longer ago are forgotten with their directories; empty means
+    #: never.
     keep: str = ""
 
 

@@ -17,6 +17,7 @@ from pilotage import errors, text, units
 from pilotage.clock import Clock
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
+from pilotage.flow import forget as flows
 from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell, patience
@@ -34,10 +35,10 @@ _QUIET_S = 0.5
 
 
 async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
-    """Forget jobs that ended long ago, and then the events that made them, now and every hour."""
+    """Forget what ended long ago: jobs, flows, and events, now and every hour."""
     while settings.keep:
         before = clock.now() - units.seconds(settings.keep)
-        for forget in (purge.forget, records.forget):
+        for forget in (purge.forget, flows.forget, records.forget):
             step = functools.partial(forget, before=before)
             while (paths := await wrap_future(writer.submit(step))) is not None:
                 await anyio.to_thread.run_sync(purge.remove, paths)

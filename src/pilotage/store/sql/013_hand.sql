@@ -40,3 +40,6 @@ CREATE TABLE flow_clearing (
 
 -- Flows that are over and whose data is still there.
 CREATE INDEX flow_uncleared ON flow (ended) WHERE cleared IS NULL AND parent IS NULL;
+
+-- Flows that may be forgotten.
+CREATE INDEX flow_cleared ON flow (ended) WHERE cleared IS NOT NULL AND parent IS NULL;

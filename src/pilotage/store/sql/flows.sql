@@ -454,3 +454,78 @@ SELECT name, size, sha256 FROM flow_file WHERE task = :task AND number = :number
 SELECT flow_task.id, flow_task.item, flow_attempt.number, way, site, place, digest
 FROM flow_task JOIN flow_attempt ON task = flow_task.id AND number = flow_task.attempt
 WHERE flow_task.flow = :flow AND step = :step AND flow_task.state = 'done' ORDER BY flow_task.item;
+
+-- name: flow_forgettable
+-- Flows that ended before a time and have no data any more, the oldest first.
+SELECT id FROM flow INDEXED BY flow_cleared
+WHERE cleared IS NOT NULL AND parent IS NULL AND ended < :before
+  AND id NOT IN (SELECT flow FROM flow_clearing) ORDER BY ended LIMIT :most;
+
+-- name: flow_inside
+-- Flows with all that are within them; :ids is [id, ...], as in all that follows.
+WITH RECURSIVE inside (id) AS (
+    SELECT value FROM json_each(:ids)
+    UNION
+    SELECT flow.id FROM inside JOIN flow_task ON flow_task.flow = inside.id
+    JOIN flow ON flow.parent = flow_task.id
+)
+SELECT id FROM inside;
+
+-- name: flow_keys_keep
+-- Keep the keys of flows that will be forgotten, so that none of them runs again.
+INSERT OR IGNORE INTO spent (key)
+SELECT 'flow:' || key FROM flow WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_forgotten
+-- Whether a flow with a key was here and is forgotten.
+SELECT 1 FROM spent WHERE key = 'flow:' || :key;
+
+-- name: flow_files_drop
+-- Forget files that attempts of flows have left.
+DELETE FROM flow_file WHERE task IN (
+    SELECT id FROM flow_task WHERE flow IN (SELECT value FROM json_each(:ids))
+);
+
+-- name: flow_resends_drop
+-- Forget what was asked for again.
+DELETE FROM flow_resend WHERE task IN (
+    SELECT id FROM flow_task WHERE flow IN (SELECT value FROM json_each(:ids))
+);
+
+-- name: flow_attempts_drop
+-- Forget attempts of flows.
+DELETE FROM flow_attempt WHERE task IN (
+    SELECT id FROM flow_task WHERE flow IN (SELECT value FROM json_each(:ids))
+);
+
+-- name: flow_tasks_drop
+-- Forget tasks of flows.
+DELETE FROM flow_task WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_edges_drop
+-- Forget what waited for what of flows.
+DELETE FROM flow_edge WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_specs_drop
+-- Forget what steps were of flows.
+DELETE FROM flow_spec WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_steps_drop
+-- Forget steps of flows.
+DELETE FROM flow_step WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_texts_drop
+-- Forget definitions of flows.
+DELETE FROM flow_text WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_journal_drop
+-- Forget stories of flows.
+DELETE FROM flow_journal WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_outbox_drop
+-- Forget messages that nobody takes of flows.
+DELETE FROM flow_outbox WHERE flow IN (SELECT value FROM json_each(:ids));
+
+-- name: flow_drop
+-- Forget flows.
+DELETE FROM flow WHERE id IN (SELECT value FROM json_each(:ids));
