@@ -15,7 +15,7 @@ import pytest
 
 from pilotage import errors
 from pilotage.bus.model import Heartbeat
-from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_submit
+from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
 from pilotage.flow import group, moves, picture, records, sketch
@@ -381,3 +381,14 @@ def test_the_report_has_all_and_needs_nothing(at: Common, project: Project, tmp_
     assert '<td>condor</td><td>slurm</td><td class="n">19.5 KiB</td>' in page
     assert "<script" not in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_what_was_refused_is_told_with_its_reason(at: Common, project: Project):
+    assert "none was refused" in told(flow_refused.refused(at=at))
+    with project.db.transaction() as db:
+        db.value("flows_refused", now=100.0, user="eve", key="k-1", reason="she may not")
+    answer = flow_refused.refused(at=at)
+    assert answer.data["refused"] == [
+        {"time": "1970-01-01T00:01:40.000Z", "user": "eve", "key": "k-1", "reason": "she may not"}
+    ]
+    assert "eve  k-1  she may not" in told(answer)

@@ -29,6 +29,7 @@ for _name, _place, _help in (
     ("cancel", "flow_change:cancel", "Call workflows off."),
     ("report", "flow_draw:report", "Write how a workflow went as one HTML file."),
     ("crate", "flow_draw:crate", "Write a workflow with all of its provenance as an RO-Crate."),
+    ("refused", "flow_refused:refused", "List workflows that came by the broker and were refused."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 

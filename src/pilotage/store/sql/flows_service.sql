@@ -142,6 +142,10 @@ SELECT step FROM flow_task WHERE id = :task;
 -- Keep why a workflow was refused.
 INSERT INTO flow_refused (time, user, key, reason) VALUES (:now, :user, :key, :reason) RETURNING id;
 
+-- name: flows_refusals
+-- Workflows that were refused, the newest first.
+SELECT time, user, key, reason FROM flow_refused ORDER BY id DESC LIMIT :most;
+
 -- name: flows_refused_purge
 -- Forget refusals before one.
 DELETE FROM flow_refused WHERE id < :before;
