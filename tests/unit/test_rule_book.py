@@ -244,7 +244,7 @@ def test_differences_are_told_by_field():
         (
             '[rule.a]\nfiles = "a"\npython = "x.py:f"',
             "b.toml:3: rule.a.python: there is no file 'x.py'",
-            "it is looked for beside the book, in /nowhere",
+            "it is looked for in /nowhere",
         ),
         (
             '[rule.a]\ncron = "0 25 * * *"\nrun = ["x"]',

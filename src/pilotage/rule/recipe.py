@@ -102,9 +102,7 @@ def _python(written: RecipeText, folder: str) -> Python:
 
 def _file(name: str, folder: str) -> str:
     if "\0" in _filled(name) or not (file := Path(folder, name)).is_file():
-        raise errors.BadRule(
-            f"there is no file {name!r}", hint=f"it is looked for beside the book, in {folder}"
-        )
+        raise errors.BadRule(f"there is no file {name!r}", hint=f"it is looked for in {folder}")
     return str(file.absolute())
 
 
