@@ -155,8 +155,8 @@ def _judged(report: dict[str, Any], signals: Signals) -> dict[str, Any]:
     """Say that the batch system ended a payload, if it did: it may have told all processes."""
     report.pop("op", None)
     reason, code = report["reason"], report["exit"]
-    if reason == "signalled":
-        # The signal that the payload got is on its way to us, too.
+    if reason in ("signalled", "stopped"):
+        # The signal that the payload got, or its starter, is on its way to us, too.
         signals.wait(0.1)
     bad = reason in ("signalled", "stopped", "lost") or (reason == "exited" and code != 0)
     if bad and signals.heard():
