@@ -235,7 +235,9 @@ def test_a_signal_to_all_processes_of_the_job_is_told_as_one_of_the_batch_system
             assert job.wait(20) == 128 + 15
             job.communicate()
         end = place.evidence("k")
-        assert (end["reason"], end["signal"]) == ("stopped", 15)
+        assert end["reason"] == "stopped"
+        # The shell may end by itself, since what it waited for was ended a moment before.
+        assert (end["exit"], end["signal"]) in ((None, 15), (128 + 15, None))
         assert end["message"] == "the batch system ended it (signal 15)"
 
 
