@@ -6,26 +6,45 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 # make bench NAME=rules          one benchmark
+# make soak NAME=crash           the repetitions with that in their name
 # make test ARGS="-k sweep"      more words for pytest
+# make test SINCE=main           what a change since then touches
+# make test SEED=7               the crash points of an earlier run
+# make test WORKERS=0            one test after the other
 NAME   ?=
 ARGS   ?=
-RINGS  ?= $(wildcard tests/unit tests/contract tests/integration tests/acceptance)
+SINCE  ?=
+SEED   ?=
+WORKERS ?= 4
 TYPED  := $(wildcard src bench examples testbed tools tests)
+
+# Byte code is kept, whatever the shell says: tests start Python thousands of times.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check bench docs lock clean
+.PHONY: help demo test test-all soak check bench docs lock clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## the whole product on one machine, with a real analysis
 	@$(BIN)/python -m examples.foam $(ARGS)
 
-test: $(VENV)/.dev  ## unit, contract, integration and acceptance tests; ARGS= for pytest
-	@tools/system-packages tools/apt-packages.txt
-	@$(BIN)/python -m pytest $(RINGS) $(ARGS)
+test: $(VENV)/.dev  ## what everyone runs, in eight minutes; ARGS= for pytest
+	@tools/machine tools/apt-packages.txt
+	@$(call pytest,quick)
+
+test-all: $(VENV)/.dev  ## all the other tests, on real batch systems, brokers and networks
+	@tools/machine tools/apt-packages.txt
+	@[ "$$(id -u)" -ne 0 ] || $(BIN)/python -m testbed prepare
+	@$(call pytest,rest)
+
+soak: $(VENV)/.dev  ## repetition: hundreds of kills and bursts; NAME= chooses; not in CI
+	@tools/machine tools/apt-packages.txt
+	@[ "$$(id -u)" -ne 0 ] || $(BIN)/python -m testbed prepare
+	@$(call pytest,soak) $(if $(NAME),-k $(NAME))
 
 check: $(VENV)/.dev  ## format, lint, types, imports; prints our sizes beside our peers'
 	@tools/check $(BIN) $(TYPED)
@@ -60,8 +79,11 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/.python
 	$(call install,dev)
 	@touch $@ $(VENV)/.demo
 
+pytest = $(if $(SEED),PILOTAGE_SEED=$(SEED)) $(BIN)/python -m pytest tests -q -n $(WORKERS) --suite $(1) \
+	$(if $(SINCE),--since $(SINCE)) $(ARGS)
+
 define install
-	@echo "installing requirements/$(1).txt into $(VENV)" >&2
+	@echo "installing requirements/$(1).txt into $(VENV) (a minute or two)" >&2
 	@$(PIP) install --require-hashes -r requirements/$(1).txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 endef

@@ -4,6 +4,7 @@ python -m testbed up slurm sshd     until Ctrl-C
 python -m testbed up --detach condor
 python -m testbed status
 python -m testbed down
+python -m testbed prepare           what takes minutes, once a machine
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from contextlib import suppress
 
 from . import detached, journal
+from .condor import root
 from .errors import NotUp
 from .showroom import KINDS, READY, up
 
@@ -26,6 +28,8 @@ def main() -> int:
             detached.down()
         elif options.command == "status":
             status()
+        elif options.command == "prepare":
+            root.ready()
         elif options.detach:
             return detached.up(options.names)
         else:
@@ -47,6 +51,7 @@ def read_options() -> argparse.Namespace:
     start.add_argument("--detach", action="store_true", help="return once they are up")
     commands.add_parser("status", help="say what is up")
     commands.add_parser("down", help="take down what `up` brought up, and what crashes left")
+    commands.add_parser("prepare", help="make the Debian with HTCondor, which takes two minutes")
     return parser.parse_args()
 
 

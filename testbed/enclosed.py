@@ -11,9 +11,9 @@ which forwards nothing.
 
 from __future__ import annotations
 
-import secrets
 from contextlib import ExitStack
 
+from . import reserve
 from .bed import Bed
 from .errors import NotUp
 from .network import Namespace
@@ -37,8 +37,7 @@ class Enclosed(Bed):
 
     def up(self) -> None:
         """Make the networks and the wall, then Slurm inside."""
-        net = f"10.{128 + secrets.randbelow(120)}.{2 * secrets.randbelow(120)}"
-        inner = f"{net.rpartition('.')[0]}.{int(net.rpartition('.')[2]) + 1}"
+        net, inner, *_ = reserve.networks()
         #: Where this machine has its broker and its data, as the login node sees it.
         self.broker_address, self.data_address = f"{net}.1", f"{net}.2"
         self.login_address = f"{net}.3"

@@ -6,9 +6,9 @@ this machine ── bridge ── fast
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
+from . import reserve
 from .bed import Bed
 from .network import Namespace
 
@@ -26,7 +26,7 @@ class Lanes(Bed):
     def up(self) -> None:
         """Make the bridge, then what hangs on it."""
         token = self.name.rpartition("-")[2]
-        net = f"10.{128 + secrets.randbelow(120)}.{secrets.randbelow(250)}"
+        net, *_ = reserve.networks()
         #: This machine, as the nodes see it.
         self.address = f"{net}.1"
         bridge = f"{token}br"

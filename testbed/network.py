@@ -6,13 +6,12 @@ hub (this machine) ── two login ── two compute      which reaches its lo
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import user
+from . import reserve, user
 from .bed import Bed
 from .errors import NotUp
 from .slurm import Place, Slurm
@@ -69,11 +68,9 @@ class Sites(Bed):
     def up(self) -> None:
         """Make the networks, then what runs in them."""
         self.user = user.make(self)
-        # So that two beds do not meet.
-        net = f"10.{128 + secrets.randbelow(120)}"
-        third = 4 * secrets.randbelow(60)
-        self.one = self._make_site("one", f"{net}.{third}", f"{net}.{third + 1}")
-        self.two = self._make_site("two", f"{net}.{third + 2}", f"{net}.{third + 3}")
+        one, one_inner, two, two_inner = reserve.networks()
+        self.one = self._make_site("one", one, one_inner)
+        self.two = self._make_site("two", two, two_inner)
         self._open(self.one)
         with ExitStack() as stack:
             for site in (self.one, self.two):

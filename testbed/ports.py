@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+
+from . import reserve
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 #: Above what well-known servers and our own default have.
 _FIRST = 12_000
 #: Where the kernel begins by default, and the fewest ports worth choosing from.
 _USUAL, _FEWEST = 32_768, 1_000
+#: How many ports a process reserves at a time.
+_BLOCK = 50
 
 
 def below_ephemeral() -> range:
@@ -24,11 +27,11 @@ def below_ephemeral() -> range:
     return range(_FIRST, low if low >= _FIRST + _FEWEST else _USUAL)
 
 
-def _around(ports: range) -> Iterator[int]:
-    """Go through ports once, from anywhere, so that two runs on one machine rarely meet."""
-    start = secrets.randbelow(len(ports))
-    yield from ports[start:]
-    yield from ports[:start]
+def _reserved(ports: range) -> Iterator[int]:
+    """Yield ports that no other process is given while this one lives."""
+    while True:
+        first = _BLOCK * reserve.take("ports", len(ports) // _BLOCK)
+        yield from ports[first : first + _BLOCK]
 
 
 def is_free(port: int) -> bool:
@@ -41,12 +44,12 @@ def is_free(port: int) -> bool:
     return True
 
 
-_left = _around(below_ephemeral())
+_left = _reserved(below_ephemeral())
 
 
 def free_port() -> int:
-    """Name a port that nobody has; a process is never given one twice.
+    """Return a port that is free and reserved for this process, never the same one twice.
 
-    Whoever still looks for a server of before must not find another in its place.
+    A client that still looks for an earlier server must not find another in its place.
     """
     return next(port for port in _left if is_free(port))

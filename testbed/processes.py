@@ -99,6 +99,13 @@ def marked(name: str, value: str) -> list[Process]:
     return [Process.of(pid) for pid in every() if line in _environment(pid)]
 
 
+def variable(pid: int, name: str) -> str:
+    """Return a variable of the environment that a process began with; nothing if it had none."""
+    start = f"{name}=".encode()
+    found = (one for one in _environment(pid) if one.startswith(start))
+    return next(found, b"").partition(b"=")[2].decode(errors="replace")
+
+
 def _stat(pid: int) -> list[str]:
     """Return what the kernel says of a process, from its state on; nothing if it is gone."""
     try:

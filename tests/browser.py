@@ -149,7 +149,7 @@ class Window:
         self.page, self.hub = page, hub
         self.problems: list[str] = []
         self.asked: list[str] = []
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("request", self._asks)

@@ -42,9 +42,10 @@ class Hub:
 
     def token(self, scope: Scope = Scope.USER, owner: str = "anna", lifetime: float = 60.0) -> str:
         now = self.project.clock.now()
+        site = "farm" if scope is Scope.AGENT else ""
 
         def step(db: Db) -> str:
-            return auth.mint(db, scope, owner, now=now, lifetime=lifetime)[0]
+            return auth.mint(db, scope, owner, now=now, lifetime=lifetime, site=site)[0]
 
         return self.writer.do(step)
 
@@ -77,7 +78,8 @@ class Hub:
         def step(db: Db) -> None:
             db.run(
                 "attempt_end", job=job, number=1, now=3.0, state=state, exit=0, signal=None,
-                reason="", cpu=None, wall=None, max_rss=None, read_bytes=None, written_bytes=None,
+                reason="", cause="", cpu=None, wall=None, max_rss=None,
+                read_bytes=None, written_bytes=None,
             )  # fmt: skip
             assert moves.move(db, job, 1, State.RUNNING, Next(state, ""), now=3.0)
 

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pilotage.hub import auth
+from pilotage.hub import auth, tls
 from pilotage.hub.feed import view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from testbed.ports import free_port
+from tests.driven import Ahead
 from tests.sites import PATIENCE, SITE, SRC, Farm
 
 POOL = "burst"
@@ -23,15 +24,15 @@ POOL = "burst"
 OURS = "batch"
 OVER = {"down", "failed", "lost"}
 _QUICK = """
-interval = "1s"
+interval = "0.5s"
 
 [pilot]
 cpus = 1
 
 [control]
-patience = "1s"
-haste = "1s"
-rest = "2s"
+patience = "0.5s"
+haste = "0.5s"
+rest = "1s"
 ski = 0.0
 """
 
@@ -45,8 +46,11 @@ class Frontend(Farm):
         self.port = free_port()
         (root / "pilotage.toml").write_text(
             f'[hub]\ntls = "on"\nport = {self.port}\n'
-            '[pilots]\nsandbox = "none"\nheartbeat = "1s"\nlease = "1m"\n'
+            '[pilots]\nsandbox = "none"\nheartbeat = "0.5s"\nlease = "1m"\n'
         )
+        with Project(root) as project:
+            # A hub that is killed as it starts may not have come to this.
+            tls.context(project.settings.hub, project.state)
         (root / "pools").mkdir()
         self.pool(maximum)
 
@@ -70,10 +74,6 @@ class Frontend(Farm):
             self._hub = subprocess.Popen(program, env=env, stdout=said, stderr=subprocess.STDOUT)
         return self._hub
 
-    def runs(self) -> bool:
-        """Say whether it was started and has not ended."""
-        return self._hub is not None and self._hub.poll() is None
-
     def token(self, site: str = SITE) -> str:
         """Make a token for a factory."""
         with Project(self.root) as project, project._change() as db:
@@ -96,7 +96,7 @@ class Frontend(Farm):
         return all(self.job(one).state is State.DONE for one in jobs)
 
     def certificate(self) -> Path:
-        """Return the certificate of the hub, which it makes when it starts first."""
+        """Return the certificate of the hub."""
         return self.root / ".pilotage" / "tls" / "certificate.pem"
 
 
@@ -109,20 +109,18 @@ class Plant:
         for folder in (root / "hubs", root / "sites", root / "there"):
             folder.mkdir(parents=True)
         (root / "pilotage.toml").touch()
-        head = f'folder = "{root / "there"}"\npoll = "1s"\nsettle = "1s"\n'
+        head = f'folder = "{root / "there"}"\npoll = "0.5s"\nsettle = "0.5s"\n'
         (root / "sites" / f"{OURS}.toml").write_text(head + site)
+        #: Whether it goes by a clock that `wait` moves.
+        self.driven = False
+        self._ahead = Ahead(root / ".ahead")
         self._process: subprocess.Popen[bytes] | None = None
 
     def feed(self, hub: Frontend, *, maximum: int, site: str = SITE) -> None:
-        """Write the file of a hub that has run before, or runs; `site` is one of that hub's."""
+        """Write the file of a hub; `site` is one of that hub's."""
         token = self.root / "hubs" / f"{hub.name}.token"
         token.write_text(hub.token(site))
         token.chmod(0o600)
-        deadline = time.monotonic() + PATIENCE
-        while not hub.certificate().exists():
-            assert hub.runs(), hub.said
-            assert time.monotonic() < deadline, hub.said
-            time.sleep(0.1)
         (self.root / "hubs" / f"{hub.name}.pem").write_text(hub.certificate().read_text())
         self.write(
             hub.name,
@@ -139,8 +137,10 @@ class Plant:
 
     def start(self, *, crash: str = "") -> subprocess.Popen[bytes]:
         """Start `pilotage pool serve`; it kills itself at a crash point."""
-        program = [sys.executable, "-m", "pilotage", "pool", "serve", "--project", str(self.root)]
-        env = {**os.environ, "PYTHONPATH": str(SRC), "PILOTAGE_DEBUG": "1", **self.env}
+        name = self._ahead.program() if self.driven else ["pilotage"]
+        program = [sys.executable, "-m", *name, "pool", "serve", "--project", str(self.root)]
+        path = f"{SRC}:{SRC.parent}"
+        env = {**os.environ, "PYTHONPATH": path, "PILOTAGE_DEBUG": "1", **self.env}
         if crash:
             env["PILOTAGE_CRASH_AT"] = crash
         with (self.root / ".said").open("a") as said:
@@ -148,6 +148,18 @@ class Plant:
                 program, env=env, stdout=said, stderr=subprocess.STDOUT
             )
         return self._process
+
+    def stay(self) -> None:
+        """Start `pilotage pool serve` unless it runs."""
+        if self._process is None:
+            self.start()
+
+    def as_hub(self) -> subprocess.Popen[bytes]:
+        """Start `pilotage up` in the folder of the factory, which is refused."""
+        program = [sys.executable, "-m", "pilotage", "up", "--project", str(self.root)]
+        env = {**os.environ, "PYTHONPATH": str(SRC), **self.env}
+        with (self.root / ".said").open("a") as said:
+            return subprocess.Popen(program, env=env, stdout=said, stderr=subprocess.STDOUT)
 
     @property
     def said(self) -> str:
@@ -172,13 +184,21 @@ class Plant:
         finally:
             self.kill()
 
-    def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds; the factory must not end by itself meanwhile."""
+    def wait(
+        self, condition: Callable[[], object], patience: float = PATIENCE, passing: float = 0.0
+    ) -> None:
+        """Wait until a condition holds; the factory must not end by itself meanwhile.
+
+        After each look in vain so many seconds pass for the factory, if it is driven.
+        """
         deadline = time.monotonic() + patience
         while not condition():
             assert self._process is None or self._process.poll() is None, self.said[-6000:]
             assert time.monotonic() < deadline, self.said[-6000:]
             time.sleep(0.1)
+            if passing:
+                assert self.driven
+                self._ahead.advance(passing)
 
     def hub(self, name: str) -> view.Look:
         """See one hub as `pool hubs` does."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -124,9 +126,35 @@ def enrolled(
     base.mkdir(exist_ok=True, parents=True)
     secret = base / "enrol"
     secret.write_text(hub.secret())
-    ca = ("--ca", hub.ca) if hub.ca else ()
+    ca: tuple[str, ...] = ()
+    if hub.ca:
+        ca = ("--ca", str(shutil.copy(hub.ca, base / "ca.pem")))
     program = [*inside, sys.executable, "-m", "pilotage.pilot.node"]
     with pilot(
         url or hub.url, base, *words, *ca, "--secret-file", str(secret), program=program, env=env
     ) as one:
         yield one
+
+
+@contextmanager
+def blind(
+    hub: RealHub, base: Path, *words: str, env: dict[str, str] | None = None, url: str = ""
+) -> Iterator[Program]:
+    """Have a pilot program run that does not see the project; this needs bubblewrap."""
+    hidden = ("bwrap", "--dev-bind", "/", "/", "--tmpfs", str(hub.root), "--die-with-parent")
+    try:
+        with enrolled(hub, base, *words, inside=hidden, env=env, url=url) as one:
+            yield one
+    finally:
+        # What was killed is bubblewrap: the pilot ends with it, but a moment later.
+        wait_for(lambda: not _named(str(base / "work")))
+
+
+def _named(word: str) -> list[str]:
+    """Find the processes that were started with a word."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in file.read_bytes().split(b"\0"):
+                found.append(file.parent.name)
+    return found

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from pilotage.flow import moves, records
-from pilotage.flow.model import Flow, NewFlow, Span, Step, Take
+from pilotage.flow.model import Artifact, Flow, NewFlow, Span, Step, Take
 from pilotage.flow.records import AttemptRow, FlowRow
+from pilotage.hub import flow_view
 from pilotage.hub.project import Project
 from testbed.rabbit import Rabbit
 from tests import programs
-from tests.edge import toml
+from tests.edge import rig, toml
 from tests.edge.rig import ADMIN, Edge
 from tests.heard import Lane
 from tests.rig import Rig
@@ -26,7 +28,7 @@ from tests.rig import Rig
 PATIENCE = 90.0
 FINAL = ("done", "failed", "cancelled")
 
-__all__ = ["FINAL", "Flow", "Hub", "Span", "Step", "Take", "bus_settings"]
+__all__ = ["FINAL", "Flow", "Hub", "Span", "Step", "Take", "bus_settings", "served"]
 
 
 def bus_settings(rabbit: Rabbit, exchange: str, port: int = 0) -> dict[str, Any]:
@@ -37,6 +39,17 @@ def bus_settings(rabbit: Rabbit, exchange: str, port: int = 0) -> dict[str, Any]
         "ca": str(rabbit.authority.certificate), "certificate": str(papers.certificate),
         "key": str(papers.key), "exchange": exchange, "dead": f"{exchange}.dead", "patience": 10.0,
     }  # fmt: skip
+
+
+@contextmanager
+def served(
+    root: Path, rabbit: Rabbit, equip: Callable[[Edge], None], *, beside: Edge | None = None
+) -> Iterator[Edge]:
+    """Have an agent run while the block does, with what it is equipped with."""
+    with rig.at_local(root / "site", rabbit, beside=beside) as one:
+        equip(one)
+        with one.up():
+            yield one
 
 
 class Hub:
@@ -134,6 +147,13 @@ class Hub:
         with self._rig.project() as project:
             return {one.name: one.state for one in records.steps(project.db, number)}
 
+    def why(self, number: int) -> dict[str, str]:
+        """Return why the steps of a workflow do not go on, as `pilotage flow explain` says."""
+        with self._rig.project() as project:
+            now = project.clock.now()
+            found = flow_view.sheet(project.db, number, now, project.settings, project.root)
+            return {one.name: one.why for one in found.steps}
+
     def reasons(self, number: int) -> dict[str, str]:
         """Return why the steps of a workflow are as they are."""
         with self._rig.project() as project:
@@ -147,6 +167,20 @@ class Hub:
                 for task in records.tasks(project.db, number, step=step)
                 for one in records.attempts(project.db, task.id)
             ]
+
+    def files(self, attempt: AttemptRow) -> list[Artifact]:
+        """Read which files an attempt has left."""
+        with self._rig.project() as project:
+            return records.files(project.db, attempt.task, attempt.number)
+
+    def command(self, *words: str) -> str:
+        """Run a command in the project's folder, and return what it prints."""
+        argv = [sys.executable, "-m", "pilotage", *words]
+        done = subprocess.run(
+            argv, cwd=self.root, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def query(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Read what is in the store."""
@@ -182,9 +216,10 @@ class Hub:
             rows = self.query("SELECT id, name, state, reason FROM flow")
             steps = self.query("SELECT flow, name, state, reason FROM flow_step LIMIT 40")
             tries = self.query(
-                "SELECT key, site, state, reason, fenced, cancel, sent, heard FROM flow_attempt "
+                "SELECT key, site, job, state, reason, fenced, cancel, heard FROM flow_attempt "
                 "LIMIT 40"
             )
-            out = self.query("SELECT id, task, kind, topic, tries, after FROM flow_outbox LIMIT 20")
-            return "\n".join(map(str, [*rows, *steps, *tries, *out, self.said[-6000:]]))
+            jobs = self.query("SELECT id, name, state, reason, attempt, asked FROM job LIMIT 40")
+            out = self.query("SELECT id, job, kind, topic, tries, after FROM edge_message LIMIT 20")
+            return "\n".join(map(str, [*rows, *steps, *tries, *jobs, *out, self.said[-6000:]]))
         return "nothing is there"

@@ -80,18 +80,17 @@ class Story:
                 number = task.attempt + 1
                 place = f"{self.data}/{self.number}/{step}/{task.item}/{number}/"
                 moves.attempt(
-                    self.db, task.id, "bus" if site else "here", site, f"file://{place}", self.now
+                    self.db, task.id, "edge" if site else "here", site, f"file://{place}", self.now
                 )
                 key = f"flow.{self.number}.{task.id}.{number}"
                 self.db._connection.execute(
-                    "UPDATE flow_attempt SET sent = ?, read = ? WHERE key = ?",
-                    (self.now, read, key),
+                    "UPDATE flow_attempt SET read = ? WHERE key = ?", (read, key)
                 )
-                moves.hear(self.db, key, 1, "running", "", "", "", None, self.now + 0.5)
+                moves.hear(self.db, key, 1, "running", "", "", "", self.now + 0.5)
                 if how == "running":
                     continue
                 self._leave(Path(place), task.id, number, key, files)
-                moves.hear(self.db, key, 2, how, reason, kind, "", None, self.now + took)
+                moves.hear(self.db, key, 2, how, reason, kind, "", self.now + took)
                 end = End(state=how, reason=reason, kind=kind)
                 moves.end(self.db, task.id, number, end, self.now + took, result=result)
         if how != "running":

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import Any
 import msgspec
 
 from pilotage.clock import WallClock
+from pilotage.edge.link.sites import Lines
 from pilotage.hub import auth, config
+from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
 from pilotage.hub.config import Match, Pilots
 from pilotage.hub.counter import Counter
+from pilotage.hub.data_link import DataLinks
 from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk
+from pilotage.hub.pilots import Desk, Marker
 from pilotage.hub.roster import Roster
+from pilotage.hub.staging import Staging
 from pilotage.hub.watchman import Watchman
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
@@ -34,6 +39,8 @@ from pilotage.store import Writer, connect
 
 Message = dict[str, Any]
 LEASE = 300.0
+#: What the marker in the project's folder says.
+MARKED = "seen"
 
 
 class Wire(asyncio.Transport):
@@ -76,7 +83,7 @@ class Caller:
     def __init__(self, hub: Backroom) -> None:
         self._numbers = itertools.count(1)
         self.wire = Wire()
-        self.link = Link(hub.desk, hub.clients)
+        self.link = Link(hub.desk, hub.clients, hub.agents)
         self.link.connection_made(self.wire)
         self.link.data_received(b"GET /link HTTP/1.1\r\n\r\n")
 
@@ -89,7 +96,8 @@ class Caller:
 
     async def hear(self, number: int) -> Message:
         """Wait for an answer."""
-        for _ in range(2000):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             found = [one for one in self.wire.sent if one.get("n") == number]
             if found:
                 assert len(found) == 1, found
@@ -149,21 +157,29 @@ class Backroom:
     """A hub without its port."""
 
     def __init__(self, folder: Path, settings: Pilots) -> None:
+        #: Seconds that pass at once for leases, beside those of the machine's clock.
+        self.later = 0.0
         self.db = connect(folder / "store.db")
         self.writer = Writer(connect(folder / "store.db"))
         clock = WallClock()
         jobs = str(folder / "jobs")
         self.queue = Queue(self.writer, Matcher(Shares(3600.0)), jobs, clock, random.Random(0))
-        self.roster = Roster(self.queue, LEASE)
+        self.roster = Roster(self.queue, LEASE, lambda: time.monotonic() + self.later)
         place = config.place(config.Settings(), folder)
+        staging = Staging(self.queue, place, self.db)
         counter = Counter(
-            self.queue, self.roster, Stencils(place, "none"), settings, jobs, Listener()
+            self.queue, self.roster, Stencils(place, "none"), staging, settings, jobs, Listener()
         )
-        self.desk = Desk(self.queue, self.roster, counter, settings, lambda _pool: [])
+        self.desk = Desk(
+            self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),
+            DataLinks(staging),
+        )  # fmt: skip
         self.gate = auth.Gate(connect(folder / "store.db"), clock.now)
         self.clients = Clients(
             self.writer, connect(folder / "store.db"), self.gate, self.queue, clock
         )
+        self.lines = Lines()
+        self.agents = Agents(self.writer, self.gate, self.lines, clock.now)
         self.watchman = Watchman(self.queue, self.roster, Match(), LEASE)
         self._clock = clock
 

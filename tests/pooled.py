@@ -27,15 +27,16 @@ tls = "on"
 port = {port}
 [pilots]
 sandbox = "none"
-heartbeat = "2s"
+heartbeat = "0.5s"
+idle = "1m"
 lease = "{lease}"
 """
 #: Quick, so that a test sees pools grow and shrink.
 _QUICK = """
 [control]
-patience = "1s"
-haste = "1s"
-rest = "2s"
+patience = "0.5s"
+haste = "0.5s"
+rest = "1s"
 ski = 0.0
 """
 #: Jobs for pilots of any pool, and not for the hub's own machine.
@@ -93,7 +94,7 @@ class Pooled(Farm):
 
     def add_site(self, name: str, text: str) -> None:
         """Write the file of a site."""
-        head = f'folder = "{self.folder}/{name}"\npoll = "1s"\nsettle = "1s"\n'
+        head = f'folder = "{self.folder}/{name}"\npoll = "0.5s"\nsettle = "0.5s"\n'
         (self.root / "sites" / f"{name}.toml").write_text(head + text)
 
     def add_pool(
@@ -101,7 +102,8 @@ class Pooled(Farm):
     ) -> None:
         """Write the file of a pool."""
         self.maxima[name] = maximum
-        text = f'site = "{site}"\nmaximum = {maximum}\ninterval = "1s"\n{more}\n[pilot]\n{pilot}\n'
+        head = f'site = "{site}"\nmaximum = {maximum}\ninterval = "0.5s"\n'
+        text = f"{head}{more}\n[pilot]\n{pilot}\n"
         (self.root / "pools" / f"{name}.toml").write_text(text + _QUICK)
 
     def drones(self) -> list[Drone]:
@@ -121,6 +123,19 @@ class Pooled(Farm):
         """See a pool as people do."""
         with Project(self.root) as project:
             return pool_view.pool(project.db, project.root, pool, project.clock.now())
+
+    def rests(self, looks: int = 4) -> None:
+        """Require that pools which are looked at some times more ask for nothing."""
+        before = len(self.drones())
+        seen: dict[str, set[float | None]] = {pool: set() for pool in self.maxima}
+
+        def often() -> bool:
+            for pool, times in seen.items():
+                times.add(self.look(pool).looked)
+            return all(len(times) > looks for times in seen.values())
+
+        self.wait(often)
+        assert len(self.drones()) == before
 
     def alarms(self) -> dict[str, str]:
         """Read what needs a person's attention."""

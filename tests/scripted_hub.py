@@ -216,7 +216,7 @@ class Program:
         (found,) = self.work.iterdir()
         return found
 
-    def status(self, seconds: float = 30.0) -> int:
+    def status(self, seconds: float = 90.0) -> int:
         return self.process.wait(seconds)
 
     def terminate(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -14,9 +15,11 @@ from pilotage.bus import wire
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.model import Answer, Control, Job, Result, Status
 from pilotage.bus.port import Message
-from tests.heard import Lane
+from tests.heard import Lane, beat, say
 
 PATIENCE = 60.0
+#: Seconds between heartbeats.
+_BEAT_S = 1.0
 
 
 class Site:
@@ -31,6 +34,8 @@ class Site:
         self.controls: list[Control] = []
         #: What it says of a job that is asked for: a state, `unknown`, or nothing at all.
         self.answers: dict[str, str] = {"query": "", "cancel": "cancelled"}
+        #: What it offers.
+        self.applications = ("x",)
         #: What is said at once of each job that comes.
         self.course: list[str] = []
 
@@ -53,6 +58,7 @@ class Site:
             ends = [
                 portal.start_task_soon(self._serve, work),
                 portal.start_task_soon(self._obey, asked),
+                portal.start_task_soon(self._beat),
             ]
             try:
                 yield self
@@ -79,6 +85,12 @@ class Site:
         facts = {"site": self.name, "job": 7, "key": key, "seq": seq, "state": state}
         status = msgspec.convert({**facts, "time": time.time(), **more}, Status)
         await self._bus.publish(f"status.{status.site}", wire.encode(status))
+
+    async def _beat(self) -> None:
+        """Say that it is there, whatever it says of jobs."""
+        while True:
+            await say(self._bus, beat(self.name, applications=self.applications))
+            await anyio.sleep(_BEAT_S)
 
     async def _serve(self, jobs: AsyncIterator[Message]) -> None:
         async for message in jobs:

@@ -24,6 +24,7 @@ from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
 from testbed.user import User
+from tests.driven import Ahead
 
 SITE = "cluster"
 SRC = Path(__file__).parents[1] / "src"
@@ -53,6 +54,8 @@ class Farm:
         self.place = place or root
         self.ledger = self.place / "ledger"
         self.gate = self.place / "gate"
+        #: Once it is there, jobs that take their time need not.
+        self.haste = self.place / "haste"
         self.folder = self.place / "site"
         for folder in (root / "rules", root / "sites", self.folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -62,6 +65,9 @@ class Farm:
         if user is not None:
             for path in (self.place, self.folder, self.ledger):
                 os.chown(path, user.uid, user.gid)
+        #: Whether the hub goes by a clock that `later` moves.
+        self.driven = False
+        self._ahead = Ahead(root / ".ahead")
         self._hub: subprocess.Popen[bytes] | None = None
 
     def settings(self, site: str, *, folder: str = "") -> None:
@@ -88,6 +94,10 @@ class Farm:
                 spec = JobSpec(Command(("sh", "-c", script, "{job}")), **facts)  # type: ignore[arg-type]
                 made.append(records.add(db, NewJob(spec), now))
         return [one for one in made if one is not None]
+
+    def unhurried(self, seconds: float) -> str:
+        """Return what has a job take some time, until there is haste."""
+        return f"[ -e '{self.haste}' ] || sleep {seconds}"
 
     def jobs(self) -> dict[int, Job]:
         """Read all jobs by number."""
@@ -131,8 +141,10 @@ class Farm:
 
     def start(self, *words: str, crash: str = "") -> subprocess.Popen[bytes]:
         """Start `pilotage up`; it kills itself at a crash point."""
-        program = [sys.executable, "-m", "pilotage", "up", "--project", str(self.root), *words]
-        env = {**os.environ, "PYTHONPATH": str(SRC), "PILOTAGE_DEBUG": "1", **self.env}
+        name = self._ahead.program() if self.driven else ["pilotage"]
+        program = [sys.executable, "-m", *name, "up", "--project", str(self.root), *words]
+        path = f"{SRC}:{SRC.parent}"
+        env = {**os.environ, "PYTHONPATH": path, "PILOTAGE_DEBUG": "1", **self.env}
         if crash:
             env["PILOTAGE_CRASH_AT"] = crash
         with (self.root / ".said").open("a") as said:
@@ -144,13 +156,12 @@ class Farm:
         """What all processes printed."""
         return (self.root / ".said").read_text()
 
-    def finish(self, patience: float = PATIENCE) -> None:
-        """Run until nothing is left to do."""
+    def finish(self, patience: float = PATIENCE, passing: float = 0.0) -> None:
+        """Run until nothing is left to do; as `wait`."""
         hub = self.start("--until-idle")
         try:
-            assert hub.wait(timeout=patience) == 0, self.told()
-        except subprocess.TimeoutExpired:
-            raise AssertionError(self.told()) from None
+            self._until(lambda: hub.poll() is not None, patience, passing)
+            assert hub.returncode == 0, self.told()
         finally:
             self.kill()
 
@@ -181,26 +192,46 @@ class Farm:
         finally:
             self.kill()
 
-    def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds; the hub must not end by itself meanwhile."""
+    def later(self, seconds: float) -> None:
+        """Let time pass for the hub, if it is driven."""
+        assert self.driven
+        self._ahead.advance(seconds)
+
+    def wait(
+        self, condition: Callable[[], object], patience: float = PATIENCE, passing: float = 0.0
+    ) -> None:
+        """Wait until a condition holds; the hub must not end by itself meanwhile.
+
+        After each look in vain so many seconds pass for the hub, if it is driven.
+        """
+
+        def holds() -> bool:
+            held = bool(condition())
+            assert held or self._hub is None or self._hub.poll() is None, self.told()
+            return held
+
+        self._until(holds, patience, passing)
+
+    def _until(self, condition: Callable[[], bool], patience: float, passing: float) -> None:
         deadline = time.monotonic() + patience
         while not condition():
-            assert self._hub is None or self._hub.poll() is None, self.told()
             assert time.monotonic() < deadline, self.told()
             time.sleep(0.1)
+            if passing:
+                self.later(passing)
 
-    def wait_state(self, *states: State, jobs: Sequence[int] = ()) -> None:
-        """Wait until jobs, or all, are in one of some states."""
+    def wait_state(self, *states: State, jobs: Sequence[int] = (), passing: float = 0.0) -> None:
+        """Wait until jobs, or all, are in one of some states; as `wait`."""
 
         def there() -> bool:
             found = self.jobs()
             return all(job.state in states for job in found.values() if not jobs or job.id in jobs)
 
-        self.wait(there)
+        self.wait(there, passing=passing)
 
-    def wait_ended(self, *jobs: int) -> None:
-        """Wait until jobs have ended, whatever way."""
-        self.wait_state(*machine.FINAL, jobs=jobs)
+    def wait_ended(self, *jobs: int, passing: float = 0.0) -> None:
+        """Wait until jobs have ended, whatever way; as `wait`."""
+        self.wait_state(*machine.FINAL, jobs=jobs, passing=passing)
 
     def batch_job(self, job: int) -> str:
         """Return the id that the batch system gave a job, once it is known."""

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -54,9 +55,11 @@ def _no_program(name: str) -> str | None:
 
 def _no_fuse() -> str | None:
     try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
+        mode = Path("/dev/fuse").stat().st_mode
     except OSError as error:
-        return f"/dev/fuse cannot be opened ({error.strerror})"
+        return f"no /dev/fuse ({error.strerror})"
+    if mode & 0o006 != 0o006:
+        return "/dev/fuse is not for every user (as root: chmod 0666 /dev/fuse, as udev does)"
     return _no_program("fusermount3")
 
 

@@ -7,6 +7,7 @@ own, as they would on a worker node.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import secrets
@@ -156,19 +157,29 @@ def _gatekeeper(made: Ward) -> Iterator[None]:
     if not shutil.which("sudo"):
         yield
         return
-    before = program.read_text() if program.exists() else ""
-    _install(program, rule.gatekeeper())
-    ours.write_text(rule.sudoers(made.name, [made.one, made.two]))
-    ours.chmod(0o440)
+    with _alone():
+        before = program.read_text() if program.exists() else ""
+        _install(program, rule.gatekeeper())
+        ours.write_text(rule.sudoers(made.name, [made.one, made.two]))
+        ours.chmod(0o440)
     try:
         subprocess.run(["visudo", "-cf", str(ours)], check=True, stdout=subprocess.DEVNULL)
         yield
     finally:
-        ours.unlink()
-        if before:
-            _install(program, before)
-        elif not list(_RULES.glob("pilotage-test-*")):
-            program.unlink(missing_ok=True)
+        with _alone():
+            ours.unlink()
+            if before:
+                _install(program, before)
+            elif not list(_RULES.glob("pilotage-test-*")):
+                program.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other runs of tests away from the gatekeeper, of which a machine has one."""
+    with (Path(tempfile.gettempdir()) / "pilotage-gatekeeper.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _install(program: Path, text: str) -> None:

@@ -73,9 +73,8 @@ class Bed:
         return [pid, *map(int, children)]
 
 
-@contextlib.contextmanager
-def bed(scratch: Path, limits: Mapping[str, Any]) -> Iterator[Bed]:
-    """Have everything up; the agent is not started yet."""
+def counted(scratch: Path) -> Path:
+    """Return a folder with tools of Slurm that note when they are called."""
     tools = scratch / "tools"
     tools.mkdir(parents=True)
     for name in _TOOLS:
@@ -83,6 +82,13 @@ def bed(scratch: Path, limits: Mapping[str, Any]) -> Iterator[Bed]:
         real = shutil.which(name)
         script.write_text(_COUNTER.format(file=tools / f"{name}.calls", real=real))
         script.chmod(0o755)
+    return tools
+
+
+@contextlib.contextmanager
+def bed(scratch: Path, limits: Mapping[str, Any]) -> Iterator[Bed]:
+    """Have everything up; the agent is not started yet."""
+    tools = counted(scratch)
     batch = {"path": [str(tools)], "poll": f"{POLL_S:g}s", "jobs": 20_000, "per_second": 1000.0}
     with (
         Rabbit(users=(AGENT, ADMIN, USER)) as rabbit,

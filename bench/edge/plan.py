@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.edge import delays, ingest
+from bench.edge import carriers, delays, ingest
 from bench.figure import Figure
 from bench.remote.found import Found
 
@@ -42,5 +42,7 @@ def figures(plan: Plan) -> Iterator[Figure]:
             delays.idle(scratch / f"n{repeat}", plan.watched, found)
             delays.measure(scratch / f"d{repeat}", plan.times, plan.watched, plan.stored, found)
             delays.restart(scratch / f"r{repeat}", plan.active, found)
+            carriers.measure(scratch / f"c{repeat}", plan.times, found)
     yield from ingest.figures(found)
+    yield from carriers.figures(found)
     yield from delays.figures(found, plan.times, plan.stored, plan.active)

@@ -23,6 +23,8 @@ from tests.edge.rig import AGENT
 
 _AHEAD = 1000
 READY = "ready"
+_BEAT_S = 2.0
+_BEGAN = time.time()
 
 
 async def serve(
@@ -39,8 +41,22 @@ async def serve(
             queue = await channel.declare_queue(f"{name}:job.{site}", durable=True)
             await queue.bind(exchange, f"job.{site}")
             await queue.consume(_Answer(exchange, site, told))
+        await _beat(exchange, sites)
         print(READY, flush=True)
-        await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            await _beat(exchange, sites)
+
+
+async def _beat(exchange: AbstractExchange, sites: Sequence[str]) -> None:
+    """Say that all sites are there."""
+    for site in sites:
+        said = {
+            "v": 1, "kind": "heartbeat", "site": site, "time": time.time(), "version": "1.0",
+            "epoch": 1, "since": _BEGAN, "disk_free": 10**12, "applications": ["nothing"],
+        }  # fmt: skip
+        body = aio_pika.Message(json.dumps(said).encode(), user_id=AGENT)
+        await exchange.publish(body, f"heartbeat.{site}", mandatory=False)
 
 
 class _Answer:

@@ -21,7 +21,7 @@ from pilotage.site.agent import settings as agent
 from pilotage.site.apps import fill
 from pilotage.site.apps import model as apps
 
-from . import commands, facts, messages
+from . import commands, facts, matrix, messages
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -376,6 +376,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "app-words": app_words,
     "agent-keys": agent_keys,
     "messages": messages.page,
+    "matrix": matrix.page,
     "hub-keys": hub_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,

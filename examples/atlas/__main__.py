@@ -31,9 +31,9 @@ def main() -> int:
         submit += ["--param", f"events={options.events}"]
         status = subprocess.run(submit, cwd=root, check=False).returncode
     if status == 0:
-        found = json.loads((root / "atlas/peak/result.json").read_text())
+        found = json.loads((root / "atlas/latest/peak/result.json").read_text())
         print(f"the peak is at {found['mass']:.2f} ± {found['mass_error']:.2f} GeV")
-        print(f"picture  {root / 'atlas/picture/mass.svg'}")
+        print(f"picture  {root / 'atlas/latest/picture/mass.svg'}")
     return status
 
 

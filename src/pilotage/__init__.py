@@ -16,11 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pilotage.client.file import File
     from pilotage.client.sync import connect
     from pilotage.flow.build import Flow
     from pilotage.hub.project import Project
 
-__all__ = ["Flow", "Project", "__version__", "connect"]
+__all__ = ["File", "Flow", "Project", "__version__", "connect"]
 __version__ = "0.1.0"
 
 
@@ -34,6 +35,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562
         from pilotage.flow.build import Flow
 
         return Flow
+    if name == "File":
+        from pilotage.client.file import File
+
+        return File
     if name == "connect":
         from pilotage.client.sync import connect
 

@@ -38,21 +38,38 @@ STAGE = (
     "stage.postprocessed",
     "stage.sent",
 )
-#: Those on the way of a task of a workflow to its site, and of what the site says of it.
+#: Those on the way of a job to a site with an agent, and of what the site says of it.
+REMOTE = (
+    "remote.claimed",
+    "remote.written",
+    "remote.published",
+    "remote.sent",
+    "remote.heard",
+    "remote.home",
+    "remote.ended",
+)
+#: Those on the way of an agent's new key to the hub, at the agent, at the hub and back.
+LINK = ("link.proposed", "link.admitted", "link.settled")
+#: Those on the way of a rule's job to its workflow, of a task of a workflow to its site, and of
+#: what the site says of it.
 FLOW = (
+    "flow.begin",
+    "flow.begun",
     "flow.posted",
     "flow.chosen",
     "flow.attempted",
     "flow.published",
     "flow.sent",
-    "flow.delivered",
-    "flow.heard",
+    "flow.adopted",
     "flow.news",
+    "flow.followed",
     "flow.checked",
     "flow.ended",
     "flow.called_off",
     "flow.told",
 )
+#: Those on the way of the data of a job to a pilot and home.
+PILOT = ("pilot.staged", "pilot.arrived", "pilot.landed")
 #: Every crash point of the product, in the order in which a file becomes a finished job.
 POINTS = (
     "event.read",
@@ -75,7 +92,10 @@ POINTS = (
     *SITE,
     *EDGE,
     *STAGE,
+    *REMOTE,
+    *LINK,
     *FLOW,
+    *PILOT,
 )
 
 _WHERE, _, _NTH = os.environ.get("PILOTAGE_CRASH_AT", "").partition(":")

@@ -6,6 +6,8 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +21,27 @@ CACHE = Path(os.environ.get("PILOTAGE_TESTBED_CACHE", "/var/cache/pilotage-testb
 RELEASE = "trixie"
 
 
+#: The root.
+ROOT = CACHE / f"condor-{RELEASE}"
+
+
 def ready() -> Path:
-    """Return the root; make it if it is not there, which takes a minute or two."""
-    root = CACHE / f"condor-{RELEASE}"
+    """Return the root; make it if it is not there, and say so, since that takes minutes."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with _alone():
-        if not root.exists():
-            part = root.with_suffix(".part")
+        if not ROOT.exists():
+            part = ROOT.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
+            _say(f"making a Debian {RELEASE} with HTCondor in {ROOT} (two minutes, once a machine)")
+            begun = time.monotonic()
             _bootstrap(part)
-            part.rename(root)
-    return root
+            part.rename(ROOT)
+            _say(f"made in {time.monotonic() - begun:.0f} s")
+    return ROOT
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

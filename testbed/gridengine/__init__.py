@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import secrets
 import signal
 import socket
 from pathlib import Path
 
+from testbed import reserve
 from testbed.bed import Bed
 from testbed.errors import NotUp
 from testbed.ports import free_port
@@ -58,6 +58,11 @@ class GridEngine(Bed):
         """Stop the master; jobs go on, commands fail."""
         self._master.end(signal.SIGTERM)
 
+    def restart_node(self) -> None:
+        """Start the node's program again, so that it finds the master at once; jobs go on."""
+        self._execd.end(signal.SIGTERM)
+        self._execd = self._start("sge_execd")
+
     @property
     def _root(self) -> Path:
         return self.folder / "root"
@@ -80,7 +85,7 @@ class GridEngine(Bed):
 
     def _make_database(self) -> None:
         # By these groups jobs are told apart, also from those of another bed.
-        groups = 100_000 + 100 * secrets.randbelow(1000)
+        groups = 100_000 + 100 * reserve.take("groups", 1000)
         ours = {
             "execd_spool_dir": f"{self.folder}/spool/execd",
             "min_uid": "0", "min_gid": "0", "gid_range": f"{groups}-{groups + 99}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from testbed import processes
 from testbed.bed import Bed, listens
 from testbed.certificates import Authority, Papers, put
+from testbed.errors import NotUp
 from testbed.ports import free_port
 from testbed.processes import Process
 
@@ -110,7 +112,7 @@ class Rabbit(Bed):
 
     def _read_again(self) -> None:
         # It would do so by itself after minutes.
-        self.control("eval", "ssl:clear_pem_cache().")
+        self._evaluate("ssl:clear_pem_cache()")
 
     def start(self) -> None:
         """Start the broker, with what it had on disk."""
@@ -133,6 +135,27 @@ class Rabbit(Bed):
         """Run a command of `rabbitmqctl`; slow, since each starts an engine of its own."""
         return self.run(str(PROGRAMS / "rabbitmqctl"), "-q", *words, timeout=120)
 
+    def permit(self, user: str, rights: Rights) -> None:
+        """Let a user do this from now on, and nothing else."""
+        words = (user, "/", rights.configure, rights.write, rights.read, "test bed")
+        self._evaluate(f"rabbit_auth_backend_internal:set_permissions({_binaries(words)})")
+
+    def permit_topics(self, user: str, exchange: str, *, write: str, read: str) -> None:
+        """Let a user write and read topics of an exchange that match, and no others."""
+        words = (user, "/", exchange, write, read, "test bed")
+        self._evaluate(f"rabbit_auth_backend_internal:set_topic_permissions({_binaries(words)})")
+
+    def _evaluate(self, expression: str) -> None:
+        """Have the broker evaluate an expression of Erlang, without an engine beside it."""
+        cookie = (self.folder / ".erlang.cookie").read_text().strip()
+        program = ["erl_call", "-address", f"127.0.0.1:{self._dist}", "-c", cookie, "-e"]
+        done = subprocess.run(
+            program, env=self.environment(), cwd=self.folder, input=f"{expression}.\n",
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        if done.returncode or not done.stdout.startswith("{ok,"):
+            raise NotUp(f"{expression}: {done.stderr.strip() or done.stdout.strip()}")
+
     def block(self, blocked: bool = True) -> None:  # noqa: FBT001, FBT002 - reads as said
         """Have the broker take no messages, as if its disk were full, or take them again."""
         self.control("set_vm_memory_high_watermark", "0" if blocked else "0.6")
@@ -148,3 +171,8 @@ class Rabbit(Bed):
         ]  # fmt: skip
         users = [{"name": name, "password_hash": "", "tags": ""} for name in self._users]
         return {"vhosts": [{"name": "/"}], "users": users, "permissions": rights}
+
+
+def _binaries(words: Sequence[str]) -> str:
+    """Write words as Erlang does."""
+    return ", ".join(f"<<{json.dumps(one)}>>" for one in words)

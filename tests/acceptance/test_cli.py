@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,11 @@ def said(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    folder = tmp_path / "a project"
+    return made(tmp_path / "a project")
+
+
+def made(folder: Path) -> Shell:
+    """Make a project with one rule."""
     (folder / "rules").mkdir(parents=True)
     (folder / "in").mkdir()
     (folder / "pilotage.toml").touch()
@@ -84,12 +89,34 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(folder)
 
 
-@pytest.fixture
-def served(shell: Shell) -> Iterator[Shell]:
+@contextmanager
+def running(shell: Shell) -> Iterator[Shell]:
+    """Have its project run."""
     process = shell.up()
-    yield shell
-    process.send_signal(signal.SIGTERM)
-    said(process)
+    try:
+        yield shell
+    finally:
+        process.send_signal(signal.SIGTERM)
+        said(process)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with running(made(tmp_path_factory.mktemp("cli") / "a project")) as shell:
+        yield shell
+
+
+@pytest.fixture
+def served(hub: Shell) -> Shell:
+    """Have a project that runs, which has jobs of other tests, too."""
+    return Shell(hub.folder)
+
+
+@pytest.fixture
+def alone(shell: Shell) -> Iterator[Shell]:
+    """Have a project that runs, with no jobs."""
+    with running(shell):
+        yield shell
 
 
 def test_the_first_five_minutes(tmp_path):
@@ -145,9 +172,9 @@ def test_submit_wait_passes_on_output_and_status(served):
 
 
 def test_a_job_runs_where_it_was_submitted_with_what_was_asked(served, tmp_path):
+    served.env["PILOTAGE_PROJECT"] = str(served.folder)
     served.folder = tmp_path / "elsewhere"
     served.folder.mkdir()
-    served.env["PILOTAGE_PROJECT"] = str(tmp_path / "a project")
     served.env["COLOUR"] = "red"
     words = ("--env", "A=1", "--env", "COLOUR", "--output", "made", "--wait")
     out, _ = served.run("submit", *words, "sh", "-c", "pwd; echo $A $COLOUR; touch made")
@@ -163,20 +190,21 @@ def test_a_slurm_script_runs_unchanged(served):
     out, err = served.run("submit", "--wait", "fit.sh")
     assert out.startswith("from /")
     assert "`#SBATCH --output` is ignored" in err
-    assert served.run("job", "ls", "-q", "--name", "fitted")[0] == "1\n"
+    (found,) = served.json("job", "ls", "--name", "fitted")["jobs"]
+    assert served.run("job", "ls", "-q", "--name", "fitted")[0] == f"{found['id']}\n"
 
 
-def test_wait_dependencies_and_what_follows_a_failure(served):
-    served.run("submit", "--name", "first", "sleep", "0.3")
-    served.run("submit", "--name", "second", "--after", "last", "true")
-    served.run("wait", "all", "--timeout", "30s")
-    served.run("submit", "--name", "bad", "false")
-    served.run("submit", "--name", "never", "--after", "bad", "true")
-    found = served.json("wait", "all", status=1)
+def test_wait_dependencies_and_what_follows_a_failure(alone):
+    alone.run("submit", "--name", "first", "sleep", "0.3")
+    alone.run("submit", "--name", "second", "--after", "last", "true")
+    alone.run("wait", "all", "--timeout", "60s")
+    alone.run("submit", "--name", "bad", "false")
+    alone.run("submit", "--name", "never", "--after", "bad", "true")
+    found = alone.json("wait", "all", status=1)
     states = {one["name"]: one["state"] for one in found["jobs"]}
     assert states == {"first": "done", "second": "done", "bad": "failed", "never": "cancelled"}
-    assert "exited with code 1" in served.run("explain", "bad")[0]
-    assert "job 3" in served.run("explain", "never")[0]
+    assert "exited with code 1" in alone.run("explain", "bad")[0]
+    assert "job 3" in alone.run("explain", "never")[0]
 
 
 def test_a_job_can_be_followed_and_called_off(served):
@@ -189,20 +217,20 @@ def test_a_job_can_be_followed_and_called_off(served):
     served.run("cancel", "clock")
     said(follow)
     assert follow.returncode == 0
-    assert served.json("job", "ls")["jobs"][0]["state"] == "cancelled"
+    assert served.json("job", "ls", "--name", "clock")["jobs"][0]["state"] == "cancelled"
 
 
 def test_limits_hold_and_release(served):
-    served.run("submit", "--limit", "camera", "--name", "one", "sleep", "20")
+    served.run("submit", "--limit", "camera", "--name", "one", "sleep", "600")
     served.run("submit", "--limit", "camera", "--name", "two", "true")
     deadline = time.monotonic() + 60
     while served.json("status")["jobs"]["running"] != 1:
         assert time.monotonic() < deadline
     assert "at most 1 with the key `camera`" in served.run("explain", "two")[0]
     served.run("hold", "one")
-    served.run("wait", "two", "--timeout", "30s")
-    served.run("wait", "one", "--timeout", "30s", status=1)
-    assert served.json("job", "ls", "--state", "held")["jobs"][0]["name"] == "one"
+    served.run("wait", "two", "--timeout", "60s")
+    served.run("wait", "one", "--timeout", "60s", status=1)
+    assert [one["name"] for one in served.json("job", "ls", "--state", "held")["jobs"]] == ["one"]
 
 
 def test_messages_reach_rules(served):

@@ -39,13 +39,11 @@ def verdicts(demo) -> dict[str, bool]:
     return {name: one["accepted"] for name, one in said.items()}
 
 
-@pytest.mark.slow
 def test_some_scans_are_accepted_and_some_are_not(verdicts):
     assert len(verdicts) == SCANS
     assert set(verdicts.values()) == {True, False}
 
 
-@pytest.mark.slow
 def test_each_scan_is_judged_and_each_accepted_one_analysed_exactly_once(demo, verdicts):
     folder, _ = demo
     with Project(folder) as project:
@@ -61,7 +59,6 @@ def test_each_scan_is_judged_and_each_accepted_one_analysed_exactly_once(demo, v
     assert {file.stem for file in folder.glob("analysed/*.csv")} == set(accepted)
 
 
-@pytest.mark.slow
 def test_every_step_knows_the_job_that_caused_it(demo):
     folder, _ = demo
     with Project(folder) as project:
@@ -70,7 +67,6 @@ def test_every_step_knows_the_job_that_caused_it(demo):
     assert causes == {("", "judge"), ("judge", "segment"), ("segment", "analyse"), ("", "report")}
 
 
-@pytest.mark.slow
 def test_the_report_has_seen_everything(demo, verdicts):
     folder, _ = demo
     page = (folder / "report.html").read_text()
@@ -80,7 +76,6 @@ def test_the_report_has_seen_everything(demo, verdicts):
     assert all(f"<td>{name}</td>" in page for name in verdicts)
 
 
-@pytest.mark.slow
 def test_the_report_is_one_file_with_pictures_a_plot_and_the_graph(demo):
     folder, told = demo
     page = (folder / "report.html").read_text()
@@ -95,7 +90,6 @@ def test_the_report_is_one_file_with_pictures_a_plot_and_the_graph(demo):
     assert str(folder / "report.html") in told
 
 
-@pytest.mark.slow
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("my only copy")
     done = play(tmp_path)

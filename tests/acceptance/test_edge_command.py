@@ -1,4 +1,4 @@
-"""`pilotage site setup, run, status, unit, drain`: as the administrator of a site uses them."""
+"""`pilotage agent`: as the administrator of a site uses them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def made(tmp_path: Path, rabbit: Rabbit) -> Path:
         "--certificate", str(certificate), "--key", str(key), "--user", AGENT, "--admin", "hub",
     )  # fmt: skip
     exposed.mkdir()
-    assert answer(exposed, "site", "setup", "mira", *words)["site"] == "mira"
+    assert answer(exposed, "agent", "setup", "mira", *words)["site"] == "mira"
     return exposed
 
 
@@ -55,12 +55,12 @@ def test_a_site_is_set_up_by_commands(made: Path):
     added = answer(made, "app", "add", "hello", shutil.which("true") or "")
     assert added["app"] == "hello"
     assert [one["state"] for one in answer(made, "app", "ls")["apps"]] == ["ready"]
-    again = run(made, "site", "setup", "mira", "--url", "amqps://b/", "--batch", "local")
+    again = run(made, "agent", "setup", "mira", "--url", "amqps://b/", "--batch", "local")
     assert again.returncode != 0
     assert "is there already" in again.stderr
-    nobody = run(made, "site", "status")
+    nobody = run(made, "agent", "status")
     assert nobody.returncode != 0
-    assert "`pilotage site run`" in nobody.stderr
+    assert "`pilotage agent run`" in nobody.stderr
 
 
 def test_mistakes_in_a_new_agent_are_told_before_anything_is_written(tmp_path: Path):
@@ -69,45 +69,46 @@ def test_mistakes_in_a_new_agent_are_told_before_anything_is_written(tmp_path: P
         ("local", "amqps://b/", "local", "cannot be the name"),
         ("mira", "amqps://b/", "slrum", "slrum"),
     ):
-        found = run(tmp_path, "site", "setup", name, "--url", url, "--batch", batch)
+        found = run(tmp_path, "agent", "setup", name, "--url", url, "--batch", batch)
         assert found.returncode != 0
         assert words in found.stderr
     assert not (tmp_path / "agent.toml").exists()
 
 
 def test_where_nothing_is_set_up_the_way_to_an_agent_is_told(tmp_path: Path):
-    found = run(tmp_path, "site", "run")
+    found = run(tmp_path, "agent", "run")
     assert found.returncode != 0
-    assert "`pilotage site setup`" in found.stderr
+    assert "`pilotage agent setup`" in found.stderr
 
 
 def test_a_unit_for_systemd(made: Path):
-    source = answer(made, "site", "unit")["unit"]
-    assert f'site run "{made}"' in source
+    source = answer(made, "agent", "unit")["unit"]
+    assert f'agent run "{made}"' in source
     assert "Type=notify" in source
 
 
+@pytest.mark.slow
 def test_status_and_draining(tmp_path: Path, rabbit: Rabbit):
     with rig.at_local(tmp_path / "e", rabbit) as edge:
         edge.start()
         key = edge.post("count")
         edge.wait_ended(key)
-        edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "well")
-        shown = run(edge.root, "site", "status").stdout
+        edge.wait(lambda: answer(edge.root, "agent", "status")["agent"]["state"] == "well")
+        shown = run(edge.root, "agent", "status").stdout
         for words in (f"agent of {edge.site}", "well", "1 done", "local: answers", " left"):
             assert words in shown
-        answer(edge.root, "site", "drain", edge.site)
-        edge.wait(lambda: answer(edge.root, "site", "status")["agent"]["state"] == "drained")
+        answer(edge.root, "agent", "drain")
+        edge.wait(lambda: answer(edge.root, "agent", "status")["agent"]["state"] == "drained")
         edge.wait(lambda: edge.heard("heartbeat")[-1]["draining"])
         left = edge.post("count")
         edge.wait(lambda: edge.admin.waiting(edge.queues[0]) == 1)
         assert edge.statuses(left) == []
-        answer(edge.root, "site", "resume", edge.site)
+        answer(edge.root, "agent", "resume")
         edge.wait_ended(left)
         assert [one["state"] for one in answer(edge.root, "job", "ls")["jobs"]] == ["done"] * 2
         assert "a message of" in run(edge.root, "job", "show", "1").stdout
         edge.kill()
-        gone = answer(edge.root, "site", "status", status=1)["agent"]
+        gone = answer(edge.root, "agent", "status", status=1)["agent"]
         assert (gone["state"], gone["running"]) == ("not running", False)
 
 
@@ -122,7 +123,7 @@ def test_a_batch_system_that_does_not_answer_is_told_before_there_is_a_job(
     batch = {"batch": "slurm", "path": [str(tools)]}
     with rig.Edge(tmp_path / "e", rabbit, batch) as edge, edge.up():
         edge.wait(
-            lambda: answer(edge.root, "site", "status")["agent"]["state"] == "no batch system"
+            lambda: answer(edge.root, "agent", "status")["agent"]["state"] == "no batch system"
         )
         edge.wait(lambda: not edge.heard("heartbeat")[-1]["scheduler"].get("well", True))
         told = [one["scheduler"].get("text", "") for one in edge.heard("heartbeat")]

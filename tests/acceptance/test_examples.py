@@ -117,7 +117,7 @@ def test_a_measurement_has_its_peak(tmp_path):
     folder = tmp_path / "run"
     told = play("atlas", folder, "--events", "5000")
     assert "the peak is at 91." in told
-    assert (folder / "atlas/picture/mass.svg").read_text().startswith("<svg")
+    assert (folder / "atlas/latest/picture/mass.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.parametrize("example", ["foam", "approve", "refine", "atlas"])

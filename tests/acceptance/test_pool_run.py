@@ -66,7 +66,7 @@ pipeline:
 POOL = """
 site = "{site}"
 maximum = 2
-interval = "1s"
+interval = "0.5s"
 
 [control]
 kind = "outside"
@@ -79,7 +79,8 @@ class Bench:
     def __init__(self, root: Path, *pools: str) -> None:
         self.farm = Farm(root, 'batch = "local"\n')
         (root / "pilotage.toml").write_text(
-            f'[hub]\ntls = "on"\nport = {free_port()}\n[pilots]\nsandbox = "none"\nlease = "1m"\n'
+            f'[hub]\ntls = "on"\nport = {free_port()}\n'
+            '[pilots]\nsandbox = "none"\nheartbeat = "0.5s"\nlease = "1m"\n'
         )
         (root / "pools").mkdir()
         self.pools = pools
@@ -97,8 +98,8 @@ class Bench:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._command(*words), env=self._env(), capture_output=True, text=True, timeout=60,
-            check=False,
+            self._command(*words), env=self._env(), capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
         )  # fmt: skip
 
     def start(self, file: Path) -> subprocess.Popen[bytes]:
@@ -118,8 +119,8 @@ class Bench:
         self.farm.wait(lambda: len(self.told(file)) >= count)
 
     def submit(self, pool: str, count: int) -> list[int]:
-        asked = f'pool == "{pool}"'
-        return self.farm.submit(count, more="sleep 0.5", site="", requirements=asked)
+        asked, more = f'pool == "{pool}"', self.farm.unhurried(0.5)
+        return self.farm.submit(count, more=more, site="", requirements=asked)
 
     def look(self, name: str) -> pool_view.Look:
         with Project(self.root) as project:
@@ -190,6 +191,8 @@ def test_two_controllers_steer_two_pools_though_one_and_the_hub_are_killed(tmp_p
                 one = bench.start(first)
             with ended(one):
                 bench.farm.wait(lambda: bench.live() and bench.look("a").demand == 2)
+                bench.farm.wait(lambda: any(x.get("taken") == 2 for x in bench.told(second)))
+                bench.farm.haste.touch()
                 bench.farm.wait(lambda: bench.live() and len(bench.farm.ran()) == len(jobs))
                 bench.farm.wait(lambda: bench.live() == {"a": 1, "b": 1})
                 bench.farm.wait(lambda: {bench.look(x).demand for x in "ab"} == {1})
@@ -308,7 +311,7 @@ def test_a_file_of_tardis_is_imported_and_brings_pilots(
     assert "wrote sites/Fake.toml" in told.stdout
     assert "not carried over: Fake: FakeSite: pilots are real" in told.stdout
     made = bench.root / "pools/Fake_m1_infinity.toml"
-    made.write_text(made.read_text().replace("maximum = 2", 'maximum = 2\ninterval = "1s"'))
+    made.write_text(made.read_text().replace("maximum = 2", 'maximum = 2\ninterval = "0.5s"'))
     jobs = bench.submit("Fake_m1_infinity", 12)
     with bench.farm.up():
         one = bench.start(file)

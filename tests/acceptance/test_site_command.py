@@ -117,7 +117,7 @@ def test_a_site_that_is_drained_says_so(root, sshd):
     answer(root, "site", "drain", "bed")
     assert state(root, "bed")["state"] == "drained"
     answer(root, "site", "resume", "bed")
-    assert state(root, "bed")["asked"] == ""
+    assert state(root, "bed")["drain"] is None
 
 
 def test_mistakes_are_told_with_their_place(root, sshd):

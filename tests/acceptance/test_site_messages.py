@@ -205,8 +205,9 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
-    assert person.tell("site", "ls")[0]["edges"] == []
+    assert person.tell("site", "ls")[0]["sites"] == []
     assert "nobody listens to the broker" in person.run("site", "ls").stderr
     site = Site(lane)
     with served(site) as portal, _up(person):
@@ -219,22 +220,24 @@ def test_what_a_hub_has_heard_is_listed_and_shown(person: Person, lane: Lane):
         assert "Pilotage 1.0, epoch 4" in shown
         assert "its certificate ends in 3 d 1" in shown
         assert "speaks as    site" in shown
-        assert "none of that name was heard" in person.run("site", "show", "theta").stderr
-        found = person.run("site", "drain", "mira")
-        assert found.returncode == 2
-        assert "pilotage site control mira drain" in found.stderr
+        assert "there is no site `theta`" in person.run("site", "show", "theta").stderr
+        assert person.run("site", "drain", "mira", "--reason", "new disks").returncode == 0
+        assert "new disks" in person.run("site", "ls").stdout
+        assert person.run("site", "resume", "mira").returncode == 0
+        assert "new disks" not in person.run("site", "ls").stdout
     # Whatever is said now is of before.
-    assert person.tell("site", "ls")[0]["edges"][0]["state"] == "unknown"
+    assert person.tell("site", "ls")[0]["sites"][0]["state"] == "unknown"
     found = person.run("site", "ls")
     assert "was well when it was last heard of" in found.stdout
     assert "nobody listens to the broker: start `pilotage up`" in found.stderr
     assert person.tell("site", "forget", "mira") == [
         {"schema": 1, "site": "mira", "forgotten": True}
     ]
-    assert person.tell("site", "ls")[0]["edges"] == []
+    assert person.tell("site", "ls")[0]["sites"] == []
     assert person.run("site", "forget", "mira").returncode == 4
 
 
+@pytest.mark.slow
 def test_all_of_it_with_a_real_agent(tmp_path: Path, rabbit: Rabbit):
     with rig.at_local(tmp_path / "site", rabbit) as edge, edge.up():
         lane = Lane(rabbit)
@@ -242,8 +245,12 @@ def test_all_of_it_with_a_real_agent(tmp_path: Path, rabbit: Rabbit):
         alice, admin = (Person(tmp_path / one, lane, one) for one in ("alice", "hub"))
         with _up(admin):
             until(admin.heard)
-            [heard] = admin.tell("site", "ls")[0]["edges"]
-            assert (heard["name"], heard["speaker"]) == (edge.site, rig.AGENT)
+            [heard] = admin.tell("site", "ls")[0]["sites"]
+            assert (heard["name"], heard["agent"]["speaker"]) == (edge.site, rig.AGENT)
+            checks = admin.tell("site", "check", edge.site)[0]["checks"]
+            verdicts = {one["name"]: one["verdict"] for one in checks}
+            assert "bad" not in verdicts.values(), checks
+            assert verdicts["answers"] == "ok"
             file = alice.file(site=edge.site, application="count", parameters={})
             # The broker knows where jobs go once the agent has asked for some.
             until(lambda: alice.run("site", "send", edge.site, file).returncode == 0)

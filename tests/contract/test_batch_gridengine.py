@@ -6,7 +6,7 @@ import pytest
 
 from pilotage.site.batch.gridengine import GridEngine
 from pilotage.site.batch.model import Call, Cause, Order, Phase
-from pilotage.testing.batch import beds
+from pilotage.testing.batch import beds, life
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster
 from tests.beds import gridengine  # noqa: F401
@@ -18,7 +18,7 @@ class TestGridEngine(Life):
     @pytest.fixture
     def bed(self, gridengine: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
         return beds.Commands(
-            GridEngine(), tmp_path, beds.environment(gridengine.env), can=CAN, patience=40,
+            GridEngine(), tmp_path, beds.environment(gridengine.env), can=CAN, patience=90,
             waits=("-a=204001010000",), holds=("-h",),
             stranger=Call(("qsub", "-N", "odd", "-o", "/dev/null", "-j", "y"), "true\n"),
         )  # fmt: skip
@@ -56,7 +56,7 @@ class TestGridEngine(Life):
 
     @pytest.mark.slow
     def test_a_master_that_is_away_lists_nothing(self, bed: Bed, gridengine: Cluster):  # noqa: F811
-        order = make(bed, "sleep 3; exit 6")
+        order = make(bed, f"{life.STAY}; exit 6")
         submit(bed, order)
         wait(bed, order, Phase.RUNNING)
         gridengine.stop_master()
@@ -64,9 +64,12 @@ class TestGridEngine(Life):
             said = bed.run(bed.batch.listing())
             assert said.exit != 0
             assert bed.run(bed.batch.cancel(["1"])).exit != 0
+            life.let_go(order)
         finally:
             gridengine.start_master()
-        (item,) = wait(bed, order, Phase.OVER)
+            # Or it looks for the master only once a minute.
+            gridengine.restart_node()
+        (item,) = wait(bed, order, Phase.OVER, extra=120)
         assert (item.cause, item.exit) == (Cause.EXITED, 6)
 
 

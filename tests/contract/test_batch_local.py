@@ -252,14 +252,17 @@ def test_many_submissions_at_once_get_ids_of_their_own(queue: Queue):
     assert len({queue.batch.submitted(Said(0, text)) for text in said}) == 12
 
 
-def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue):
+@pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.soak)])
+def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue, kills: int):
     rng = random.Random(4)
     began = time.monotonic()
     submit(queue, make(queue, "true"))
     usual = time.monotonic() - began
-    orders = [make(queue, "echo ran >> ran; sleep 0.05") for _ in range(25)]
+    orders = [make(queue, "echo ran >> ran; sleep 0.05") for _ in range(kills)]
     keys = [order.key for order in orders]
-    for order in orders:
+    # However busy the machine is, the first is killed at once, and the last not at all.
+    delays = [0.0, *(rng.uniform(0.2, 1.5) * usual for _ in orders[2:]), None]
+    for order, delay in zip(orders, delays, strict=True):
         call = queue.batch.submit(order)
         process = subprocess.Popen(
             call.argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -269,7 +272,10 @@ def test_whoever_is_killed_nothing_runs_twice_or_unseen(queue: Queue):
             assert process.stdin is not None
             process.stdin.write(call.input.encode())
             process.stdin.close()
-            time.sleep(rng.uniform(0.2, 1.5) * usual)
+            if delay is None:
+                process.wait(60)
+                continue
+            time.sleep(delay)
             # With all that it has started and that has no session of its own yet.
             os.killpg(process.pid, signal.SIGKILL)
         if rng.random() < 0.3:

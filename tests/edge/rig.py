@@ -29,6 +29,7 @@ from typing import Any, Self
 from pilotage.hub.project import Project
 from pilotage.job.model import Job
 from pilotage.job.records import Selection
+from pilotage.site import errand
 from testbed import processes
 from testbed.certificates import DAY_S, Authority, put
 from testbed.condor import Condor
@@ -38,6 +39,7 @@ from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from testbed.user import User
 from tests import programs as started
+from tests.driven import Ahead
 from tests.edge import toml
 from tests.edge.outsider import Heard, Outsider
 from tests.edge.programs import Programs
@@ -97,6 +99,11 @@ class Edge:
         self._guests: list[Edge] = []
         #: What must be in no log.
         self.secrets: list[str] = []
+        #: Whether the agent goes by a clock that `later` moves.
+        self.driven = False
+        #: How long a submit command may take then, in seconds.
+        self.submit_s = errand.SUBMIT_S
+        self._ahead = Ahead(root / ".ahead")
         self.papers = root / "papers"
         self.papers.mkdir(parents=True)
         self.programs = Programs(root, place or root)
@@ -150,6 +157,7 @@ class Edge:
                 "dead": f"{self.exchange}.dead",
                 "heartbeat": 3,
                 "patience": 10.0,
+                "retry": 1.0,
             },
         }
 
@@ -185,8 +193,10 @@ class Edge:
 
     def start(self, *, crash: str = "", ready: bool = True, env: Mapping[str, str] = {}) -> None:
         """Start it; it kills itself at a crash point, such as `edge.committed:2`."""
-        program = [sys.executable, "-m", "pilotage", "site", "run", str(self.root)]
-        told = {**os.environ, "PYTHONPATH": str(SRC), "PILOTAGE_DEBUG": "1", **env}
+        name = self._ahead.program(self.submit_s) if self.driven else ["pilotage"]
+        program = [sys.executable, "-m", *name, "agent", "run", str(self.root)]
+        path = f"{SRC}:{SRC.parent}" if self.driven else str(SRC)
+        told = {**os.environ, "PYTHONPATH": path, "PILOTAGE_DEBUG": "1", **env}
         told["PILOTAGE_CRASH_AT"] = crash
         if (user := self.where.user) is not None:
             program = [*_become(user), *program]
@@ -339,12 +349,24 @@ class Edge:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def wait(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Wait until a condition holds."""
+    def later(self, seconds: float) -> None:
+        """Let time pass for the agent, if it is driven."""
+        assert self.driven
+        self._ahead.advance(seconds)
+
+    def wait(
+        self, condition: Callable[[], object], patience: float = PATIENCE, passing: float = 0.0
+    ) -> None:
+        """Wait until a condition holds.
+
+        After each look in vain so many seconds pass for the agent, if it is driven.
+        """
         deadline = time.monotonic() + patience
         while not condition():
             assert time.monotonic() < deadline, self.told()
             time.sleep(0.05)
+            if passing:
+                self.later(passing)
 
     def wait_ended(self, *keys: str, patience: float = PATIENCE) -> None:
         """Wait until the end of jobs has been said."""

@@ -60,42 +60,45 @@ def test_a_plain_job_runs_in_a_folder_of_its_own(edge: Edge) -> None:
 # -- inputs and outputs ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["file", "http"])
-def test_inputs_come_and_outputs_go_by_url(edge: Edge, data: Path, scheme: str) -> None:
+def test_inputs_come_and_outputs_go_by_url(edge: Edge, data: Path) -> None:
     tree = data / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep" / "-x").write_text("deep")
     (data / "-one.dat").write_text("one")
     sha256 = hashlib.sha256(b"one").hexdigest()
     with serving(data) as web:
-        url = f"file://{data}" if scheme == "file" else web.url
         edge.app(
             "copy", "cat -- in/-renamed ./-one.dat t/deep/-x > -sum; mkdir r; echo r > r/-f",
             staging=edge.reach(data, port=web.port),
         )  # fmt: skip
-        job = edge.post(
-            "copy",
-            inputs=[
-                {"url": f"{url}/-one.dat", "path": "in/-renamed", "sha256": sha256},
-                {"url": f"{url}/-one.dat"},
-                {"url": f"{url}/tree/", "path": "t"},
-            ],
-            outputs=[
-                {"path": "-sum", "url": f"{url}/out"},
-                {"path": "r", "url": f"{url}/folder"},
-                {"path": "-sum", "url": f"{url}/both"},
-                {"path": "r", "url": f"{url}/both"},
-            ],
-        )
+        jobs = {
+            scheme: edge.post(
+                "copy",
+                inputs=[
+                    {"url": f"{url}/-one.dat", "path": "in/-renamed", "sha256": sha256},
+                    {"url": f"{url}/-one.dat"},
+                    {"url": f"{url}/tree/", "path": "t"},
+                ],
+                outputs=[
+                    {"path": "-sum", "url": f"{url}/{scheme}/out"},
+                    {"path": "r", "url": f"{url}/{scheme}/folder"},
+                    {"path": "-sum", "url": f"{url}/{scheme}/both"},
+                    {"path": "r", "url": f"{url}/{scheme}/both"},
+                ],
+            )
+            for scheme, url in (("file", f"file://{data}"), ("http", web.url))
+        }
         with edge.up():
-            edge.done(job)
-    assert (data / "out" / "-sum").read_text() == "oneonedeep"
-    assert (data / "folder" / "-f").read_text() == "r\n"
-    assert {one.name for one in (data / "both").iterdir()} == {"-sum", "-f", MANIFEST}
-    assert ("staging_out", "stage_out") in edge.states(job)
-    assert edge.states(job)[-1] == ("done", "stage_out")
-    place = edge.place(job)
-    assert [one.name for one in place.parent.iterdir() if one != place] == []
+            edge.done(*jobs.values())
+    for scheme, job in jobs.items():
+        came = data / scheme
+        assert (came / "out" / "-sum").read_text() == "oneonedeep"
+        assert (came / "folder" / "-f").read_text() == "r\n"
+        assert {one.name for one in (came / "both").iterdir()} == {"-sum", "-f", MANIFEST}
+        assert ("staging_out", "stage_out") in edge.states(job)
+        assert edge.states(job)[-1] == ("done", "stage_out")
+    places = {edge.place(job) for job in jobs.values()}
+    assert {one for place in places for one in place.parent.iterdir()} == places
 
 
 def test_a_wrong_sum_is_no_input(edge: Edge, data: Path) -> None:
@@ -164,26 +167,29 @@ def test_results_that_may_not_be_there_fail_the_job(edge: Edge, data: Path) -> N
     assert (data / "taken" / "out").read_text() == "another's"
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "ln -s {folder}/secret out",
-        "ln -s / d; ln -s d{folder}/secret out",
-        "mkdir out; ln -s {folder}/secret out/x",
-        "ln -s {folder} out",
-        'here=$PWD; cd /; mv "$here" "$here.x"; ln -s {folder} "$here"',
-    ],
+LINKS = (
+    "ln -s {folder}/secret out",
+    "ln -s / d; ln -s d{folder}/secret out",
+    "mkdir out; ln -s {folder}/secret out/x",
+    "ln -s {folder} out",
+    'here=$PWD; cd /; mv "$here" "$here.x"; ln -s {folder} "$here"',
 )
-def test_no_link_leads_out_of_the_folder(edge: Edge, data: Path, script: str) -> None:
+
+
+def test_no_link_leads_out_of_the_folder(edge: Edge, data: Path) -> None:
     private = edge.root / "private"
     private.mkdir()
     for name in ("secret", "out"):
         (private / name).write_text("secret")
-    edge.app("link", script.format(folder=private), staging=edge.reach(data))
-    job = edge.post("link", outputs=[{"path": "out", "url": f"file://{data}/to"}])
+    jobs = []
+    for number, script in enumerate(LINKS):
+        edge.app(f"link{number}", script.format(folder=private), staging=edge.reach(data))
+        to = f"file://{data}/to-{number}"
+        jobs.append(edge.post(f"link{number}", outputs=[{"path": "out", "url": to}]))
     with edge.up():
-        (found,) = edge.ended(job)
-    assert (found.state, edge.step(job)) == (State.FAILED, "stage_out"), edge.told()
+        found = edge.ended(*jobs)
+    ends = [(one.state, edge.step(one.id)) for one in found]
+    assert ends == [(State.FAILED, "stage_out")] * len(LINKS), edge.told()
     assert not any("secret" in one.read_text() for one in data.rglob("*") if one.is_file())
 
 
@@ -253,23 +259,19 @@ def test_what_fails_before_keeps_the_job_from_running(edge: Edge) -> None:
     assert edge.ran() == [f"fails-preprocess {job}.1"]
 
 
-@pytest.mark.parametrize("change", ["disabled", "another program", "no host"])
-def test_what_was_allowed_when_it_came_may_not_be_any_more(
-    edge: Edge, data: Path, change: str
-) -> None:
+def test_what_was_allowed_when_it_came_may_not_be_any_more(edge: Edge, data: Path) -> None:
     (data / "a").write_text("a")
-    edge.app("was", "true", before="true", staging=edge.reach(data))
-    job = edge.post("was", inputs=[{"url": f"file://{data}/a"}])
-    if change == "disabled":
-        edge.app("was", "true", before="true", staging=edge.reach(data), enabled=False)
-    elif change == "no host":
-        edge.app("was", "true", before="true", staging=edge.reach(edge.root))
-    else:
-        edge.program("was", "echo another")
+    names = ("disabled", "no-host", "another")
+    for name in names:
+        edge.app(name, "true", before="true", staging=edge.reach(data))
+    jobs = {name: edge.post(name, inputs=[{"url": f"file://{data}/a"}]) for name in names}
+    edge.app("disabled", "true", before="true", staging=edge.reach(data), enabled=False)
+    edge.app("no-host", "true", before="true", staging=edge.reach(edge.root))
+    edge.program("another", "echo another")
     with edge.up():
-        (found,) = edge.ended(job)
-    assert found.state is State.FAILED
-    assert edge.blamed(job) == ("policy", "policy")
+        ended = dict(zip(names, edge.ended(*jobs.values()), strict=True))
+    found = {name: (one.state, *edge.blamed(one.id)) for name, one in ended.items()}
+    assert found == dict.fromkeys(names, (State.FAILED, "policy", "policy"))
     assert edge.ran() == []
     assert not list(edge.folder.glob("*/edge/*"))
 
@@ -325,17 +327,17 @@ class Hanging(Response):
         await anyio.sleep(600)
 
 
-@pytest.mark.parametrize("what", ["before", "after"])
-def test_who_is_called_off_leaves_no_process(edge: Edge, what: str) -> None:
+def test_who_is_called_off_leaves_no_process(edge: Edge) -> None:
     # One that leaves its group, as daemons do, is found all the same.
     script = "setsid sh -c 'echo $$ > deep; sleep 1000' & echo $$ > self; sleep 1000"
-    edge.app("long", "true", **{what: script})
-    job = edge.post("long")
+    edge.app("before", "true", before=script)
+    edge.app("after", "true", after=script)
+    jobs = [edge.post(name) for name in ("before", "after")]
     with edge.up():
-        pids = waiting(edge, job)
-        cancel(edge, job)
-        (found,) = edge.ended(job)
-        assert found.state is State.CANCELLED
+        pids = [pid for job in jobs for pid in waiting(edge, job)]
+        for job in jobs:
+            cancel(edge, job)
+        assert [one.state for one in edge.ended(*jobs)] == [State.CANCELLED] * 2
         edge.wait(lambda: not any(map(alive, pids)))
 
 
@@ -383,6 +385,7 @@ def alive(pid: int) -> bool:
 # -- killed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", crash.STAGE)
 def test_killed_and_started_again(edge: Edge, data: Path, point: str) -> None:
     (data / "in").write_text("in")

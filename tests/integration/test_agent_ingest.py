@@ -205,14 +205,31 @@ def jobs_of(turn: int) -> list[bytes]:
     return [*good, *good[:3], posted.body(key=f"{turn}-bad", reply="status.me", nodes=99)]
 
 
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", crash.EDGE)
 async def test_killed_and_started_again_each_job_is_there_once_and_told(
     desk: Desk, tmp_path: Path, point: str
 ):
+    await killed(desk, tmp_path, point, 1)
+
+
+async def test_killed_where_it_was_killed_before(desk: Desk, tmp_path: Path):
+    await killed(desk, tmp_path, "edge.committed", 2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", crash.EDGE)
+async def test_killed_twice_at_each_point(desk: Desk, tmp_path: Path, point: str):
+    await killed(desk, tmp_path, point, 2)
+
+
+async def killed(desk: Desk, tmp_path: Path, point: str, times: int) -> None:
+    """Kill an agent at a point, with more messages each time, and see that another does it all."""
+    jobs = 8 * times
     with posted.store(tmp_path, sim=posted.app()):
         pass
     ask = posted.control("query", reply="status.answers")
-    for turn in range(2):
+    for turn in range(times):
         await desk.post(*jobs_of(turn))
         async with desk.bus("alice") as alice:
             await alice.publish("control.mira", ask, heard=True)
@@ -222,18 +239,18 @@ async def test_killed_and_started_again_each_job_is_there_once_and_told(
     async with heard(desk, "status.**") as told:
         with agent(tmp_path, desk.broker("site")):
             db = connect(tmp_path / "store.db", readonly=True)
-            await until(lambda: sum(records.counts(db).values()) == 16)
-            await until(lambda: len({one["key"] for one in told if one.get("key")}) == 18)
-            await until(lambda: sum(one["kind"] == "answer" for one in told) >= 2)
+            await until(lambda: sum(records.counts(db).values()) == jobs)
+            await until(lambda: len({one["key"] for one in told if one.get("key")}) == jobs + times)
+            await until(lambda: sum(one["kind"] == "answer" for one in told) >= times)
             await until(lambda: records.waiting(db) == 0)
-        assert records.counts(db) == {"queued": 16}
-        assert len(records.refused(db, 99)) == 2
+        assert records.counts(db) == {"queued": jobs}
+        assert len(records.refused(db, 99)) == times
         db.close()
     by_job: dict[int, set[int]] = {}
     for one in told:
         if one["kind"] == "status" and one["job"]:
             by_job.setdefault(one["job"], set()).add(one["seq"])
-    assert len(by_job) == 16
+    assert len(by_job) == jobs
     assert all(seqs == set(range(1, len(seqs) + 1)) for seqs in by_job.values())
 
 
@@ -241,7 +258,7 @@ async def test_a_reply_that_the_broker_refuses_silences_nobody_else(
     desk: Desk, store: Store, rabbit: Rabbit
 ):
     exchange = desk.broker("site").exchange
-    rabbit.control("set_topic_permissions", "-p", "/", "site", exchange, "^(status.mira|job)", ".*")
+    rabbit.permit_topics("site", exchange, write="^(status.mira|job)", read=".*")
     await desk.post(posted.body(key="a", reply="status.eve"), posted.body(key="b"))
     async with taking(desk, store):
         await until(lambda: len(store.jobs()) == 2)

@@ -16,9 +16,15 @@ from pilotage.job.model import State
 from pilotage.job.records import Selection
 from tests.rig import Rig
 
-FILES = 120
-#: So many are written at once; each time some are seen, there is something to read and to commit.
-AT_ONCE = 12
+FILES = 24
+#: Files that are written at once; each burst that is seen is something to read and to commit.
+AT_ONCE = 6
+#: At which passing of a point it dies: late enough that some work is done, early enough that it
+#: comes there though a busy machine does much in one go.
+NTH = {
+    "event.read": 3, "event.matched": 2, "intake.before_commit": 3, "intake.after_commit": 3,
+    "jobevent.before_commit": 2,
+}  # fmt: skip
 
 RULES = """
 [rule.copy]
@@ -58,16 +64,17 @@ def rig(tmp_path: Path) -> Rig:
 
 
 #: Those of sites, agents and workflows have tests of their own.
-ELSEWHERE = (*crash.SITE, *crash.EDGE, *crash.STAGE, *crash.FLOW)
+ELSEWHERE = (
+    *crash.SITE, *crash.EDGE, *crash.STAGE, *crash.REMOTE, *crash.LINK, *crash.FLOW, *crash.PILOT,
+)  # fmt: skip
 
 
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", [one for one in crash.POINTS if one not in ELSEWHERE])
 def test_kill_and_restart(rig: Rig, point: str) -> None:
-    nth = {"event.read": 3, "event.matched": 2, "intake.before_commit": 4, "intake.after_commit": 4}
-    where = f"{point}:{nth.get(point, 30)}"
-    if point == "jobevent.before_commit":
-        where = f"{point}:5"
-    first = rig.start(env={"PILOTAGE_CRASH_AT": where})
+    # Each starter counts for itself, and dies again and again.
+    nth = 8 if point.startswith("starter.") else NTH.get(point, 4)
+    first = rig.start(env={"PILOTAGE_CRASH_AT": f"{point}:{nth}"})
     writer = threading.Thread(target=write_files, args=(rig, first))
     rig.wait(lambda project: project.ready() or first.poll() is not None)
     writer.start()

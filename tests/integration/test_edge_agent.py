@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pilotage.hub.edge import look
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests import programs, system
@@ -47,15 +48,22 @@ def command(edge: Edge, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def status(edge: Edge) -> dict[str, Any]:
-    """Return what `pilotage site status` says, as JSON."""
-    found = command(edge, "site", "status", "--json")
+    """Return what `pilotage agent status` says, as JSON."""
+    found = command(edge, "agent", "status", "--json")
     assert found.stdout, found.stderr
     return dict(json.loads(found.stdout)["agent"])
 
 
+def seen(edge: Edge) -> look.Look:
+    """Return how the agent says it is, without a command."""
+    state = edge.root / ".pilotage"
+    edge.wait((state / look.FILE).exists)
+    return look.read(state)
+
+
 def says(edge: Edge, *words: str) -> bool:
-    """Say whether all of some words are in what `pilotage site status` tells people."""
-    told = " ".join(command(edge, "site", "status").stdout.split())
+    """Say whether all of some words are in what `pilotage agent status` tells people."""
+    told = " ".join(command(edge, "agent", "status").stdout.split())
     return all(one in told for one in words)
 
 
@@ -80,12 +88,15 @@ def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(edge: Edge):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         edge.change({"relay": {"hub": "https://127.0.0.1:1", "listen": f"127.0.0.1:{port}"}})
+        edge.driven = True
         edge.start()
-        keys = runs_well(edge, 3)
+        edge.wait(lambda: seen(edge).parts)
         words = ("has trouble", "the relay", f"127.0.0.1:{port}")
         edge.wait(lambda: says(edge, *words))
-    edge.wait(lambda: reachable(port))
-    edge.wait(lambda: status(edge)["parts"] == {})
+        keys = runs_well(edge, 3)
+    edge.wait(lambda: reachable(port), passing=1.0)
+    edge.wait(lambda: seen(edge).parts == {}, passing=1.0)
+    assert status(edge)["parts"] == {}
     keys += runs_well(edge)
     law.holds(edge, keys)
 
@@ -125,9 +136,8 @@ def test_another_process_has_the_store_locked(edge: Edge):
     other = sqlite3.connect(edge.root / ".pilotage" / "store.db", isolation_level=None)
     with contextlib.closing(other):
         other.execute("BEGIN IMMEDIATE")
-        begun = time.monotonic()
         keys = edge.post_many("count", 5)
-        edge.wait(lambda: time.monotonic() - begun > 10)
+        edge.wait(lambda: "locked for too long" in edge.said)
         assert not any(edge.statuses(key) for key in keys)
         other.execute("ROLLBACK")
     edge.wait_ended(*keys)
@@ -191,7 +201,7 @@ def test_it_is_stopped_and_started_anew_with_jobs_everywhere(edge: Edge, tmp_pat
         edge.wait(lambda: web.sent > 0)
         began = time.monotonic()
         assert edge.stop() == 0, edge.told()
-        assert time.monotonic() - began < 20, edge.told()
+        assert time.monotonic() - began < 60, edge.told()
         assert len(edge.programs.running()) == 1
         web.pause = 0.0
         sent = edge.post_many("count", 2)
@@ -220,7 +230,7 @@ class Second:
         shutil.copytree(edge.root / "apps", root / "apps")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        program = [sys.executable, "-m", "pilotage", "site", "run", str(self.root), *words]
+        program = [sys.executable, "-m", "pilotage", "agent", "run", str(self.root), *words]
         return subprocess.Popen(
             program, env={**os.environ, "PYTHONPATH": str(SRC)}, cwd=self.root, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -233,7 +243,7 @@ class Second:
 
 def test_a_second_agent_in_the_same_folder_is_refused(edge: Edge):
     edge.start()
-    found = command(edge, "site", "run", str(edge.root))
+    found = command(edge, "agent", "run", str(edge.root))
     assert found.returncode != 0
     assert str(edge.process.pid) in found.stderr
     law.holds(edge, runs_well(edge))
@@ -294,11 +304,11 @@ def test_settings_count_at_once_and_mistakes_do_not(edge: Edge):
     assert "waits for room" in edge.wait_state(waits, "waiting")["reason"]["text"]
     good = (edge.root / "agent.toml").read_text()
     (edge.root / "agent.toml").write_text("site = [broken")
-    edge.wait(lambda: status(edge)["settings"])
-    assert "what was set before goes on" in command(edge, "site", "status").stdout
+    edge.wait(lambda: seen(edge).settings)
+    assert "what was set before goes on" in command(edge, "agent", "status").stdout
     assert edge.states([waits]) == {waits: "waiting"}
     (edge.root / "agent.toml").write_text(good)
-    edge.wait(lambda: not status(edge)["settings"])
+    edge.wait(lambda: not seen(edge).settings)
     edge.change({"limits": {"jobs": 2}})
     edge.wait_ended(waits)
     edge.programs.gate.touch()
@@ -519,16 +529,19 @@ def test_heartbeats_and_the_status_say_how_it_is(edge: Edge):
     assert (told["scheduler"]["batch"], told["scheduler"]["well"]) == ("local", True)
     assert [one.user for one in edge.raw(f"heartbeat.{edge.site}")][-1] == rig.AGENT
 
-    edge.wait(lambda: status(edge)["refused"])
+    edge.wait(lambda: edge.raw(f"refused.{edge.site}"))
+    assert status(edge)["refused"]
     words = ("well", "connected", "local: answers", "1 done", "1 running",
              "1 day left: renew it soon", "free", USER)  # fmt: skip
     edge.wait(lambda: says(edge, edge.site, *words))
-    assert command(edge, "site", "status").returncode == 0
+    assert command(edge, "agent", "status").returncode == 0
     edge.proxy.refuse()
-    edge.wait(lambda: status(edge)["state"] == "no broker")
+    edge.wait(lambda: seen(edge).broker)
+    assert status(edge)["state"] == "no broker"
     edge.proxy.well()
+    edge.wait(lambda: not seen(edge).broker)
     edge.wait(lambda: status(edge)["state"] == "well")
     edge.kill()
-    found = command(edge, "site", "status")
+    found = command(edge, "agent", "status")
     assert found.returncode == 1
     assert "not running" in found.stdout

@@ -67,6 +67,27 @@ def finish(edge: Edge, *keys: str) -> None:
 # -- at every point --------------------------------------------------------------------------------
 
 
+@pytest.mark.crash_points
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_with_a_handful_of_messages(edge: Edge, whole: Whole, point: str):
+    keys = whole.post(HANDFUL)
+    if before := AFTER.get(point, ""):
+        edge.dies(before)
+    edge.dies(f"{point}:{3 if point in BY_JOB else 1}")
+    finish(edge, *keys)
+    whole.left(keys)
+
+
+def test_killed_with_one_message(edge: Edge, whole: Whole):
+    """At one point before it is safe, and at one after that."""
+    keys = whole.post()
+    for point in ("edge.judged", "site.submitted"):
+        edge.dies(point)
+    finish(edge, *keys)
+    whole.left(keys)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_with_one_message_and_then_with_a_handful(edge: Edge, whole: Whole, point: str):
     before = AFTER.get(point, "")
@@ -199,7 +220,7 @@ def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when
     mine = Whole(edge, edge.root / "data", name=f"slow-{when}", **does)
     keys = mine.post()
     edge.start()
-    edge.wait((marks / "pids").exists)
+    edge.wait((marks / "lock").exists)
     edge.kill()
     (marks / "lock").rmdir()
     with edge.up():
@@ -216,13 +237,25 @@ def test_killed_while_a_program_runs_beside_a_job(edge: Edge, whole: Whole, when
 # -- again and again -------------------------------------------------------------------------------
 
 
+PAIRS = (
+    ("edge.committed", "site.prepared"), ("stage.fetched", "edge.judged"),
+    ("site.submitted", "site.ended"), ("site.home", "edge.published"),
+)  # fmt: skip
+
+
 def test_killed_twice_in_a_row_at_different_points(edge: Edge, whole: Whole):
+    killed_twice(edge, whole, *PAIRS[:2])
+
+
+@pytest.mark.soak
+def test_killed_twice_in_a_row_at_many_points(edge: Edge, whole: Whole):
+    killed_twice(edge, whole, *PAIRS)
+
+
+def killed_twice(edge: Edge, whole: Whole, *pairs: tuple[str, str]) -> None:
     """The second time it is on the way of what the first has left."""
     keys: list[str] = []
-    for first, second in (
-        ("edge.committed", "site.prepared"), ("stage.fetched", "edge.judged"),
-        ("site.submitted", "site.ended"), ("site.home", "edge.published"),
-    ):  # fmt: skip
+    for first, second in pairs:
         keys += whole.post(2)
         edge.dies(first)
         keys += whole.post()
@@ -231,14 +264,15 @@ def test_killed_twice_in_a_row_at_different_points(edge: Edge, whole: Whole):
     whole.left(keys)
 
 
-def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: Whole):
+@pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.soak)])
+def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: Whole, times: int):
     """At moments from the first import to some work after it was ready, with jobs everywhere."""
     keys = []
     with edge.up():
         running = edge.post("gate")
         edge.wait_state(running, "running")
     # Jobs that come together may be one order, and pass such a point once.
-    for point in ("site.prepared", "site.ended", "stage.fetched"):
+    for point in ("site.prepared", "site.ended", "stage.fetched")[-times:]:
         keys += whole.post(2)
         edge.dies(point)
     edge.programs.gate.touch()
@@ -248,7 +282,7 @@ def test_killed_again_and_again_while_it_recovers(edge: Edge, whole: Whole):
     takes = time.monotonic() - begun
     edge.kill()
     dice = random.Random(7)
-    for _ in range(6):
+    for _ in range(times):
         edge.start(ready=False)
         # Not to wait for anything: this is the fault.
         time.sleep(dice.uniform(0.3, 1.8) * takes)

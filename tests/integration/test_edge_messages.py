@@ -108,7 +108,7 @@ class Sent(NamedTuple):
     edge: Edge
     #: By name what was sent.
     bodies: dict[str, bytes]
-    #: What `pilotage site status` lists.
+    #: What `pilotage agent status` lists.
     listed: list[dict[str, Any]]
 
     def refusals(self, name: str) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def as_bytes(made: bytes | dict[str, Any]) -> bytes:
 
 def status(edge: Edge) -> dict[str, Any]:
     """Ask the command of a person at the site."""
-    words = [sys.executable, "-m", "pilotage", "site", "status", str(edge.root), "--json"]
+    words = [sys.executable, "-m", "pilotage", "agent", "status", str(edge.root), "--json"]
     said = subprocess.run(
         [*words, "--refused", "10000"], env={**os.environ, "PYTHONPATH": str(SRC)},
         capture_output=True, check=True, timeout=rig.PATIENCE,

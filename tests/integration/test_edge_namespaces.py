@@ -168,9 +168,9 @@ def test_two_factor_site_end_to_end(
             assert "outer" in found["network"]
             assert "way" not in found
         beats = edge.heard("heartbeat")
-        assert beats[-1]["scheduler"] | {"since": 0} == {
-            "batch": "slurm", "well": True, "since": 0, "text": "",
-        }  # fmt: skip
+        told = beats[-1]["scheduler"]
+        assert (told["batch"], told["well"], told["text"]) == ("slurm", True, "")
+        assert {queue["name"] for queue in told["queues"]} == {"debug", "long"}
 
 
 def test_a_site_behind_a_wall_goes_on_after_the_wall_was_shut(

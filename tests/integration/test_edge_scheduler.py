@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pilotage.site.submission import LINGER_S
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.edge import law, rig
@@ -20,9 +21,11 @@ from tests.misbehaving.double import Misbehaving
 
 pytestmark = pytest.mark.slow
 
-#: A minute of the double's, in minutes; and so many of them are longer than any command may take.
+#: A minute of the double's, in minutes.
 SCALE = 0.02
-TOO_LONG = 70 / (60 * SCALE)
+#: Seconds that a submit command may take where one hangs; and so many minutes are longer than that.
+SUBMIT_S = 5.0
+TOO_LONG = 20 * SUBMIT_S / (60 * SCALE)
 #: Faults after which nobody can know whether a job was taken, or how many times.
 SUBMIT = (
     "late_accept", "error_accept", "error", "junk_accept", "silent_accept", "id_error",
@@ -70,6 +73,12 @@ class Trial:
         self.edge.wait_ended(key)
         return self.last(key)
 
+    def linger(self) -> None:
+        """Let the time pass that an end may take to be understood, once the agent knows of it."""
+        before = len(self.double.calls("squeue"))
+        self.edge.wait(lambda: len(self.double.calls("squeue")) > before + 3)
+        self.edge.later(LINGER_S)
+
     def last(self, key: str) -> dict[str, Any]:
         end = self.edge.end(key)
         assert end is not None
@@ -98,26 +107,30 @@ def begin(edge: Edge, count: int) -> list[str]:
 
 
 def beside(root: Path, rabbit: Rabbit, double: Misbehaving) -> Edge:
-    return Edge(root, rabbit, {"batch": "slurm", "path": [str(double.bin)]})
+    made = Edge(root, rabbit, {"batch": "slurm", "path": [str(double.bin)]})
+    made.driven = True
+    return made
 
 
 @pytest.fixture(scope="module")
 def hanging(
     tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit
 ) -> Iterator[tuple[Trial, str, str]]:
-    """Begin what takes a minute before everything else."""
+    """Begin what takes some time before everything else."""
     root = tmp_path_factory.mktemp("hanging")
     with (
         Misbehaving(root / "double", scale=SCALE) as double,
         beside(root / "e", rabbit, double) as e,
-        e.up(),
     ):
+        e.submit_s = SUBMIT_S
+        e.start()
         keys = []
         for fault in ("late_accept", "late_refuse"):
             double.plan("sbatch", fault, minutes=TOO_LONG)
             keys.append(e.post("count"))
             e.wait(lambda: double.left() == [])
         yield Trial(e, double), keys[0], keys[1]
+        assert e.process.poll() is None, e.told()
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +154,9 @@ def trial(
 def test_submitting(trial: Trial, fault: str):
     trial.double.plan("sbatch", fault)
     key = trial.edge.post("count")
+    if fault == "vanish":
+        trial.edge.wait_state(key, "submitted")
+        trial.linger()
     trial.edge.wait_ended(key)
     assert trial.double.left() == []
     law.holds(trial.edge, [key])
@@ -182,6 +198,7 @@ def ended(trial: Trial) -> dict[str, str]:
     numbers = {edge.statuses(key)[-1]["scheduler_id"]: word for word, key in keys.items()}
     trial.double.plan("squeue", "unknown", times=1000, words=numbers)
     trial.kill()
+    trial.linger()
     again = [key for word, key in keys.items() if ENDS[word][0] == "done"]
     edge.wait(lambda: all(any(lost(one) for one in edge.statuses(key)) for key in again))
     edge.programs.gate.touch()
@@ -231,6 +248,7 @@ def test_an_exit_code_and_a_signal(trial: Trial):
 def real(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, slurm: Slurm) -> Iterator[Edge]:
     root = tmp_path_factory.mktemp("real")
     with rig.at_slurm(root / "e", rabbit, slurm) as edge:
+        edge.driven = True
         greed = "exec python3 -c 'import time; hog = bytes(range(256)) * 2_000_000; time.sleep(60)'"
         edge.programs.add("greed", greed)
         with edge.up():
@@ -281,7 +299,7 @@ def test_its_node_fails(real: Edge, slurm: Slurm):
     node = slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%N").split()[0]
     slurm.fail_node(node)
     try:
-        real.wait(lambda: any(lost(one) for one in real.statuses(key)))
+        real.wait(lambda: any(lost(one) for one in real.statuses(key)), passing=1.0)
         real.programs.gate.touch()
         real.wait_ended(key)
     finally:
@@ -297,6 +315,7 @@ def test_its_node_fails(real: Edge, slurm: Slurm):
 def test_a_command_that_hangs_has_taken_the_job_all_the_same(hanging: tuple[Trial, str, str]):
     trial, key, _ = hanging
     trial.edge.wait_ended(key)
+    assert f"took more than {SUBMIT_S:g} s" in trial.edge.said
     law.holds(trial.edge, [key])
     assert trial.last(key)["scheduler_id"] == str(trial.double.accepted()[0])
 

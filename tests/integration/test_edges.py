@@ -13,6 +13,7 @@ import pytest
 
 from pilotage.bus.model import Scheduler
 from pilotage.clock import WallClock
+from pilotage.edge.link.sites import Lines
 from pilotage.hub import edge_seen
 from pilotage.hub.api import measure
 from pilotage.hub.api.overview import Whole
@@ -21,7 +22,7 @@ from pilotage.hub.edges import Edges
 from pilotage.hub.project import Project
 from pilotage.store import Writer, connect
 from testbed.fault_proxy import FaultProxy
-from testbed.rabbit import Rabbit
+from testbed.rabbit import Rabbit, Rights
 from tests.heard import Lane, beat, say
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +76,7 @@ class Ear:
         writer = Writer(connect(self.project.db.path))
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(Edges(self.project, writer).run)
+                tasks.start_soon(Edges(self.project, writer, Lines()).run)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -277,16 +278,16 @@ async def test_the_rights_that_a_hub_needs_are_enough_and_it_says_if_they_are_no
         # An exchange that is there may be found by who may not make one.
         async with lane.bus() as bus:
             await bus.publish("heartbeat.mira", b"")
-        rabbit.control("set_permissions", "bob", rf"{names}(\.dead)?$", ".*", ".*")
+        rabbit.permit("bob", Rights(configure=rf"{names}(\.dead)?$"))
         async with ear.open():
             await ear.until(lambda: "ACCESS_REFUSED" in ear.look().broker.trouble)
-            rabbit.control("set_permissions", "bob", names, names, names)
+            rabbit.permit("bob", Rights(names, names, names))
             await ear.until(lambda: ear.listens)
             async with lane.bus() as bus:
                 await say(bus, beat())
                 await ear.until(lambda: ear.state() == "well")
     finally:
-        rabbit.control("set_permissions", "bob", ".*", ".*", ".*")
+        rabbit.permit("bob", Rights())
         ear.project.close()
 
 

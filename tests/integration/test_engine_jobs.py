@@ -239,10 +239,11 @@ async def test_every_kind_of_recipe(tmp_path: Path) -> None:
 
 async def test_nothing_outlives_its_job(rig: Rig) -> None:
     left = rig.root / "left"
-    script = f"(setsid sh -c 'sleep 3; touch {left}' &) ; exit 0\n"
+    escape = f"(setsid sh -c 'echo $$ > {left}.part; mv {left}.part {left}; exec sleep 600' &)"
+    script = f"{escape}\nwhile [ ! -e {left} ]; do sleep 0.05; done\n"
     await finish(rig, JobSpec(Script(source=script), "escape"))
-    await anyio.sleep(3.5)
-    assert not left.exists()
+    process = Path(f"/proc/{left.read_text().strip()}/cmdline")
+    await rig.until(lambda: not process.exists() or not process.read_bytes())
 
 
 async def test_jobs_may_linger_and_are_adopted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,9 @@ from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project
 from pilotage.site.wish import Wish
 from testbed.ports import free_port
-from tests import programs
+from tests import programs, suites
 from tests.factories import POOL, Frontend, Plant
-from tests.sites import PATIENCE, SITE, Farm
+from tests.sites import SITE
 
 LOCAL = 'batch = "local"\n'
 
@@ -94,29 +94,60 @@ POINTS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_nothing_is_doubled_or_forgotten_wherever_the_factory_dies(hub: Frontend, plant: Plant):
+def factory_dies(hub: Frontend, plant: Plant, points: Sequence[str]) -> None:
+    """Kill the factory at points, then see that nothing is doubled or forgotten."""
     jobs = hub.queue(6, 0.2)
     hub.start()
     plant.feed(hub, maximum=2)
-    for point in POINTS:
+    for point in points:
         plant.dies(point)
     plant.start()
     plant.wait(lambda: over(hub, plant, jobs))
     once(hub, plant, jobs)
 
 
+@pytest.mark.quick
+def test_nothing_is_doubled_or_forgotten_where_the_factory_dies_once(hub: Frontend, plant: Plant):
+    factory_dies(hub, plant, [suites.one_of(POINTS)])
+
+
+@pytest.mark.slow
+def test_nothing_is_doubled_or_forgotten_wherever_the_factory_dies(hub: Frontend, plant: Plant):
+    factory_dies(hub, plant, POINTS)
+
+
+#: Where the hub dies before its factory hears of the pilots that it wants.
+ORDERED = "pool.acted:2"
+#: Where the hub of a factory dies, in the order in which that is passed.
+HUB_POINTS = (ORDERED, *desk.POINTS, "desk.heard:4")
+
+
+@pytest.mark.quick
+def test_nothing_is_doubled_or_forgotten_where_the_hub_dies_once(hub: Frontend, plant: Plant):
+    hub_dies(hub, plant, [suites.one_of(HUB_POINTS)])
+
+
 @pytest.mark.slow
 def test_nothing_is_doubled_or_forgotten_wherever_the_hub_dies(hub: Frontend, plant: Plant):
+    hub_dies(hub, plant, HUB_POINTS)
+
+
+def hub_dies(hub: Frontend, plant: Plant, points: Sequence[str]) -> None:
+    """Kill the hub at points, then see that nothing is doubled or forgotten."""
     jobs = hub.queue(6, 0.5)
-    for nth, point in enumerate(("pool.acted:2", *desk.POINTS, "desk.heard:4")):
+    plant.feed(hub, maximum=2)
+    # The factory asks less and less often while the hub is away.
+    plant.driven = True
+    for point in points:
         process = hub.start(crash=point)
-        if nth == 0:
-            plant.feed(hub, maximum=2)
-            plant.start()
-        assert process.wait(timeout=PATIENCE) == -signal.SIGKILL, hub.said
+        # A factory that is there before has its secrets by then, and asks for none later on.
+        if point != ORDERED:
+            plant.stay()
+        plant.wait(lambda process=process: process.poll() is not None, passing=2.0)  # type: ignore[misc]
+        assert process.returncode == -signal.SIGKILL, hub.said
     hub.start()
-    plant.wait(lambda: over(hub, plant, jobs))
+    plant.stay()
+    plant.wait(lambda: over(hub, plant, jobs), passing=2.0)
     once(hub, plant, jobs)
 
 
@@ -189,17 +220,10 @@ def test_a_hub_that_is_not_wanted_any_more_gets_nothing(hub: Frontend, plant: Pl
     # What waits is called off, what runs goes on, and nobody is told of it any more.
     plant.wait(lambda: [state for _, _, state in plant.guests()] == ["running"])
     plant.kill()
-    assert programs.wait(hub_of(plant).start()) == errors.Conflict.exit_status
+    assert programs.wait(plant.as_hub()) == errors.Conflict.exit_status
     (hub.root / "pools" / f"{POOL}.toml").unlink()
     plant.start()
     plant.wait(lambda: not hub.states()["available"] and not plant.guests())
-
-
-def hub_of(plant: Plant) -> Farm:
-    """See the folder of a factory as that of a hub."""
-    farm = Farm.__new__(Farm)
-    farm.root, farm.env = plant.root, plant.env
-    return farm
 
 
 @pytest.mark.slow

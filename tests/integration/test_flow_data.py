@@ -14,9 +14,8 @@ from pilotage.flow.model import Flow, Step, Take
 from pilotage.payload.transfer.model import MANIFEST
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
-from tests.edge import rig
 from tests.edge.rig import Edge
-from tests.flowed import Hub
+from tests.flowed import Hub, served
 
 #: What the applications of both sites do in the folder of a job.
 DOES = {
@@ -51,21 +50,17 @@ def equip(edge: Edge, *webs: Web, roots: tuple[str, ...] = ()) -> None:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) -> Iterator[Edge]:
-    with rig.at_local(tmp_path_factory.mktemp("flows") / "a", rabbit) as one:
-        equip(one, web)
-        with one.up():
-            yield one
+    with served(tmp_path_factory.mktemp("flows"), rabbit, lambda one: equip(one, web)) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
 def second(
     first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web
 ) -> Iterator[Edge]:
-    folder = tmp_path_factory.mktemp("flows") / "b"
-    with rig.at_local(folder, rabbit, beside=first) as one:
-        equip(one, web)
-        with one.up():
-            yield one
+    folder = tmp_path_factory.mktemp("flows")
+    with served(folder, rabbit, lambda one: equip(one, web), beside=first) as one:
+        yield one
 
 
 @pytest.fixture
@@ -239,7 +234,11 @@ def truncated(place: Path) -> None:
         file.truncate(100)
 
 
-DAMAGE: tuple[Damage, ...] = (tampered, removed, truncated)
+#: Who makes data, who reads it, and what becomes of it in between.
+DAMAGE: tuple[tuple[str, str, Damage], ...] = (
+    ("site", "site", tampered), ("site", "site", removed), ("site", "site", truncated),
+    ("site", "hub", tampered), ("hub", "site", tampered),
+)  # fmt: skip
 
 
 def held(maker: Step, waiter: Edge, reader: Step) -> Flow:
@@ -248,25 +247,25 @@ def held(maker: Step, waiter: Edge, reader: Step) -> Flow:
     return Flow(name="held", steps={"make": maker, "wait": waits, "read": reader})
 
 
-@pytest.mark.parametrize(
-    "makes, reads, how",
-    [("site", "site", DAMAGE), ("site", "hub", (tampered,)), ("hub", "site", (tampered,))],
-)
+@pytest.mark.slow
 def test_what_was_damaged_at_the_server_is_sent_again(
-    hub: Hub, first: Edge, second: Edge, web: Web, makes: str, reads: str, how: tuple[Damage, ...]
+    hub: Hub, first: Edge, second: Edge, web: Web
 ):
     data: dict[str, Any] = {"needs": ("wait",), "inputs": (Take(step="make"),), "outputs": ("got",)}
-    reader = at(second, "read", **data) if reads == "site" else here("cp out/made got", **data)
-    maker = at(first, "make", outputs=("out/",), result="r.json")
-    if makes == "hub":
-        maker = here("mkdir out; echo made x > out/made", outputs=("out/",))
+    readers = {"site": at(second, "read", **data), "hub": here("cp out/made got", **data)}
+    makers = {
+        "site": at(first, "make", outputs=("out/",), result="r.json"),
+        "hub": here("mkdir out; echo made x > out/made", outputs=("out/",)),
+    }
     second.programs.gate.unlink(missing_ok=True)
     with hub.up():
-        flows = [hub.submit(held(maker, second, reader)) for _ in how]
+        flows = [
+            hub.submit(held(makers[makes], second, readers[reads])) for makes, reads, _ in DAMAGE
+        ]
         for one in flows:
             hub.wait_state(one, "make", "done")
             hub.wait_state(one, "wait", "submitted", "running")
-        for one, damage in zip(flows, how, strict=True):
+        for one, (_, _, damage) in zip(flows, DAMAGE, strict=True):
             damage(made(hub, web, one, "make"))
         second.programs.gate.touch()
         assert hub.wait_over(*flows) == ["done"] * len(flows), hub.told()
@@ -274,10 +273,11 @@ def test_what_was_damaged_at_the_server_is_sent_again(
         # It was made once, and read as it was made.
         assert len(hub.attempts(one, "make")) == 1
         assert (made(hub, web, one, "read") / "got").read_text() == "made x\n"
-    asked = len(how) if makes == "site" else 0
+    asked = sum(makes == "site" for makes, _, _ in DAMAGE)
     assert hub.query("SELECT count(*) FROM flow_resend WHERE told IS NOT NULL") == [(asked,)]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_again_is_made_again_elsewhere(
     hub: Hub, first: Edge, second: Edge, web: Web
 ):
@@ -288,7 +288,10 @@ def test_what_cannot_be_sent_again_is_made_again_elsewhere(
         hub.wait_state(number, "wait", "running")
         (old,) = hub.attempts(number, "make")
         tampered(folder(web, old.place))
-        (there,) = first.root.rglob(f"edge/{old.job}.1")
+        ((mine,),) = hub.query("SELECT value FROM cursor WHERE source = 'flows hub'")
+        known = "SELECT job FROM edge_job WHERE token = ?"
+        ((job,),) = first.query(known, f"{mine}.job.{old.job}.1")
+        (there,) = first.root.rglob(f"edge/{job}.1")
         shutil.rmtree(there)
         second.programs.gate.touch()
         assert hub.wait_over(number) == ["done"], hub.told()
@@ -298,6 +301,7 @@ def test_what_cannot_be_sent_again_is_made_again_elsewhere(
     assert "maid" in (folder(web, before.place) / "out" / "made").read_text()
 
 
+@pytest.mark.slow
 def test_what_was_damaged_before_anybody_looked_is_sent_again_and_each_end_counts_once(
     hub: Hub, first: Edge, second: Edge, web: Web
 ):
@@ -320,6 +324,7 @@ def test_what_was_damaged_before_anybody_looked_is_sent_again_and_each_end_count
     assert len(hub.query("SELECT 1 FROM flow_file WHERE task = ?", attempt.task)) == 3
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_killed_again_and_again_hands_all_on_once(
     hub: Hub, first: Edge, second: Edge, web: Web
 ):
@@ -337,7 +342,7 @@ def test_a_hub_that_is_killed_again_and_again_hands_all_on_once(
     )
     number = hub.submit(flow)
     begun = len(first.programs.starts()) + len(second.programs.starts())
-    for point in ("flow.attempted", "flow.checked", "flow.ended", "flow.news", "flow.sent"):
+    for point in ("flow.attempted", "flow.checked", "flow.ended", "flow.news", "remote.sent"):
         hub.dies(point)
     with hub.up():
         assert hub.wait_over(number) == ["done"], hub.told()

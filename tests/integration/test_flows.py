@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 from pilotage.flow.model import OnFailure
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
-from tests.edge import law, rig
+from tests.edge import law
 from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step, Take
+from tests.flowed import Flow, Hub, Step, Take, served
 
 
 @pytest.fixture(scope="module")
@@ -26,21 +27,17 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) -> Iterator[Edge]:
     """Have two sites at one exchange."""
-    with rig.at_local(tmp_path_factory.mktemp("flows") / "a", rabbit) as one:
-        _equip(one, web)
-        with one.up():
-            yield one
+    with served(tmp_path_factory.mktemp("flows"), rabbit, lambda one: _equip(one, web)) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
 def second(
     first: Edge, tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web
 ) -> Iterator[Edge]:
-    folder = tmp_path_factory.mktemp("flows") / "b"
-    with rig.at_local(folder, rabbit, beside=first) as one:
-        _equip(one, web)
-        with one.up():
-            yield one
+    folder = tmp_path_factory.mktemp("flows")
+    with served(folder, rabbit, lambda one: _equip(one, web), beside=first) as one:
+        yield one
 
 
 def _equip(edge: Edge, web: Web) -> None:
@@ -55,6 +52,10 @@ RULES = """
 job = ["watched/far", "watched/bad"]
 states = ["done", "failed"]
 run = ["touch", "{dir_of_marks}/{ended.step}-{ended.state}-{ended.item}"]
+
+[rule.left]
+job = "left/make"
+run = ["sh", "-c", "echo $0 > {dir_of_marks}/../outputs", "{ended.outputs}"]
 """
 
 
@@ -138,6 +139,51 @@ def test_steps_that_end_anywhere_are_events(hub: Hub, first: Edge):
     assert len(hub.query("SELECT 1 FROM job WHERE rule = 'after'")) == len(wanted)
 
 
+def test_the_end_of_a_step_at_a_site_tells_what_it_left(hub: Hub, first: Edge, web: Web):
+    number = hub.submit(Flow(name="left", steps={"make": at(first, "add", outputs=("lines",))}))
+    assert hub.wait_over(number) == ["done"]
+    told = hub.root.parent / "outputs"
+    hub.wait(lambda: told.exists() and told.read_text())
+    (made,) = hub.attempts(number)
+    assert told.read_text().strip() == f"{made.place}lines"
+    assert made.place.startswith(web.url)
+    assert [one.size for one in hub.files(made)] == [len("line\n")]
+
+
+# -- a step is a job -------------------------------------------------------------------------------
+
+
+def test_commands_on_jobs_know_a_step_at_a_site(hub: Hub, first: Edge):
+    number = hub.submit(Flow(name="seen", steps={"far": at(first)}))
+    assert hub.wait_over(number) == ["done"]
+    job = hub.attempts(number)[0].job
+    listed = json.loads(hub.command("job", "ls", "--tag", f"flow:{number}", "--json"))["jobs"]
+    assert [(one["id"], one["name"], one["state"]) for one in listed] == [(job, "seen/far", "done")]
+    assert hub.command("logs", str(job)) == "counted\n"
+    assert f"job {job} was done" in hub.command("explain", str(job))
+    assert first.site in hub.command("story", str(job))
+
+
+def test_a_step_at_a_site_is_held_and_released_and_cancelled(hub: Hub, first: Edge):
+    steps = {"far": at(first, "gate"), "next": at(first, needs=("far",))}
+    number = hub.submit(Flow(name="held", steps=steps))
+    job = hub.wait_state(number, "far", "running").job
+    assert job is not None
+    hub.command("hold", str(job))
+    hub.wait_state(number, "far", "held")
+    assert "held" in hub.why(number)["far"]
+    hub.wait(lambda: not first.programs.running())
+    hub.command("release", str(job))
+    hub.wait_state(number, "far", "running")
+    tries = hub.query("SELECT number, state FROM edge_attempt WHERE job = ? ORDER BY 1", job)
+    assert tries == [(1, "cancelled"), (2, "running")]
+    assert [one.number for one in hub.attempts(number, "far")] == [1], "the same for its workflow"
+    hub.command("cancel", str(job))
+    assert hub.wait_over(number) == ["failed"]
+    assert hub.steps(number) == {"far": "failed", "next": "skipped"}
+    hub.wait(lambda: not first.programs.running())
+
+
 # -- failures --------------------------------------------------------------------------------------
 
 #: Where something goes wrong: the step, and whose doing it is.
@@ -188,7 +234,7 @@ def test_what_can_never_be_sent_fails_with_its_reason(hub: Hub, first: Edge):
     numbers = {name: hub.submit(Flow(name=name, steps={name: one})) for name, one in steps.items()}
     assert set(hub.wait_over(*numbers.values())) == {"failed"}
     said = {name: hub.reasons(number)[name] for name, number in numbers.items()}
-    assert "no site would take it" in said["list"]
+    assert "no site would accept it" in said["list"]
     assert f"`{first.site}` is none" in said["recipe"]
     assert "cannot be a job of this hub" in said["odd"]
 
@@ -257,21 +303,22 @@ def test_a_whole_flow_is_called_off_wherever_it_is(hub: Hub, first: Edge, second
     hub.wait(lambda: not first.programs.running() and not second.programs.running())
 
 
-def test_a_step_of_a_thousand_tasks(hub: Hub, first: Edge):
-    """All of them here, and a hundred of them at a site."""
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.soak)])
+def test_a_step_of_many_tasks(hub: Hub, first: Edge, count: int):
+    """All of them here, and a tenth of them at a site."""
     flow = Flow(
         name="wide",
         steps={
             "begin": here("true"),
-            "many": here("true", each=list(range(1000)), needs=("begin",)),
-            "far": at(first, each=list(range(100)), needs=("begin",)),
+            "many": here("true", each=list(range(count)), needs=("begin",)),
+            "far": at(first, each=list(range(count // 10)), needs=("begin",)),
             "end": here("true", needs=("many", "far")),
         },
     )
     number = hub.submit(flow)
     assert hub.wait_over(number, patience=150) == ["done"]
     tries = hub.attempts(number)
-    assert len(tries) == 1102
+    assert len(tries) == count + count // 10 + 2
     assert {one.number for one in tries} == {1}
     law.i1_started_once(first)
 

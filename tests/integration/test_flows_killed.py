@@ -5,7 +5,6 @@ Each flow is done then, and each payload has run once in each attempt; no attemp
 
 from __future__ import annotations
 
-import collections
 import itertools
 import random
 import sys
@@ -16,11 +15,12 @@ from typing import Any
 import pytest
 
 from pilotage import crash
+from pilotage.flow.model import Notify
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge import law, rig
 from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step, Take
+from tests.flowed import Flow, Hub, Step, Take, served
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +32,11 @@ with open(tempfile.mkstemp(dir=sys.argv[1])[1], "wb") as out:
     out.write(sys.stdin.buffer.read())
 """
 _MAKE = 'echo "made" > made'
+#: What a site knows the attempts of a flow by.
+_KEYS = """
+SELECT there.key FROM flow_attempt JOIN edge_attempt AS there ON there.job = flow_attempt.job
+WHERE flow_attempt.flow = ? AND flow_attempt.site = ?
+"""
 _names = itertools.count(1)
 
 
@@ -44,11 +49,13 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) -> Iterator[Edge]:
     """Have two sites for all; that much has happened there already is no excuse."""
-    with rig.at_local(tmp_path_factory.mktemp("killed") / "a", rabbit) as one:
+
+    def equip(edge: Edge) -> None:
         staging = {"protocols": ["http"], "hosts": [f"127.0.0.1:{web.port}"]}
-        one.programs.add("make", _MAKE, staging=staging | {"private": ["127.0.0.0/8"]})
-        with one.up():
-            yield one
+        edge.programs.add("make", _MAKE, staging=staging | {"private": ["127.0.0.0/8"]})
+
+    with served(tmp_path_factory.mktemp("killed"), rabbit, equip) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +106,7 @@ def built(first: Edge, second: Edge) -> Flow:
     made = Step(sites=(first.site,), application="make", outputs=("made",))
     return Flow(
         name=f"whole-{next(_names)}",
+        notify=Notify(reply="status.told"),
         steps={
             "make": made,
             "many": Step(
@@ -121,21 +129,47 @@ def whole(hub: Hub, number: int, *edges: Edge) -> None:
     assert {one.state for one in tries} == {"done"}
     for edge in edges:
         law.i1_started_once(edge)
-        jobs = collections.Counter(one.job for one in tries if one.site == edge.site)
-        assert set(jobs.values()) <= {1}
+        known = {row[0] for row in hub.query(_KEYS, number, edge.site)}
+        # What the site has of it: each attempt is one job there, which began once.
+        jobs = {
+            job: key.partition(".")[2]
+            for job, key in edge.query("SELECT job, token FROM edge_job")
+            if key.partition(".")[2] in known
+        }
+        assert sorted(jobs.values()) == sorted(known)
         assert {attempt for job, attempt in edge.programs.started() if job in jobs} <= {1}
 
 
 #: These are passed by a flow that a command has submitted; the others have tests of their own.
-POINTS = [one for one in crash.FLOW if one not in ("flow.posted", "flow.called_off", "flow.told")]
+ELSEWHERE = (
+    "flow.begin", "flow.begun", "flow.posted", "flow.called_off", "flow.told", "flow.adopted",
+    "remote.written", "remote.home",
+)  # fmt: skip
+POINTS = [one for one in (*crash.FLOW, *crash.REMOTE) if one not in ELSEWHERE]
 
 
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_point(hub: Hub, first: Edge, second: Edge, point: str):
+    killed(hub, first, second, point, times=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_twice_at_each_point(hub: Hub, first: Edge, second: Edge, point: str):
+    killed(hub, first, second, point, times=2)
+
+
+def test_killed_where_a_hub_was_killed_before(hub: Hub, first: Edge, second: Edge):
+    """The second time it is on the way of what the first has left."""
+    killed(hub, first, second, "flow.chosen", times=2)
+
+
+def killed(hub: Hub, first: Edge, second: Edge, point: str, *, times: int) -> None:
+    """Kill a hub at a point of a flow, and see that another brings it to its end."""
     number = hub.submit(built(first, second))
-    # The second time it is on the way of what the first has left.
-    hub.dies(point)
-    hub.dies(point)
+    for _ in range(times):
+        hub.dies(point)
     with hub.up():
         hub.wait_over(number)
     whole(hub, number, first, second)
@@ -191,7 +225,10 @@ def test_killed_after_sites_were_to_be_told_that_a_flow_is_called_off(hub: Hub, 
     assert [one.state for one in hub.attempts(number)] == ["cancelled"]
 
 
-def test_killed_at_any_moment_while_much_is_under_way(hub: Hub, first: Edge, second: Edge):
+@pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.soak)])
+def test_killed_at_any_moment_while_much_is_under_way(
+    hub: Hub, first: Edge, second: Edge, times: int
+):
     """Whatever comes together is taken in once."""
     numbers = [hub.submit(built(first, second)) for _ in range(4)]
     dice = random.Random(7)
@@ -199,7 +236,7 @@ def test_killed_at_any_moment_while_much_is_under_way(hub: Hub, first: Edge, sec
     hub.start()
     takes = time.monotonic() - begun
     hub.kill()
-    for _ in range(4):
+    for _ in range(times):
         hub.start(ready=False)
         # Not to wait for anything: this is the fault.
         time.sleep(dice.uniform(0.6, 1.6) * takes)

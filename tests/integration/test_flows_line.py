@@ -121,12 +121,8 @@ def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, l
     late = Site(lane, f"late-{next(_names)}")
     late.course = ["running", "done"]
     number = hub.submit(one_step(late))
-    words = f"no agent listens for the site {late.name}"
-
-    def reason() -> str:
-        return str(hub.query("SELECT reason FROM flow_task WHERE flow = ?", number)[0][0])
-
-    hub.wait(lambda: words in reason())
+    hub.wait(lambda: late.name in hub.why(number)["only"])
+    assert f"nothing was heard of site `{late.name}` yet" in hub.why(number)["only"]
     with late.up():
         assert hub.wait_over(number) == ["done"]
     assert len(late.jobs) == 1
@@ -134,7 +130,7 @@ def test_a_site_that_nobody_serves_is_told_of_and_gets_its_job_later(hub: Hub, l
 
 def test_what_nobody_has_is_called_off_at_once(hub: Hub, lane: Lane):
     number = hub.submit(one_step(Site(lane, f"never-{next(_names)}")))
-    hub.wait(lambda: hub.query("SELECT 1 FROM flow_outbox WHERE flow = ? AND tries > 0", number))
+    hub.wait(lambda: hub.attempts(number))
     hub.cancel(number)
     assert hub.wait_over(number) == ["cancelled"]
 
@@ -164,7 +160,10 @@ def test_a_call_that_overtakes_its_job_is_repeated(hub: Hub, site: Site):
     site.asked("cancel")
     site.answers["cancel"] = "cancelled"
     assert hub.wait_over(number) == ["cancelled"]
-    assert [one.keys for one in site.controls if one.verb == "cancel"] == [(job.key,)] * 2
+    asked = [one.keys for one in site.controls if one.verb == "cancel"]
+    # A word of the site that crosses the first call has it repeated, too.
+    assert len(asked) >= 2
+    assert set(asked) == {(job.key,)}
 
 
 def test_a_call_that_was_lost_is_repeated(hub: Hub, site: Site):
@@ -305,7 +304,7 @@ def test_a_chain_of_argos_by_the_broker(hub: Hub, site: Site, other: Site, alice
     hub.wait(there)
     assert number is not None
     assert site.job().application == "x"
-    until(lambda: told(alice, "argo_job_status"))
+    until(lambda: len(told(alice, "argo_job_status")) >= 3)
     first = told(alice, "argo_job_status")
     assert {one["job_id"] for one in first} == {4711}
     assert [one["state"] for one in first][:3] == ["CREATED", "STAGED_IN", "SUBJOB_SUBMITTED"]

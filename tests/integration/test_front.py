@@ -27,6 +27,7 @@ from pilotage import errors
 from pilotage.hub import front, tls
 
 HOST = "127.0.0.1"
+CALM = front.Limits(patience=60, http=5, callers=20, grace=0.5)
 QUICK = front.Limits(patience=0.5, http=5, callers=20, grace=0.5)
 
 
@@ -76,7 +77,7 @@ APP = Starlette(
 
 @asynccontextmanager
 async def served(
-    limits: front.Limits = QUICK, context: ssl.SSLContext | None = None
+    limits: front.Limits = CALM, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     opened = front.listen(HOST, 0, roam=False)
     port: int = opened.getsockname()[1]
@@ -89,7 +90,7 @@ async def served(
 async def hear(stream: ByteStream, wanted: bytes = b"") -> bytes:
     """Read until something came, or to the end."""
     found = b""
-    with anyio.fail_after(30), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+    with anyio.fail_after(60), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         while not wanted or wanted not in found:
             found += await stream.receive()
     return found
@@ -124,9 +125,9 @@ async def test_a_caller_who_speaks_slowly_is_understood(path, wanted):
     "said", [b"", b"GET /li", b"GET", b"G", b"POST /body HTTP/1.1\r\nHost: h\r\n"]
 )
 async def test_a_caller_who_never_asks_is_hung_up_on(said):
-    async with served() as port:
+    async with served(QUICK) as port:
+        began = time.monotonic()
         async with await anyio.connect_tcp(HOST, port) as stream:
-            began = time.monotonic()
             if said:
                 await stream.send(said)
             await hear(stream)
@@ -136,7 +137,7 @@ async def test_a_caller_who_never_asks_is_hung_up_on(said):
 
 
 async def test_a_second_request_that_never_comes_whole_is_hung_up_on_too():
-    async with served() as port, await anyio.connect_tcp(HOST, port) as stream:
+    async with served(QUICK) as port, await anyio.connect_tcp(HOST, port) as stream:
         await stream.send(b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n")
         await hear(stream, b"hello")
         await stream.send(b"GET /hello HT")
@@ -154,7 +155,7 @@ async def test_an_answer_that_takes_longer_than_our_patience_is_given():
 async def test_more_connections_than_there_is_room_for_are_refused_and_links_are_not():
     head = b"GET /never HTTP/1.1\r\nHost: h\r\n\r\n"
     async with served() as port, contextlib.AsyncExitStack() as stack:
-        for _ in range(QUICK.http):
+        for _ in range(CALM.http):
             stream = await stack.enter_async_context(await anyio.connect_tcp(HOST, port))
             await stream.send(head)
         await anyio.sleep(0.2)
@@ -181,13 +182,13 @@ async def test_stopping_lets_answers_end_but_waits_for_none_for_ever():
             idle = await anyio.connect_tcp(HOST, port)
             tasks.start_soon(get, "/slow")
             tasks.start_soon(get, "/never")
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while len(BEGUN) < 2:  # noqa: ASYNC110 - whichever comes first
                     await anyio.sleep(0.01)
             began = time.monotonic()
         assert time.monotonic() - began < 20.0
         await idle.aclose()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while "done" not in answers:  # noqa: ASYNC110 - the answer is what is waited for
                 await anyio.sleep(0.01)
     with pytest.raises(OSError):  # noqa: PT011 - whichever
@@ -199,13 +200,16 @@ async def test_answers_do_not_wait_for_the_other_side():
         served() as port,
         httpx2.AsyncClient(base_url=f"http://{HOST}:{port}") as client,
     ):
-        took = []
-        for _ in range(60):
+        # The kernel lets the first answers pass; all others would take 40 ms if they waited. Others
+        # may keep the machine busy, but not all the time.
+        soon = 0
+        for number in range(600):
             began = time.monotonic()
             assert (await client.get("/hello")).text == "hello"
-            took.append(time.monotonic() - began)
-        # Others may keep the machine busy, but not for most of them.
-        assert sorted(took)[15] < 0.035
+            soon += number >= 20 and time.monotonic() - began < 0.035
+            if soon == 16:
+                break
+        assert soon == 16
 
 
 async def test_an_idle_hub_stops_at_once():
@@ -237,7 +241,7 @@ async def test_links_and_http_are_encrypted(tmp_path: Path):
     context = tls.context(Settings(), tmp_path)
     file = tls.authority(Settings(), tmp_path)
     trusting = ssl.create_default_context(cafile=str(file))
-    async with served(context=context) as port:
+    async with served(QUICK, context) as port:
         async with httpx2.AsyncClient(verify=trusting) as client:
             assert (await client.get(f"https://{HOST}:{port}/hello")).text == "hello"
         async with await anyio.connect_tcp(

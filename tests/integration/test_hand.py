@@ -228,13 +228,13 @@ def test_it_ends_when_nobody_reads_what_it_says(place):
     with program:
         assert program.stdout is not None
         program.stdout.close()
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
 
 
 def test_what_is_no_frame_ends_it_with_words(place):
     with Hand.plain(place.root) as hand:
         hand._in.write(b"\0\0\0\5hello")
-        assert hand.process.wait(30) == 1
+        assert hand.process.wait(60) == 1
     assert b"not JSON" in hand.complaints
 
 

@@ -17,20 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.job.model import State
+from pilotage.job.model import Command, JobSpec, NewJob, State
+from testbed import reserve
 from testbed.ports import free_port
 from tests import fleet, programs
-from tests.fleet import RealHub, enrolled
+from tests.fleet import RealHub, blind, enrolled
 from tests.scripted_hub import Program, wait_for
 from tests.system import find
 
-_NEAR = "10.231.77.1"
-_FAR = "10.231.77.2"
 
-
-@pytest.fixture
-def hub(tmp_path) -> Iterator[RealHub]:
-    with fleet.running(tmp_path / "hub", hub='tls = "on"') as one:
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory) -> Iterator[RealHub]:
+    """One hub for all: tests that kill it start it again, and no pilot stays."""
+    with fleet.running(tmp_path_factory.mktemp("hub") / "hub", hub='tls = "on"') as one:
         assert one.url.startswith("https://")
         yield one
 
@@ -143,11 +142,32 @@ def test_the_relay_takes_pilots_to_the_hub_and_nowhere_else(hub, tmp_path):
         host, _, port = place.rpartition(":")
         with socket.create_connection((host, int(port))) as link:
             link.sendall(b"CONNECT example.org:80 HTTP/1.1\r\nHost: example.org\r\n\r\n")
-            link.settimeout(20)
+            link.settimeout(60)
             with suppress(ConnectionResetError):
                 assert b"200" not in link.recv(4096)
         _leaves(one)
     assert "connection" in log.read_text()
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize("kind", ["relay", "spool"])
+def test_the_data_of_jobs_goes_through_a_relay(hub, kind, tmp_path):
+    place = f"127.0.0.1:{free_port()}" if kind == "relay" else str(tmp_path / "shared")
+    option = "--listen" if kind == "relay" else "--spool"
+    (hub.root / f"in-{kind}").write_bytes(os.urandom(3_000_000))
+    spec = JobSpec(
+        Command(("cp", f"{{base}}/in-{kind}", f"{{base}}/out-{kind}")), "copy",
+        inputs=(f"in-{kind}",), outputs={"out": f"out-{kind}"},
+    )  # fmt: skip
+    with (
+        _relay(hub, tmp_path / "relay.log", option, place),
+        blind(hub, tmp_path / "p", "--link", f"{kind}:{place}"),
+    ):
+        job = hub.project.submit(NewJob(spec))
+        hub.wait(job)
+    assert hub.project.job(job).reason == ""
+    found = (hub.root / f"out-{kind}").read_bytes()
+    assert found == (hub.root / f"in-{kind}").read_bytes()
 
 
 def test_the_relay_itself_may_have_to_go_through_a_proxy(hub, proxy, tmp_path):
@@ -220,14 +240,15 @@ def island() -> Iterator[Island]:
 def cable(island) -> Iterator[str]:
     """A cable between the island and this machine; where this end is."""
     near, far = f"pn{os.getpid()}", f"pf{os.getpid()}"
+    net, *_ = reserve.networks()
     _ip("link", "add", near, "type", "veth", "peer", "name", far)
     try:
         _ip("link", "set", far, "netns", island.name)
-        _ip("addr", "add", f"{_NEAR}/30", "dev", near)
+        _ip("addr", "add", f"{net}.1/30", "dev", near)
         _ip("link", "set", near, "up")
-        for words in (("addr", "add", f"{_FAR}/30", "dev", far), ("link", "set", far, "up")):
+        for words in (("addr", "add", f"{net}.2/30", "dev", far), ("link", "set", far, "up")):
             island.run("ip", *words)
-        yield _NEAR
+        yield f"{net}.1"
     finally:
         _ip("link", "del", near)
 
@@ -239,7 +260,7 @@ def test_a_node_with_no_way_out_works_through_the_relay_of_its_cluster(
     place = f"{cable}:{free_port()}"
     routes = island.run("ip", "route").splitlines()
     assert len(routes) == 1
-    assert routes[0].startswith("10.231.77.0/30 dev ")
+    assert routes[0].startswith(f"{cable.removesuffix('1')}0/30 dev ")
     assert not island.reaches("127.0.0.1", hub.port)
     assert not island.reaches(cable, hub.port)
     with (

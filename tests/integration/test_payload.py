@@ -59,11 +59,14 @@ async def run(root: Path, *launches: Launch) -> dict[str, Ending]:
         return await endings(starter, len(launches))
 
 
-def holders(key: str) -> list[int]:
+def holders(root: Path, key: str) -> list[int]:
+    """List the processes of a payload; other tests that run meanwhile use the same keys."""
     return [
         pid
         for pid, row in process.table().items()
-        if row.state not in "ZX" and process.key_of(pid) == key
+        if row.state not in "ZX"
+        and process.key_of(pid) == key
+        and Path(process.environ(pid).get(process.STARTER, "/")).is_relative_to(root)
     ]
 
 
@@ -231,7 +234,9 @@ async def test_a_payload_may_end_itself_when_its_time_is_up(tmp_path):
 async def test_a_suspended_payload_can_be_stopped(tmp_path):
     async with Starter.open(tmp_path) as starter:
         await starter.start([launch(tmp_path, "1.1", "sh", "-c", "kill -STOP $$")])
-        await until(lambda: any(process.table()[pid].state == "T" for pid in holders("1.1")))
+        await until(
+            lambda: any(process.table()[pid].state == "T" for pid in holders(tmp_path, "1.1"))
+        )
         await starter.stop("1.1", "enough", DEADLINE)
         ended = await endings(starter, 1)
     assert (ended["1.1"].reason, ended["1.1"].signal) == (Why.STOPPED, signal.SIGTERM)
@@ -257,7 +262,7 @@ async def test_a_payload_that_uses_too_much_memory_is_killed(tmp_path):
     assert ended["1.1"].message.endswith("MiB of its 150.0 MiB memory")
     assert ended["1.1"].usage is not None
     assert ended["1.1"].usage.max_rss > 150 << 20
-    assert not holders("1.1")
+    assert not holders(tmp_path, "1.1")
 
 
 @pytest.mark.parametrize(
@@ -335,13 +340,13 @@ async def test_a_daemon_of_a_running_payload_lives_as_long_as_it(tmp_path):
     )
     async with Starter.open(tmp_path) as starter:
         await starter.start([python(tmp_path, "1.1", code)])
-        await until(lambda: len(holders("1.1")) == 2 and (tmp_path / "daemon").exists())
+        await until(lambda: len(holders(tmp_path, "1.1")) == 2 and (tmp_path / "daemon").exists())
         await starter.start([launch(tmp_path, f"2.{n}", "true") for n in range(20)])
         await endings(starter, 20)
-        assert len(holders("1.1")) == 2
+        assert len(holders(tmp_path, "1.1")) == 2
         await starter.stop("1.1", "enough", 0)
         await endings(starter, 1)
-        assert not holders("1.1")
+        assert not holders(tmp_path, "1.1")
 
 
 async def test_many_quick_payloads(tmp_path):

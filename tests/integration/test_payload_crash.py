@@ -189,6 +189,7 @@ POINTS = ["received", "claimed", "spawned", "reaped", "reported"]
 
 
 @pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_crash_anywhere_ends_every_payload_once(tmp_path, monkeypatch, point, nth):
     monkeypatch.setenv("PILOTAGE_CRASH_AT", f"starter.{point}:{nth}")

@@ -21,6 +21,13 @@ def real(tmp_path) -> Iterator[RealHub]:
         yield hub
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[RealHub]:
+    """One hub for tests whose pilots have left when they end."""
+    with running(tmp_path_factory.mktemp("shared") / "project") as hub:
+        yield hub
+
+
 @pytest.mark.needs("bwrap")
 def test_functions_run_in_the_sandbox_that_a_hub_takes_by_itself(tmp_path):
     settings = 'heartbeat = "1s"\nlease = "20s"\nenv = { FROM_HUB = "yes" }\n'
@@ -46,27 +53,27 @@ def test_functions_run_in_the_sandbox_that_a_hub_takes_by_itself(tmp_path):
         assert one.status() == 0
 
 
-def test_jobs_run_on_a_pilot_and_their_words_arrive(real, tmp_path):
-    with enrolled(real, tmp_path / "p") as one:
-        jobs = [real.submit("sh", "-c", f"echo hello {number}") for number in range(20)]
-        bad = real.submit("false")
-        real.wait(*jobs, bad)
-        assert {real.state(job) for job in jobs} == {State.DONE}
-        assert real.state(bad) is State.FAILED
-        said = list((real.project.state / "jobs").rglob("stdout"))
-        assert len(said) == 20
-        assert {path.read_text() for path in said} == {f"hello {n}\n" for n in range(20)}
+def test_jobs_run_on_a_pilot_and_their_words_arrive(shared, tmp_path):
+    with enrolled(shared, tmp_path / "p") as one:
+        jobs = [shared.submit("sh", "-c", f"echo hello {number}") for number in range(20)]
+        bad = shared.submit("false")
+        shared.wait(*jobs, bad)
+        assert {shared.state(job) for job in jobs} == {State.DONE}
+        assert shared.state(bad) is State.FAILED
+        assert [shared.output(job) for job in jobs] == [f"hello {n}\n" for n in range(20)]
         one.terminate()
         assert one.status() == 0
 
 
-def test_functions_return_results_from_a_pilot(real, tmp_path):
-    with enrolled(real, tmp_path / "p"):
+def test_functions_return_results_from_a_pilot(shared, tmp_path):
+    with enrolled(shared, tmp_path / "p") as one:
         source = "def f(x=1):\n    return {'twice': 2 * x}\n"
-        once = real.project.submit(NewJob(JobSpec(Python(source=source, function="f"), "once")))
-        real.wait(once)
-        assert real.state(once) is State.DONE
-        assert real.project.db.value("result_get", job=once) == '{"twice":2}'
+        once = shared.project.submit(NewJob(JobSpec(Python(source=source, function="f"), "once")))
+        shared.wait(once)
+        assert shared.state(once) is State.DONE
+        assert shared.project.db.value("result_get", job=once) == '{"twice":2}'
+        one.terminate()
+        assert one.status() == 0
 
 
 def test_a_hub_that_is_killed_again_and_again_loses_nothing(real, tmp_path):
@@ -103,13 +110,15 @@ def test_a_pilot_that_is_killed_has_its_job_done_by_another(tmp_path):
         assert real.state(job) is State.DONE
 
 
-def test_a_pilot_told_to_end_gives_its_job_back(real, tmp_path):
+def test_a_pilot_told_to_end_gives_its_job_back(shared, tmp_path):
     flag = tmp_path / "flag"
-    with enrolled(real, tmp_path / "one") as one:
-        job = real.submit("sh", "-c", f"test -e {flag} && exit 0; touch {flag}; sleep 1000")
+    with enrolled(shared, tmp_path / "one") as one:
+        job = shared.submit("sh", "-c", f"test -e {flag} && exit 0; touch {flag}; sleep 1000")
         wait_for(flag.exists)
         one.terminate()
         assert one.status() == 0
-    with enrolled(real, tmp_path / "two"):
-        real.wait(job)
-    assert real.state(job) is State.DONE
+    with enrolled(shared, tmp_path / "two") as two:
+        shared.wait(job)
+        two.terminate()
+        assert two.status() == 0
+    assert shared.state(job) is State.DONE

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from pilotage.pilot.node import pilot as node
 from testbed import processes
 from tests.scripted_hub import SECRET, Hub, pilot, wait_for
 
@@ -21,6 +23,16 @@ PYTHON = sys.executable
 def hub():
     one = Hub()
     yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Hub]:
+    """One hub with one pilot, for tests that leave both as they are; each has keys of its own."""
+    one = Hub()
+    with pilot(one.url, tmp_path_factory.mktemp("shared")):
+        _ready(one)
+        yield one
     one.close()
 
 
@@ -69,29 +81,25 @@ def test_the_secret_is_nowhere_and_the_file_is_gone(hub, tmp_path):
             assert b"Permission denied" in hub.logs["2.1", "stderr"]
 
 
-def test_missing_outputs_are_told(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        outputs = {"made": "made", "not": "nowhere"}
-        hub.grant("1.1", "touch", "made", outputs=outputs)
-        wait_for(lambda: "1.1" in hub.ends)
-        assert hub.ends["1.1"]["missing"] == ["not"]
+def test_missing_outputs_are_told(shared):
+    outputs = {"made": "made", "not": "nowhere"}
+    shared.grant("11.1", "touch", "made", outputs=outputs)
+    wait_for(lambda: "11.1" in shared.ends)
+    assert shared.ends["11.1"]["missing"] == ["nowhere"]
 
 
-def test_what_a_function_returned_comes_as_it_was_written(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        files = {
-            "recipe.py": "def f(x):\n    return {'x': x, 'ü': [1, None]}\n",
-            "p.json": '{"x":5}',
-        }
-        work = hub.facts["work"]
-        folder = f"{work}/jobs/1.1"
-        argv = [f"{work}/call.py", "--file", f"{folder}/recipe.py", "--function", "f"]
-        argv += ["--params", f"{folder}/p.json", "--result", f"{folder}/result.json"]
-        hub.grant("1.1", hub.facts["python"], *argv, files=files, result=True)
-        wait_for(lambda: "1.1" in hub.ends)
-        assert hub.ends["1.1"]["result"] == {"x": 5, "ü": [1, None]}
+def test_what_a_function_returned_comes_as_it_was_written(shared):
+    files = {
+        "recipe.py": "def f(x):\n    return {'x': x, 'ü': [1, None]}\n",
+        "p.json": '{"x":5}',
+    }
+    work = shared.facts["work"]
+    folder = f"{work}/jobs/12.1"
+    argv = [f"{work}/call.py", "--file", f"{folder}/recipe.py", "--function", "f"]
+    argv += ["--params", f"{folder}/p.json", "--result", f"{folder}/result.json"]
+    shared.grant("12.1", shared.facts["python"], *argv, files=files, result=True)
+    wait_for(lambda: "12.1" in shared.ends)
+    assert shared.ends["12.1"]["result"] == {"x": 5, "ü": [1, None]}
 
 
 def test_a_failed_check_is_told_and_the_slot_is_free_at_once(tmp_path):
@@ -102,7 +110,8 @@ def test_a_failed_check_is_told_and_the_slot_is_free_at_once(tmp_path):
     begun = time.monotonic()
     with pilot(hub.url, tmp_path) as one:
         assert one.status() == 10
-    assert time.monotonic() - begun < 15
+    # Long before the check would have ended by itself.
+    assert time.monotonic() - begun < 45
     assert hub.checks is not None
     found = {one["name"]: one for one in hub.checks}
     assert (found["space"]["ok"], found["space"]["words"]) == (False, "no space")
@@ -137,12 +146,14 @@ def test_a_check_that_fails_later_drains_the_pilot(hub, tmp_path):
     options = ["--site-checks", str(folder), "--recheck", "0.3s"]
     with pilot(hub.url, tmp_path / "p", *options) as one:
         _ready(hub)
-        hub.grant("1.1", "sleep", "2")
+        gate = tmp_path / "gate"
+        hub.grant("1.1", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
         wait_for(lambda: hub.ops("sync") and not hub.fresh)
         (tmp_path / "bad").touch()
+        wait_for(lambda: any(sync["drain"] for sync in hub.ops("sync")))
+        gate.touch()
         assert one.status() == 10
     assert hub.ends["1.1"]["exit"] == 0
-    assert any(sync["drain"] for sync in hub.ops("sync"))
 
 
 def test_set_up_of_the_site_makes_the_environment(tmp_path):
@@ -167,23 +178,28 @@ def test_a_set_up_that_fails_is_a_failed_check(tmp_path):
 
 
 def test_an_idle_pilot_leaves(hub, tmp_path):
-    with pilot(hub.url, tmp_path, "--idle", "4s") as one:
+    # From when it is enrolled: what it takes to come there does not count.
+    hub.terms["idle"] = 1.0
+    with pilot(hub.url, tmp_path) as one:
         assert one.status() == 0
-    assert hub.left == "no work for 4 s"
+    assert hub.left == "no work for 1 s"
     # It takes no more before it leaves, so that no grant crosses its good-bye.
     assert hub.ops("sync")[-1]["drain"]
 
 
+@pytest.mark.slow
 def test_a_pilot_retires_before_its_time_is_over_and_tells_what_it_stopped(hub, tmp_path):
-    with pilot(hub.url, tmp_path, "--lifetime", "20s") as one:
+    # On a busy machine it takes seconds until it has enrolled.
+    with pilot(hub.url, tmp_path, "--lifetime", "25s") as one:
         begun = time.monotonic()
         _ready(hub)
-        assert 10 < hub.facts["lifetime"] <= 20
+        assert 0 < hub.facts["lifetime"] <= 25
         hub.grant("1.1", "sleep", "100")
         stubborn = "import signal,time;signal.signal(15, signal.SIG_IGN);time.sleep(100)"
         hub.grant("2.1", PYTHON, "-c", stubborn)
         assert one.status() == 0
-        assert time.monotonic() - begun < 22
+        # It is gone before its node is, but for what a busy machine takes.
+        assert time.monotonic() - begun < 25 + 30
     assert hub.ends["1.1"]["reason"] == hub.ends["2.1"]["reason"] == "stopped"
     assert hub.ends["2.1"]["signal"] == signal.SIGKILL
 
@@ -202,18 +218,21 @@ def test_sigterm_stops_payloads_politely_reports_and_leaves(hub, tmp_path):
 
 
 def test_a_second_sigterm_does_not_wait(hub, tmp_path):
-    stubborn = "import signal,time;signal.signal(15, signal.SIG_IGN);time.sleep(100)"
+    deaf = tmp_path / "deaf"
+    stubborn = (
+        "import pathlib,signal,time;signal.signal(15, signal.SIG_IGN);"
+        f"pathlib.Path({str(deaf)!r}).touch();time.sleep(100)"
+    )
     with pilot(hub.url, tmp_path) as one:
         _ready(hub)
         hub.grant("1.1", PYTHON, "-c", stubborn)
-        wait_for(lambda: any(sync["started"] for sync in hub.ops("sync")))
-        time.sleep(0.3)
+        wait_for(deaf.exists)
         begun = time.monotonic()
         one.terminate()
-        time.sleep(0.3)
+        wait_for(lambda: any(sync["drain"] for sync in hub.ops("sync")))
         one.terminate()
         assert one.status() == 0
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < node._GRACE_S
     assert hub.ends["1.1"]["reason"] == "stopped"
 
 
@@ -236,14 +255,12 @@ def test_drain_finishes_and_bye_does_not(hub, tmp_path):
         assert hub.ends["2.1"]["reason"] == "stopped"
 
 
-def test_the_hub_stops_one_payload(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        hub.grant("1.1", "sleep", "100")
-        wait_for(lambda: any(sync["started"] for sync in hub.ops("sync")))
-        hub.say(stops=[{"key": "1.1", "message": "cancelled", "grace": 1.0}])
-        wait_for(lambda: "1.1" in hub.ends)
-        assert hub.ends["1.1"]["message"] == "cancelled"
+def test_the_hub_stops_one_payload(shared):
+    shared.grant("13.1", "sleep", "100")
+    wait_for(lambda: any("13.1" in dict(sync["started"]) for sync in shared.ops("sync")))
+    shared.say(stops=[{"key": "13.1", "message": "cancelled", "grace": 1.0}])
+    wait_for(lambda: "13.1" in shared.ends)
+    assert shared.ends["13.1"]["message"] == "cancelled"
 
 
 def test_two_pilots_of_one_node_have_folders_of_their_own(hub, tmp_path):
@@ -327,8 +344,8 @@ def test_a_starter_that_dies_costs_its_payloads_and_nothing_else(hub, tmp_path):
 
 
 def test_long_checks_do_not_cost_the_lease(tmp_path):
-    slow = {"name": "slow", "kind": "hub", "source": "#!/bin/sh\nsleep 4\n", "timeout": 20.0}
-    hub = Hub(checks=[slow], heartbeat=1.0, lease=5.0)
+    slow = {"name": "slow", "kind": "hub", "source": "#!/bin/sh\nsleep 2\n", "timeout": 60.0}
+    hub = Hub(checks=[slow], heartbeat=0.3, lease=60.0)
     with pilot(hub.url, tmp_path) as one:
         _ready(hub)
         # While the check ran, the hub heard of the pilot at least every second heartbeat.

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +25,16 @@ def hub():
     one.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Hub]:
+    """One hub with one pilot, for tests that leave both as they are; each has keys of its own."""
+    one = Hub(lease=60.0)
+    with pilot(one.url, tmp_path_factory.mktemp("shared"), "--log-limit", "200K"):
+        _ready(one)
+        yield one
+    one.close()
+
+
 def _ready(hub: Hub) -> None:
     wait_for(lambda: hub.checks is not None)
 
@@ -32,42 +43,37 @@ def _spooled(one: Program) -> list[str]:
     return sorted(path.name for path in (one.folder / "spool").iterdir())
 
 
-def test_a_grant_whose_answer_was_lost_is_run_exactly_once(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        hub.lose.add("sync")
-        marker = tmp_path / "ran"
-        hub.grant("1.1", "sh", "-c", f"echo x >> {marker}")
-        wait_for(lambda: "1.1" in hub.ends)
-        assert len(hub.ops("resume")) == 1
-        assert marker.read_text() == "x\n"
+def test_a_grant_whose_answer_was_lost_is_run_exactly_once(shared, tmp_path):
+    before = len(shared.ops("resume"))
+    shared.lose.add("sync")
+    marker = tmp_path / "ran"
+    shared.grant("11.1", "sh", "-c", f"echo x >> {marker}")
+    wait_for(lambda: "11.1" in shared.ends)
+    assert len(shared.ops("resume")) == before + 1
+    assert marker.read_text() == "x\n"
 
 
-def test_an_end_whose_answer_was_lost_is_told_again_and_not_run_again(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        marker = tmp_path / "ran"
-        hub.lose.add("end")
-        hub.grant("1.1", "sh", "-c", f"echo x >> {marker}")
-        wait_for(lambda: hub.told.get("1.1", 0) >= 1)
-        hub.grant("2.1", "true")
-        wait_for(lambda: "2.1" in hub.ends)
-        wait_for(lambda: hub.told["1.1"] == 2)
-        assert marker.read_text() == "x\n"
+def test_an_end_whose_answer_was_lost_is_told_again_and_not_run_again(shared, tmp_path):
+    marker = tmp_path / "ran"
+    shared.lose.add("end")
+    shared.grant("12.1", "sh", "-c", f"echo x >> {marker}")
+    wait_for(lambda: shared.told.get("12.1", 0) >= 1)
+    shared.grant("12.2", "true")
+    wait_for(lambda: "12.2" in shared.ends)
+    wait_for(lambda: shared.told["12.1"] == 2)
+    assert marker.read_text() == "x\n"
 
 
-def test_the_same_grant_twice_runs_once(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        marker = tmp_path / "ran"
-        for _ in range(3):
-            hub.grant("1.1", "sh", "-c", f"echo x >> {marker}")
-            wait_for(lambda: not hub.fresh)
-        wait_for(lambda: "1.1" in hub.ends)
-        hub.grant("1.1", "sh", "-c", f"echo x >> {marker}")
-        hub.grant("2.1", "true")
-        wait_for(lambda: "2.1" in hub.ends)
-        assert marker.read_text() == "x\n"
+def test_the_same_grant_twice_runs_once(shared, tmp_path):
+    marker = tmp_path / "ran"
+    for _ in range(3):
+        shared.grant("13.1", "sh", "-c", f"echo x >> {marker}")
+        wait_for(lambda: not shared.fresh)
+    wait_for(lambda: "13.1" in shared.ends)
+    shared.grant("13.1", "sh", "-c", f"echo x >> {marker}")
+    shared.grant("13.2", "true")
+    wait_for(lambda: "13.2" in shared.ends)
+    assert marker.read_text() == "x\n"
 
 
 def test_payloads_go_on_while_the_hub_restarts_and_their_ends_wait_on_disk(hub, tmp_path):
@@ -99,7 +105,7 @@ def test_silence_stops_payloads_before_the_lease_ends_and_ends_are_told_later(hu
         begun = time.monotonic()
         hub.say(silent=True, shut=True)
         wait_for(lambda: _spooled(one) == ["2.1.json"])
-        assert 1.5 < time.monotonic() - begun < 7.0
+        assert 1.5 < time.monotonic() - begun < 30.0
         hub.say(silent=False, shut=False)
         hub.cut()
         wait_for(lambda: "2.1" in hub.ends)
@@ -109,46 +115,42 @@ def test_silence_stops_payloads_before_the_lease_ends_and_ends_are_told_later(hu
         wait_for(lambda: "3.1" in hub.ends)
 
 
-def test_logs_survive_a_cut_without_gap_or_repetition(hub, tmp_path):
-    hub.terms["lease"] = 60.0
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        code = "for i in $(seq 40); do echo line $i; sleep 0.1; done"
-        hub.grant("1.1", "sh", "-c", code)
-        for _ in range(3):
-            time.sleep(1.0)
-            hub.cut()
-        wait_for(lambda: "1.1" in hub.ends)
-        lines = b"".join(b"line %d\n" % number for number in range(1, 41))
-        assert hub.logs["1.1", "stdout"] == lines
-        assert hub.ops("log")
+def test_logs_survive_a_cut_without_gap_or_repetition(shared):
+    code = "for i in $(seq 40); do echo line $i; sleep 0.1; done"
+    shared.grant("14.1", "sh", "-c", code)
+    key = ("14.1", "stdout")
+    for _ in range(3):
+        known = len(shared.logs.get(key, b""))
+        wait_for(lambda: len(shared.logs.get(key, b"")) > known or "14.1" in shared.ends)  # noqa: B023
+        shared.cut()
+    wait_for(lambda: "14.1" in shared.ends)
+    lines = b"".join(b"line %d\n" % number for number in range(1, 41))
+    assert shared.logs[key] == lines
+    assert [one for one in shared.ops("log") if one["key"] == "14.1"]
 
 
-def test_hostile_amounts_of_words_are_cut_in_the_middle(hub, tmp_path):
-    with pilot(hub.url, tmp_path, "--log-limit", "200K"):
-        _ready(hub)
-        code = "echo first; yes | head -c 50000000; echo last; ln -sf /etc/passwd stderr"
-        hub.grant("1.1", "sh", "-c", code)
-        wait_for(lambda: "1.1" in hub.ends)
-        text = hub.logs["1.1", "stdout"]
-        assert text.startswith(b"first\ny\n")
-        assert text.endswith(b"y\nlast\n")
-        assert b"[... 49795211 bytes are left out here ...]" in text
-        assert len(text) < 210_000
-        # What a payload puts in the place of its log is not followed.
-        assert hub.logs["1.1", "stderr"] == b""
+def test_hostile_amounts_of_words_are_cut_in_the_middle(shared):
+    code = "echo first; yes | head -c 5000000; echo last; ln -sf /etc/passwd stderr"
+    shared.grant("15.1", "sh", "-c", code)
+    wait_for(lambda: "15.1" in shared.ends)
+    text = shared.logs["15.1", "stdout"]
+    assert text.startswith(b"first\ny\n")
+    assert text.endswith(b"y\nlast\n")
+    assert b"[... 4795211 bytes are left out here ...]" in text
+    assert len(text) < 210_000
+    # What a payload puts in the place of its log is not followed; what is empty may not be told.
+    assert shared.logs.get(("15.1", "stderr"), b"") == b""
 
 
-def test_large_ends_are_cut_into_several_messages(hub, tmp_path):
-    with pilot(hub.url, tmp_path):
-        _ready(hub)
-        hub.silent = True
-        code = "import json; json.dump('x' * 1000000, open('result.json', 'w'))"
-        for number in range(8):
-            hub.grant(f"{number}.1", hub.facts["python"], "-c", code, result=True)
-        hub.silent = False
-        wait_for(lambda: len(hub.ends) == 8)
-        assert all(len(end["result"]) == 1_000_000 for end in hub.ends.values())
+def test_large_ends_are_cut_into_several_messages(shared):
+    shared.silent = True
+    code = "import json; json.dump('x' * 1000000, open('result.json', 'w'))"
+    keys = [f"16.{number}" for number in range(8)]
+    for key in keys:
+        shared.grant(key, shared.facts["python"], "-c", code, result=True)
+    shared.silent = False
+    wait_for(lambda: all(key in shared.ends for key in keys))
+    assert all(len(shared.ends[key]["result"]) == 1_000_000 for key in keys)
 
 
 # -- ways to the hub ------------------------------------------------------------------------------
@@ -192,10 +194,10 @@ def test_directly_with_tls(private, certificate, tmp_path):
 
 
 def test_a_hub_that_cannot_prove_its_name_gets_no_secret(private, certificate, tmp_path):
-    with pilot(private.url, tmp_path / "a", "--idle", "2s") as one:
+    with pilot(private.url, tmp_path / "a", "--idle", "0.5s") as one:
         assert one.status() == 12
     wrong = f"https://localhost:{private.port}"
-    options = ["--ca", str(certificate / "cert.pem"), "--idle", "2s"]
+    options = ["--ca", str(certificate / "cert.pem"), "--idle", "0.5s"]
     with pilot(wrong, tmp_path / "b", *options) as one:
         assert one.status() == 12
     assert private.heard == []

@@ -19,14 +19,17 @@ import msgspec
 import pytest
 
 from pilotage.hub import auth
+from pilotage.job import records
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Queued
 from pilotage.match.place import Place
 from pilotage.match.share import Shares
-from tests import fleet
+from pilotage.store import Db
+from tests import fleet, links
 from tests.fleet import RealHub, enrolled, running
+from tests.links import Backroom, Caller, backroom
 from tests.talk import Node, Talk, end
 
 #: Given up quickly; the test is then quick, too.
@@ -38,6 +41,13 @@ _PATIENT = 'heartbeat = "1s"\nlease = "10m"\nsandbox = "none"\n'
 @pytest.fixture
 def hub(tmp_path) -> Iterator[RealHub]:
     with running(tmp_path / "hub") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory) -> Iterator[RealHub]:
+    """One hub for tests whose jobs are done and whose pilots have left when they end."""
+    with running(tmp_path_factory.mktemp("tidy") / "hub") as one:
         yield one
 
 
@@ -53,6 +63,19 @@ def hasty(tmp_path) -> Iterator[RealHub]:
         yield one
 
 
+@pytest.fixture
+async def driven(tmp_path) -> AsyncIterator[Backroom]:
+    """A hub whose leases end when the test says so."""
+    async with backroom(tmp_path) as one:
+        yield one
+
+
+async def _pass(hub: Backroom, leases: float) -> None:
+    """Have time pass, and the hub look at its pilots."""
+    hub.later += leases * links.LEASE
+    await hub.round()
+
+
 @asynccontextmanager
 async def _talk(hub: RealHub) -> AsyncIterator[Talk]:
     talk = await Talk.open(hub)
@@ -66,8 +89,6 @@ def _submit(hub: RealHub, count: int, **more: Any) -> list[int]:
     """Queue jobs in one transaction."""
     spec = {"recipe": Command(("true",)), "name": "job", **more}
     owner = spec.pop("owner", "")
-    from pilotage.job import records
-
     with hub.project._change() as db:
         new = NewJob(JobSpec(**spec), owner=owner)
         found = [records.add(db, new, time.time()) for _ in range(count)]
@@ -81,12 +102,16 @@ async def _until(condition: Callable[[], object], seconds: float = 60.0) -> None
         await asyncio.sleep(0.05)
 
 
-def _alarms(hub: RealHub) -> list[str]:
-    return [row[0] for row in hub.project.db.rows("alarm_all")]
+def _alarms(hub: RealHub | Backroom) -> list[str]:
+    return [row[0] for row in _db(hub).rows("alarm_all")]
 
 
-def _pilot_states(hub: RealHub) -> dict[str, int]:
-    return dict(hub.project.db.rows("api_pilot_counts"))
+def _pilot_states(hub: RealHub | Backroom) -> dict[str, int]:
+    return dict(_db(hub).rows("api_pilot_counts"))
+
+
+def _db(hub: RealHub | Backroom) -> Db:
+    return hub.project.db if isinstance(hub, RealHub) else hub.db
 
 
 # -- matching ------------------------------------------------------------------------------------
@@ -117,7 +142,7 @@ def test_autocluster_starvation_a_hundred_thousand_unmatchable_jobs_beside_sixty
 
 
 async def test_runnable_jobs_start_at_once_behind_unmatchable_ones_with_a_real_hub(hub):
-    _submit(hub, 5000, requirements="site == 'nowhere'", priority=10)
+    _submit(hub, 1000, requirements="site == 'nowhere'", priority=10)
     runnable = _submit(hub, 60)
     async with _talk(hub) as talk:
         node = await Node(talk, cpus=64).join(hub.secret())
@@ -157,7 +182,7 @@ async def test_runaway_submission_of_one_owner_does_not_keep_others_waiting_306(
     spec = {"recipe": {"kind": "command", "argv": ["true"]}, "name": "job"}
     async with _talk(hub) as talk, _talk(hub) as first, _talk(hub) as second:
         await first.ask("login", protocol=1, token=ann)
-        for _ in range(20):
+        for _ in range(5):
             await first.ask("submit", jobs=[{"spec": spec}] * 1000)
         node = await Node(talk, cpus=4).join(hub.secret())
         await node.sync()
@@ -177,55 +202,68 @@ async def test_runaway_submission_of_one_owner_does_not_keep_others_waiting_306(
 # -- pilots that come and go ---------------------------------------------------------------------
 
 
-async def test_join_storm_two_thousand_pilots_at_once(patient):
+@pytest.mark.parametrize("count", [400, pytest.param(2000, marks=pytest.mark.soak)])
+async def test_join_storm_of_pilots_at_once(patient, count):
     """The seed's system took two a second."""
     token = patient.token(auth.Scope.ENROL, site="storm")
-    jobs = _submit(patient, 2000)
+    jobs = _submit(patient, count)
     talks = [await Talk.open(patient) for _ in range(20)]
     nodes = [
         Node(talk, p=number, host=f"n{at}-{number}", cpus=1)
         for at, talk in enumerate(talks)
-        for number in range(100)
+        for number in range(count // 20)
     ]
     began = time.monotonic()
     await asyncio.gather(*(node.join(token) for node in nodes))
     took = time.monotonic() - began
-    assert len({node.number for node in nodes}) == 2000
-    assert took < 200
+    assert len({node.number for node in nodes}) == count
+    # Many times as many a second, also on a busy machine.
+    assert took < count / 10
     await asyncio.gather(*(node.sync(wait=5.0) for node in nodes))
     held = [key for node in nodes for key in node.running]
     assert sorted(held) == sorted(f"{job}.1" for job in jobs)
-    assert _pilot_states(patient)["available"] == 2000
+    assert _pilot_states(patient)["available"] == count
     for talk in talks:
         await talk.cut()
 
 
 async def test_false_mass_drain_many_silent_pilots_are_the_network_and_nothing_is_requeued_282(
-    hasty,
+    driven: Backroom,
 ):
     """The whole pool of a laboratory was once drained because a monitor was mistaken."""
-    jobs = _submit(hasty, 15)
-    token = hasty.token(auth.Scope.ENROL)
-    talk = await Talk.open(hasty)
-    nodes = [Node(talk, p=at, host=f"n{at}", cpus=1) for at in range(15)]
-    # All were heard of at about the same time, so that none is silent before the others.
-    await asyncio.gather(*(node.join(token) for node in nodes))
-    await asyncio.gather(*(node.sync() for node in nodes))
-    assert [len(node.running) for node in nodes] == [1] * 15
-    await talk.cut()
-    await _until(lambda: "many pilots are silent" in _alarms(hasty))
-    await asyncio.sleep(1.5)
-    assert {hasty.project.job(job).attempt for job in jobs} == {1}
-    assert {hasty.state(job) for job in jobs} == {State.RUNNING}
-    async with _talk(hasty) as again:
-        for node in nodes:
-            found = await node.resume(again)
-            assert found["stop"] == found["jobs"] == []
-        await _until(lambda: not _alarms(hasty))
-        for node in nodes:
-            await node.sync(*(end(key) for key in list(node.running)))
-    assert {hasty.state(job) for job in jobs} == {State.DONE}
-    assert {hasty.project.job(job).attempt for job in jobs} == {1}
+    jobs = driven.submit(15)
+    nodes = [await driven.node(host=f"n{at}") for at in range(15)]
+    held = [await node.sync() for node in nodes]
+    assert [len(keys) for keys in held] == [1] * 15
+    for node in nodes:
+        node.caller.cut()
+    await _pass(driven, 1.1)
+    assert "many pilots are silent" in _alarms(driven)
+    await _pass(driven, 1.0)
+    assert {driven.job(job).attempt for job in jobs} == {1}
+    assert {driven.job(job).state for job in jobs} == {State.RUNNING}
+    for node, keys in zip(nodes, held, strict=True):
+        found = await node.resume(Caller(driven), keys)
+        assert found["stop"] == found["jobs"] == []
+    await driven.round()
+    assert not _alarms(driven)
+    for node, keys in zip(nodes, held, strict=True):
+        await node.sync(ended=[links.end(key) for key in keys])
+    assert {driven.job(job).state for job in jobs} == {State.DONE}
+    assert {driven.job(job).attempt for job in jobs} == {1}
+
+
+async def test_many_silent_pilots_are_given_up_if_they_do_not_come_back(driven: Backroom):
+    jobs = driven.submit(12)
+    nodes = [await driven.node(host=f"n{at}") for at in range(12)]
+    for node in nodes:
+        await node.sync()
+        node.caller.cut()
+    await _pass(driven, 3.9)
+    assert {driven.job(job).state for job in jobs} == {State.RUNNING}
+    await _pass(driven, 0.2)
+    assert {driven.job(job).state for job in jobs} == {State.QUEUED}
+    assert _pilot_states(driven) == {"lost": 12}
 
 
 async def test_one_silent_pilot_is_given_up_and_its_job_is_begun_anew(hasty):
@@ -244,52 +282,49 @@ async def test_one_silent_pilot_is_given_up_and_its_job_is_begun_anew(hasty):
     assert _pilot_states(hasty)["lost"] == 1
 
 
-async def test_a_pilot_that_comes_back_late_changes_nothing(hasty):
-    (job,) = _submit(hasty, 1)
-    talk = await Talk.open(hasty)
-    late = await Node(talk, host="late").join(hasty.secret())
-    await late.sync()
-    await talk.cut()
-    async with _talk(hasty) as other, _talk(hasty) as back:
-        second = await Node(other, host="other").join(hasty.secret())
-        while not second.running:
-            await second.sync(wait=0.3)
-        found = await late.resume(back)
-        assert [one["key"] for one in found["stop"]] == [f"{job}.1"]
-        await late.sync(end(f"{job}.1"))
-        assert (hasty.state(job), hasty.project.job(job).attempt) == (State.RUNNING, 2)
-        await second.sync(end(f"{job}.2", code=1))
+async def test_a_pilot_that_comes_back_late_changes_nothing(driven: Backroom):
+    (job,) = driven.submit()
+    late = await driven.node(host="late")
+    assert await late.sync() == [f"{job}.1"]
+    late.caller.cut()
+    await _pass(driven, 1.1)
+    second = await driven.node(host="other")
+    assert await second.sync() == [f"{job}.2"]
+    found = await late.resume(Caller(driven), [f"{job}.1"])
+    assert [one["key"] for one in found["stop"]] == [f"{job}.1"]
+    await late.sync(ended=[links.end(f"{job}.1")])
+    assert (driven.job(job).state, driven.job(job).attempt) == (State.RUNNING, 2)
+    await second.sync(ended=[links.end(f"{job}.2", code=1)])
     # What counts is the attempt that was current.
-    assert hasty.state(job) is State.FAILED
-    assert [one.state for one in hasty.project.attempts(job)] == ["lost", "failed"]
+    assert driven.job(job).state is State.FAILED
+    assert [one.state for one in records.attempts(driven.db, job)] == ["lost", "failed"]
 
 
-async def test_pilots_that_left_as_they_should_are_not_lost_later_and_raise_no_alarm(hasty):
-    async with _talk(hasty) as talk:
-        token = hasty.token(auth.Scope.ENROL)
-        nodes = [Node(talk, p=at, host=f"n{at}") for at in range(12)]
-        await asyncio.gather(*(node.join(token) for node in nodes))
-        await asyncio.gather(*(talk.ask("leave", reason="no work", p=node.p) for node in nodes))
-        # Longer than a lease.
-        await asyncio.sleep(6)
-        assert _pilot_states(hasty) == {"down": 12}
-        assert _alarms(hasty) == []
+async def test_pilots_that_left_as_they_should_are_not_lost_later_and_raise_no_alarm(
+    driven: Backroom,
+):
+    for at in range(12):
+        node = await driven.node(host=f"n{at}")
+        await node.caller.ask("leave", reason="no work")
+    await _pass(driven, 1.5)
+    assert _pilot_states(driven) == {"down": 12}
+    assert _alarms(driven) == []
 
 
-async def test_a_second_pilot_on_the_same_node_works_beside_the_first_287(hub, tmp_path):
+async def test_a_second_pilot_on_the_same_node_works_beside_the_first_287(tidy, tmp_path):
     """Only the first pilot of a node worked, since both used the same paths."""
     base = tmp_path / "node"
     words = ("--work", str(base / "work"))
-    with enrolled(hub, base / "one", *words) as one, enrolled(hub, base / "two", *words) as two:
-        await _until(lambda: _pilot_states(hub).get("available") == 2)
+    with enrolled(tidy, base / "one", *words) as one, enrolled(tidy, base / "two", *words) as two:
+        await _until(lambda: _pilot_states(tidy).get("available") == 2)
         # Each ends when all run, which takes the four cores of both.
         met = tmp_path / "met"
         met.mkdir()
         script = f"touch {met}/$0; while [ $(ls {met} | wc -l) -lt 8 ]; do sleep 0.1; done"
-        jobs = [hub.submit("sh", "-c", script, str(number)) for number in range(8)]
-        await asyncio.to_thread(hub.wait, *jobs)
-        assert {hub.state(job) for job in jobs} == {State.DONE}
-        holders = {hub.project.attempts(job)[-1].starter for job in jobs}
+        jobs = [tidy.submit("sh", "-c", script, str(number)) for number in range(8)]
+        await asyncio.to_thread(tidy.wait, *jobs)
+        assert {tidy.state(job) for job in jobs} == {State.DONE}
+        holders = {tidy.project.attempts(job)[-1].starter for job in jobs}
         assert len(holders) == 2
         for each in (one, two):
             each.terminate()
@@ -359,7 +394,7 @@ async def test_a_black_hole_among_good_nodes_stops_getting_work_and_says_so(hub)
         good = [await Node(talk, p=at, host=f"good{at}").join(token) for at in range(3)]
         hole = await Node(talk, p=3, host="hole").join(token)
         eaten: collections.Counter[str] = collections.Counter()
-        while {hub.state(job) for job in jobs} != {State.DONE}:
+        while {row[1:] for row in hub.project.db.rows("job_counts")} != {("done", len(jobs))}:
             for node in [*good, hole]:
                 code, wall = (1, 0.01) if node is hole else (0, 5.0)
                 eaten[node.host] += len(node.running)
@@ -369,7 +404,7 @@ async def test_a_black_hole_among_good_nodes_stops_getting_work_and_says_so(hub)
         await _until(lambda: "node gets no work: hole" in _alarms(hub))
 
 
-def test_no_shell_reads_what_a_user_wrote_678(hub, tmp_path):
+def test_no_shell_reads_what_a_user_wrote_678(tidy, tmp_path):
     """A name in a job's description was once run by the pilot, before any container."""
     trap = tmp_path / "trap"
     nasty = [
@@ -379,9 +414,9 @@ def test_no_shell_reads_what_a_user_wrote_678(hub, tmp_path):
         f"' || touch {trap} #",
         "-rf",
     ]
-    with enrolled(hub, tmp_path / "p") as one:
+    with enrolled(tidy, tmp_path / "p") as one:
         jobs = [
-            hub.project.submit(
+            tidy.project.submit(
                 NewJob(
                     JobSpec(
                         Command(("printf", "%s|", *nasty)), name=text, env={"NASTY": text},
@@ -392,23 +427,23 @@ def test_no_shell_reads_what_a_user_wrote_678(hub, tmp_path):
             )
             for text in nasty
         ]  # fmt: skip
-        hub.wait(*jobs)
-        assert {hub.state(job) for job in jobs} == {State.DONE}
-        assert {hub.output(job) for job in jobs} == {"".join(f"{text}|" for text in nasty)}
+        tidy.wait(*jobs)
+        assert {tidy.state(job) for job in jobs} == {State.DONE}
+        assert {tidy.output(job) for job in jobs} == {"".join(f"{text}|" for text in nasty)}
         one.terminate()
         assert one.status() == 0
     assert not trap.exists()
 
 
-def test_a_pilot_with_a_nasty_name_and_attributes_is_only_text(hub, tmp_path):
+def test_a_pilot_with_a_nasty_name_and_attributes_is_only_text(tidy, tmp_path):
     trap = tmp_path / "trap"
     with enrolled(
-        hub, tmp_path / "p", "--name", f"$(touch {trap})<script>", "--attribute",
+        tidy, tmp_path / "p", "--name", f"$(touch {trap})<script>", "--attribute",
         f"rack=' || touch {trap} #",
     ) as one:  # fmt: skip
-        job = hub.submit("true")
-        hub.wait(job)
-        assert hub.state(job) is State.DONE
+        job = tidy.submit("true")
+        tidy.wait(job)
+        assert tidy.state(job) is State.DONE
         one.terminate()
         assert one.status() == 0
     assert not trap.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,20 @@ from pilotage.hub.project import Project
 from pilotage.job.model import State
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests.sites import SITE, Farm, on_slurm
+from tests.sites import PATIENCE, SITE, Farm, on_slurm
 
 POOL = "burst"
 #: Quick, so that a test sees it grow and shrink.
 QUICK = """
-interval = "1s"
+interval = "0.5s"
 
 [pilot]
 cpus = 1
 
 [control]
-patience = "1s"
-haste = "1s"
-rest = "2s"
+patience = "0.5s"
+haste = "0.5s"
+rest = "1s"
 ski = 0.0
 """
 _OVER = {"down", "failed", "lost"}
@@ -42,7 +41,8 @@ class Watched:
         self.most = 0
         # A port of its own: pilots would look for their hub where another test's may be by then.
         (farm.root / "pilotage.toml").write_text(
-            f'[hub]\ntls = "on"\nport = {free_port()}\n[pilots]\nsandbox = "none"\nlease = "1m"\n'
+            f'[hub]\ntls = "on"\nport = {free_port()}\n[pilots]\nsandbox = "none"\n'
+            'heartbeat = "0.5s"\nlease = "1m"\n'
         )
         (farm.root / "pools").mkdir()
         self.write(f"maximum = {maximum}\n{more}")
@@ -52,8 +52,8 @@ class Watched:
         file.write_text(f'site = "{SITE}"\n{text}{QUICK}')
 
     def submit(self, count: int, seconds: float) -> list[int]:
-        asked = f'pool == "{POOL}"'
-        return self.farm.submit(count, more=f"sleep {seconds}", site="", requirements=asked)
+        asked, more = f'pool == "{POOL}"', self.farm.unhurried(seconds)
+        return self.farm.submit(count, more=more, site="", requirements=asked)
 
     def states(self) -> collections.Counter[str]:
         """Count pilots of the pool by state; there are never more than the limit."""
@@ -71,6 +71,16 @@ class Watched:
     def look(self) -> pool_view.Look:
         with Project(self.farm.root) as project:
             return pool_view.pool(project.db, project.root, POOL, project.clock.now())
+
+    def looks(self, times: int = 4) -> None:
+        """Wait until the pool was looked at some times more."""
+        seen: set[float | None] = set()
+
+        def often() -> bool:
+            seen.add(self.look().looked)
+            return len(seen) > times
+
+        self.farm.wait(often)
 
     def samples(self) -> list[pool_view.Sample]:
         with Project(self.farm.root) as project:
@@ -104,7 +114,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
     jobs = pool.submit(60, 0.5)
     try:
         hub = farm.start(crash="pool.acted:2")
-        assert hub.wait(timeout=60) == -signal.SIGKILL, farm.told()
+        assert hub.wait(timeout=PATIENCE) == -signal.SIGKILL, farm.told()
         farm.start()
         farm.wait(lambda: pool.states()["available"])
         farm.kill()
@@ -112,6 +122,8 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
         farm.wait(lambda: len(farm.ran()) > 10 and pool.live() > 1)
         farm.kill()
         farm.start()
+        farm.wait(lambda: pool.states() and pool.most == 3)
+        farm.haste.touch()
         farm.wait(lambda: pool.over(jobs))
         farm.wait(lambda: pool.samples()[-1].supply == 0)
     finally:
@@ -125,6 +137,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
 
 
 @pytest.mark.slow
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", [*pools.POINTS, "pool.acted:3"])
 def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, point: str):
     farm = Farm(tmp_path / "p", 'batch = "local"\n')
@@ -132,7 +145,7 @@ def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, po
     jobs = pool.submit(6, 0.2)
     try:
         hub = farm.start(crash=point)
-        assert hub.wait(timeout=60) == -signal.SIGKILL, farm.told()
+        assert hub.wait(timeout=PATIENCE) == -signal.SIGKILL, farm.told()
         pool.live()
         farm.start()
         farm.wait(lambda: pool.over(jobs))
@@ -149,7 +162,7 @@ def test_a_site_that_does_not_answer_gets_no_more_than_may_wait(tmp_path: Path):
     pool.submit(40, 0.1)
     with farm.up():
         farm.wait(lambda: pool.live() == 4)
-        time.sleep(3)
+        pool.looks()
         assert pool.states() == {"requested": 4}
 
 
@@ -167,7 +180,7 @@ def test_a_pool_whose_pilots_die_backs_off_and_says_why(tmp_path: Path):
         assert "broken" in pool.look().trouble
         farm.wait(lambda: not pool.live())
         dead = pool.states()["failed"]
-        time.sleep(3)
+        pool.looks()
         # Two may have been replaced before the third, if they died one after the other.
         assert pool.states()["failed"] == dead <= 4 + 2
 

@@ -20,10 +20,10 @@ def work(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end: pass
 if len(sys.argv) > 1:
-    work(1.5)
+    work(0.7)
 else:
     subprocess.run([sys.executable, "-I", "-S", __file__, "child"])
-    work(1.5)
+    work(0.7)
 """
 
 
@@ -49,10 +49,10 @@ def test_time_and_memory_of_payloads_are_told(hub: Hub, tmp_path: Path):
     with pilot(hub.url, tmp_path / "a"):
         wait_for(lambda: hub.checks is not None)
         hub.grant("1.1", sys.executable, "-I", "-S", _busy(tmp_path), cpus=1)
-        hub.grant("2.1", "sleep", "4", cpus=3)
+        hub.grant("2.1", "sleep", "3", cpus=3)
         wait_for(lambda: len(hub.ends) == 2, 60)
         # Sums only grow, and what has ended is in them.
-        wait_for(lambda: told(hub) and told(hub)[-1][0] >= 3.0, 60)
+        wait_for(lambda: told(hub) and told(hub)[-1][0] >= 1.4, 60)
         used = told(hub)
     assert used == sorted(used, key=lambda one: (one[0], one[1]))
     walls = [end["usage"]["wall"] for end in hub.ends.values()]
@@ -62,7 +62,7 @@ def test_time_and_memory_of_payloads_are_told(hub: Hub, tmp_path: Path):
     one = Gauge(0.0)
     for number, each in enumerate(used):
         one.hear((each[0], each[1], int(each[2])), 4, 1 << 34, max(walls) + number)
-    assert one.used == pytest.approx(3.0, abs=1.0)
+    assert one.used == pytest.approx(1.4, abs=0.6)
 
 
 def test_a_hub_that_does_not_ask_for_it_hears_nothing(tmp_path: Path):
@@ -70,7 +70,7 @@ def test_a_hub_that_does_not_ask_for_it_hears_nothing(tmp_path: Path):
     try:
         with pilot(hub.url, tmp_path / "a"):
             wait_for(lambda: hub.checks is not None)
-            hub.grant("1.1", "sleep", "2")
+            hub.grant("1.1", "sleep", "1.5")
             wait_for(lambda: hub.ends, 60)
         assert told(hub) == []
     finally:
@@ -83,10 +83,10 @@ def test_what_runs_in_a_sandbox_is_seen_too(hub: Hub, tmp_path: Path):
         wait_for(lambda: hub.checks is not None)
         if "bubblewrap" not in hub.facts["sandboxes"]:
             pytest.skip("bubblewrap does not work here")
-        program = "import time\nwhile time.process_time() < 2: pass\ntime.sleep(2)"
+        program = "import time\nwhile time.process_time() < 1: pass\ntime.sleep(1)"
         python = os.path.realpath("/usr/bin/python3")
         sandbox = {"kind": "bubblewrap"}
         hub.grant("1.1", python, "-I", "-S", "-c", program, sandbox=sandbox, cpus=1)
-        wait_for(lambda: told(hub) and told(hub)[-1][0] >= 2.0, 60)
+        wait_for(lambda: told(hub) and told(hub)[-1][0] >= 1.0, 60)
         wait_for(lambda: hub.ends, 60)
     assert hub.ends["1.1"]["exit"] == 0

@@ -17,7 +17,7 @@ from pilotage.job.model import State
 from pilotage.match.explain import explain
 from pilotage.match.facts import Explanation
 from tests.pooled import Pooled
-from tests.sites import SRC
+from tests.sites import PATIENCE, SRC
 
 ASKED = 'pool == "burst"'
 
@@ -57,7 +57,7 @@ def test_until_idle_does_not_wait_for_a_pool_that_waits_for_a_person(tmp_path: P
     farm.change(lambda one: pool_view.ask(one.db, one.root, "burst", pause=True))
     hub = farm.start("--until-idle")
     try:
-        hub.wait(timeout=60)
+        hub.wait(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         raise AssertionError(farm.told()) from None
     finally:
@@ -82,7 +82,7 @@ def test_a_drained_idle_pilot_is_gone_in_seconds(tmp_path: Path):
     """It would ask the hub for work for another heartbeat, if it were not told at once."""
     farm = pooled(tmp_path / "p", maximum=1)
     settings = farm.root / "pilotage.toml"
-    settings.write_text(settings.read_text().replace('heartbeat = "2s"', 'heartbeat = "30s"'))
+    settings.write_text(settings.read_text().replace('heartbeat = "0.5s"', 'heartbeat = "30s"'))
     jobs = farm.submit(2, more="sleep 0.2", site="", requirements=ASKED)
     with farm.up():
         farm.wait(lambda: all(farm.job(one).state is State.DONE for one in jobs))
@@ -121,7 +121,7 @@ def test_explain_follows_a_pool_from_nothing_to_its_limit(tmp_path: Path):
     farm = pooled(tmp_path / "p", "pending = 1\n", maximum=1)
     pool = farm.root / "pools" / "burst.toml"
     # The first pilot does not wait for that.
-    pool.write_text(pool.read_text().replace('patience = "1s"', 'patience = "10m"'))
+    pool.write_text(pool.read_text().replace('patience = "0.5s"', 'patience = "10m"'))
     jobs = farm.submit(3, gate=True, site="", requirements=ASKED)
     assert "nobody has looked at it yet" in said(why(farm, jobs[-1]))
     with farm.up():
@@ -181,7 +181,7 @@ def _command(farm: Pooled, *words: str, check: bool = True) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pilotage", *words, "--project", str(farm.root)],
         env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True, check=False,
-        timeout=60, stdin=subprocess.DEVNULL,
+        timeout=PATIENCE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert not check or done.returncode == 0, done.stderr
     return done.stdout + done.stderr

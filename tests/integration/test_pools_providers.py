@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,13 +57,6 @@ def committed_once(farm: Pooled, jobs: list[int]) -> None:
     assert done == dict.fromkeys(jobs, 1), farm.told()
 
 
-def rests(farm: Pooled, seconds: float = 3.0) -> None:
-    """Require that pools which have nothing to do ask for nothing."""
-    before = len(farm.drones())
-    time.sleep(seconds)
-    assert len(farm.drones()) == before
-
-
 @contextmanager
 def down(slurm: Slurm, partition: str) -> Iterator[None]:
     """Have a partition take jobs and start none."""
@@ -93,7 +85,7 @@ def test_a_provider_that_refuses_every_submission(tmp_path: Path):
             assert "Invalid partition name" in farm.alarms()[f"pool {BAD}"]
             farm.gate.touch()
             farm.wait(lambda: farm.done() == len(jobs) and not farm.live())
-            rests(farm)
+            farm.rests()
         # What was refused is one row of orders, not one after the other without end.
         assert 3 <= len(of(farm, BAD)) <= 2 * PENDING
         assert {one.state for one in of(farm, BAD)} <= {"failed", "down"}
@@ -114,7 +106,7 @@ def test_a_provider_that_cannot_be_reached(tmp_path: Path):
             farm.wait(lambda: farm.done() == len(jobs))
             # Nobody needs them any more, so they are called off before they were ever taken.
             farm.wait(lambda: not farm.live())
-            rests(farm)
+            farm.rests()
         assert len(of(farm, BAD)) == PENDING
         assert {one.state for one in of(farm, BAD)} == {"down"}
         assert double.accepted() == []
@@ -130,7 +122,7 @@ def test_a_provider_that_never_starts_anything(tmp_path: Path, slurm: Slurm):
             farm.gate.touch()
             farm.wait(lambda: farm.done() == len(jobs) and not farm.live())
             farm.wait(lambda: not slurm.run("squeue", "--noheader", "--partition=long"))
-            rests(farm)
+            farm.rests()
         assert farm.most(BAD) <= PENDING
         assert len(of(farm, BAD)) <= 2 * PENDING
         assert {one.state for one in of(farm, BAD)} == {"down"}
@@ -143,11 +135,15 @@ def test_a_provider_that_kills_at_random(tmp_path: Path, slurm: Slurm):
     # Nothing is done while somebody lives whom the killer will find.
     jobs = farm.submit(8, gate=True, site="", requirements=ANY)
     killer = Killer(slurm, farm)
-
+    # Whoever was killed is waited for, in case that it can say how it ended.
+    farm.driven = True
     with farm.up():
-        farm.wait(lambda: killer.strikes() and farm.look(BAD).state in {"backs off", "paused"})
+        backs_off = {"backs off", "paused"}
+        farm.wait(lambda: killer.strikes() and farm.look(BAD).state in backs_off, passing=0.5)
         assert "died" in farm.alarms()[f"pool {BAD}"]
-        farm.wait(lambda: killer.strikes() and not farm.live(BAD) and not running(slurm))
+        farm.wait(
+            lambda: killer.strikes() and not farm.live(BAD) and not running(slurm), passing=0.5
+        )
         ordered = len(of(farm, BAD))
         assert 3 <= ordered <= 4 * PENDING
         farm.gate.touch()
@@ -211,7 +207,7 @@ def test_one_that_an_administrator_or_its_time_ends_is_replaced(tmp_path: Path, 
         there = running(slurm)
         first, second = there
         slurm.run("scancel", there[first])
-        slurm.run("scontrol", "update", f"jobid={there[second]}", "endtime=now")
+        slurm.run("scontrol", "update", f"jobid={there[second]}", "endtime=now+10")
         farm.wait(lambda: not {first, second} & running(slurm).keys())
         # What they ran is begun anew by those that came in their place.
         farm.wait(lambda: farm.ran() == dict.fromkeys(jobs, 2))

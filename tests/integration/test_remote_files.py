@@ -26,7 +26,7 @@ def remote(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
         [str(system.find("sftp-server"))], stdin=theirs.fileno(), stdout=theirs.fileno()
     )
     mount = subprocess.Popen(
-        ["sshfs", "-f", "-o", "passive", f":{there}", str(here)],
+        ["sshfs", "-f", "-o", "passive,dir_cache=no", f":{there}", str(here)],
         stdin=ours.fileno(),
         stdout=ours.fileno(),
     )

@@ -171,8 +171,11 @@ async def test_a_cut_in_mid_command_leaves_it_unsure_and_the_way_is_found_again(
 ):
     async with kept(by_ssh(sshd, tmp_path, program)) as remote:
         await ready(remote)
-        running = asyncio.create_task(remote.run(Call(("sleep", "30"))))
-        await asyncio.sleep(0.5)
+        begun = sshd.user.home / f"begun-{os.getpid()}"
+        script = f"touch {begun}; exec sleep 300"
+        running = asyncio.create_task(remote.run(Call(("sh", "-c", script))))
+        await until(begun.exists)
+        begun.unlink()
         before = remote.hello.pid
         sshd.kill_connections("key")
         with pytest.raises(errors.Unsure):

@@ -85,9 +85,11 @@ def starter_of(root: Path) -> int:
 
 async def test_what_a_dead_starter_did_not_begin_belongs_to_the_next(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings="[site]\ncpus = 1\n")
+    gate = tmp_path / "gate"
+    stay = ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     with rig.project() as project:
         # Short jobs first, so that later ones are claimed before there is room for them.
-        for argv in [("true",)] * 40 + [("sleep", "0.3")] * 5:
+        for argv in [("true",)] * 40 + [stay] * 5:
             project.submit(NewJob(JobSpec(Command(argv), argv[0])))
     async with rig.live() as project:
 
@@ -99,6 +101,7 @@ async def test_what_a_dead_starter_did_not_begin_belongs_to_the_next(tmp_path: P
         dead = waiting()[0]
         left = [job.id for job in rig.jobs("*", State.RUNNING)]
         os.kill(starter_of(tmp_path), signal.SIGKILL)
+        gate.touch()
         await rig.until(lambda: len(rig.jobs("*", State.DONE)) == 45)
         # The first may have ended in the moment before.
         assert {project.attempts(job)[-1].starter for job in left[1:]}.isdisjoint({dead})
@@ -155,14 +158,17 @@ async def test_a_rule_is_born_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     assert len({job.binding.path for job in rig.jobs("two")}) == len(rig.jobs("two")) == 50
 
 
-async def test_starters_that_are_killed_again_and_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
+async def test_starters_that_are_killed_again_and_again(tmp_path: Path, kills: int) -> None:
     rig = Rig(tmp_path)
     with rig.project() as project:
-        for _ in range(300):
+        for _ in range(30 * kills):
             project.submit(NewJob(JobSpec(Command(("sleep", "0.01")), "x")))
     async with rig.live():
-        for _ in range(10):
-            await anyio.sleep(0.2)
+        for _ in range(kills):
+            # If several die before they are ready, that is a fault, and ends the hub.
+            done = len(rig.jobs("x", State.DONE))
+            await rig.until(lambda done=done: len(rig.jobs("x", State.DONE)) > done)  # type: ignore[misc]
             if pid := starter_of(tmp_path):
                 os.kill(pid, signal.SIGKILL)
-        await rig.until(lambda: len(rig.jobs("x", State.DONE)) == 300)
+        await rig.until(lambda: len(rig.jobs("x", State.DONE)) == 30 * kills)

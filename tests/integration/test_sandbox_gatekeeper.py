@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_what_is_left_of_a_user_can_be_killed(ward):
         while Path(f"/proc/{sleeper.pid}").stat().st_uid != uid:
             time.sleep(0.01)
         assert ask(ward, "sweep", ward.one).returncode == 0
-        assert sleeper.wait(timeout=10) == -signal.SIGKILL
+        assert sleeper.wait(timeout=wards.PATIENCE) == -signal.SIGKILL
 
 
 async def test_payloads_that_name_no_user_get_one_each(ward, monkeypatch):
@@ -146,8 +147,8 @@ def check_handed_over(one: Launch, ward: wards.Ward) -> None:
 
 @pytest.fixture
 def temporary(ward) -> Iterator[Path]:
-    folder = Path(f"/tmp/pilotage-{ward.name}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="pilotage-", dir="/tmp"))
+    folder.chmod(0o755)
     os.chown(folder, ward.uid, -1)
     yield folder
     shutil.rmtree(folder)
@@ -157,14 +158,14 @@ async def test_its_temporary_files_are_private_wherever_its_directory_is(
     ward, temporary, monkeypatch
 ):
     wards.shift(monkeypatch, ward)
-    place = str(temporary / "job")
+    place, own = str(temporary / "job"), Path(f"/tmp/{temporary.name}-own")
     async with opened(ward, "user") as made:
-        script = "ls /tmp; pwd; echo x > /tmp/x; cp /tmp/x y"
+        script = f"ls /tmp; pwd; echo x > {own}; cp {own} y"
         one, end = await made.run("sh", "-c", script, dir=place, cwd=place)
         assert end.ok, made.output(one, "stderr")
     assert made.output(one).split() == [temporary.name, place]
     assert made.output(one, "y") == "x\n"
-    assert not made.output(made.launch(dir="/tmp"), "x")
+    assert not made.output(made.launch(dir="/tmp"), own.name)
 
 
 def test_the_printed_rule_is_one_that_sudo_takes():

@@ -35,11 +35,12 @@ def place(tmp_path) -> Place:
     return Place(tmp_path / "root")
 
 
+@pytest.mark.crash_points
 @pytest.mark.parametrize("point", _POINTS)
 def test_killed_at_any_step_it_runs_at_most_once_and_what_is_left_tells(place, point):
     folder = place.submit("k", place.item("k", *place.noted("k", "exit 4")))
     dead = place.run(folder, env={"PILOTAGE_CRASH_AT": point})
-    wait_for(lambda: not _left("k-0.1"))
+    wait_for(lambda: not _left(place))
     if point.startswith("single."):
         assert dead.returncode == -signal.SIGKILL
     if point == "starter.spawned":
@@ -74,16 +75,16 @@ def test_killed_while_the_payload_runs_nothing_stays(place, whom):
     script = "touch begun; sleep 1000 & wait"
     folder = place.submit("k", place.item("k", *place.noted("k", script), launch={"grace": 1}))
     with place.start(folder) as job:
-        wait_for((folder / "0/data/begun").exists)
+        wait_for(lambda: (folder / "0/data/begun").exists() and _left(place))
         starter = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
         for pid in {"job": [job.pid], "starter": [starter], "both": [starter, job.pid]}[whom]:
             os.kill(pid, signal.SIGKILL)
         job.communicate(timeout=30)
     if whom == "both":
         # Nobody of us is left to end it; the batch system does, or the hub.
-        for pid in _left("k-0.1"):
+        for pid in _left(place):
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not _left("k-0.1"))
+    wait_for(lambda: not _left(place))
     assert place.run(folder).stdout.startswith("duplicate")
     assert place.runs("k") == 1
     told = _told(place, folder)
@@ -104,8 +105,19 @@ def _told(place: Place, folder: Path) -> dict[str, object] | None:
     return None
 
 
-def _left(key: str) -> list[int]:
-    rows = process.table()
+def _left(place: Place) -> list[int]:
+    """List the processes of the payload; other tests that run meanwhile use the same key."""
     return [
-        pid for pid, row in rows.items() if row.state not in "ZX" and process.key_of(pid) == key
+        pid
+        for pid, row in process.table().items()
+        if row.state not in "ZX"
+        and process.key_of(pid) == "k-0.1"
+        and _folder(pid).is_relative_to(place.root)
     ]
+
+
+def _folder(pid: int) -> Path:
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
+        return Path("/")

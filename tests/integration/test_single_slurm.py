@@ -40,7 +40,7 @@ def test_each_job_of_an_array_runs_its_item(slurm: Slurm, place):
 
 
 def test_a_job_that_is_called_off_leaves_evidence_first(slurm: Slurm, place):
-    script = "touch begun; sleep 600 & wait"
+    script = "touch begun; exec sleep 600"
     folder = place.submit("c", place.item("c", *place.noted("c", script)))
     job = submitted(slurm, place, folder)
     wait_for((folder / "0/data/begun").exists)
@@ -66,7 +66,8 @@ def test_a_warning_before_the_end_is_heard(slurm: Slurm, place):
 
 
 def test_a_job_that_is_requeued_runs_nothing_again(slurm: Slurm, place):
-    script = "touch begun; sleep 600 & wait"
+    # One process: a shell whose child is ended first may end well before it hears of it itself.
+    script = "touch begun; exec sleep 600"
     folder = place.submit("r", place.item("r", *place.noted("r", script)))
     job = submitted(slurm, place, folder, "--requeue")
     wait_for((folder / "0/data/begun").exists)

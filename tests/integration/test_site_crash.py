@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,15 +13,14 @@ from pilotage import crash
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd
-from tests import sites
+from tests import sites, suites
 from tests.sites import Farm
 
 pytestmark = pytest.mark.slow
 
-#: PILOTAGE_SITES=200 tries each point in a project of its own, with so many submissions; it takes
-#: half an hour. Without it a few pass all points, one after another, in one project.
-MANY = int(os.environ.get("PILOTAGE_SITES", "0"))
-COUNT = MANY or 4
+#: Jobs at each point: a few pass all points, one after another, in one project; many have a
+#: project of their own for each point, which takes half an hour in all.
+FEW, MANY = 4, 200
 #: Points that are passed only after doubt, and where the doubt comes from.
 AFTER = {"site.fenced": "site.intent", "site.renewed": "site.prepared"}
 #: Points that a submission passes, however many jobs it is for.
@@ -34,11 +32,11 @@ WRITE = "echo done > out.$0; mv out.$0 '{base}/out/'$0"
 OUTPUT = {"out": "out/{job}"}
 
 
-def kill_at(farm: Farm, point: str) -> list[int]:
+def kill_at(farm: Farm, point: str, count: int = FEW) -> list[int]:
     """Have it die there with work at hand; half of the jobs are submitted one by one."""
-    single = farm.submit(COUNT // 2, outputs=OUTPUT, more=WRITE, alone=True)
-    jobs = single + farm.submit(COUNT - len(single), outputs=OUTPUT, more=WRITE)
-    nth = 1 if point in BY_TURN else COUNT // 2
+    single = farm.submit(count // 2, outputs=OUTPUT, more=WRITE, alone=True)
+    jobs = single + farm.submit(count - len(single), outputs=OUTPUT, more=WRITE)
+    nth = 1 if point in BY_TURN else count // 2
     if point in BY_SUBMISSION:
         nth = 2
     if before := AFTER.get(point):
@@ -73,12 +71,18 @@ def shared(condor: Condor) -> Iterator[Path]:
         yield Path(folder)
 
 
-def on_slurm(root: Path, cluster: Slurm) -> Farm:
-    return sites.on_slurm(root, cluster, f"array = {max(2, COUNT // 8)}")
+def on_slurm(root: Path, cluster: Slurm, count: int = FEW) -> Farm:
+    return sites.on_slurm(root, cluster, f"array = {max(2, count // 8)}")
 
 
-def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd) -> Farm:
-    return sites.on_condor(root, place, pool, sshd, f"array = {max(2, COUNT // 8)}")
+def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, count: int = FEW) -> Farm:
+    return sites.on_condor(root, place, pool, sshd, f"array = {max(2, count // 8)}")
+
+
+@pytest.mark.quick
+def test_slurm_at_one_point(tmp_path: Path, slurm: Slurm) -> None:
+    farm = on_slurm(tmp_path / "p", slurm)
+    check(farm, kill_at(farm, suites.one_of(crash.SITE)))
 
 
 def test_slurm_at_every_point_in_turn(tmp_path: Path, slurm: Slurm) -> None:
@@ -94,17 +98,17 @@ def test_htcondor_by_ssh_at_some_points_in_turn(
     check(farm, [job for point in points for job in kill_at(farm, point)])
 
 
-@pytest.mark.skipif(not MANY, reason="takes half an hour; PILOTAGE_SITES=200 has it run")
+@pytest.mark.soak
 @pytest.mark.parametrize("point", crash.SITE)
 def test_slurm(tmp_path: Path, slurm: Slurm, point: str) -> None:
-    farm = on_slurm(tmp_path / "p", slurm)
-    check(farm, kill_at(farm, point))
+    farm = on_slurm(tmp_path / "p", slurm, MANY)
+    check(farm, kill_at(farm, point, MANY))
 
 
-@pytest.mark.skipif(not MANY, reason="takes half an hour; PILOTAGE_SITES=200 has it run")
+@pytest.mark.soak
 @pytest.mark.parametrize("point", crash.SITE)
 def test_htcondor_by_ssh(
     tmp_path: Path, shared: Path, condor: Condor, sshd: Sshd, point: str
 ) -> None:
-    farm = on_condor(tmp_path / "p", shared, condor, sshd)
-    check(farm, kill_at(farm, point))
+    farm = on_condor(tmp_path / "p", shared, condor, sshd, MANY)
+    check(farm, kill_at(farm, point, MANY))

@@ -9,6 +9,7 @@ import pytest
 
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from pilotage.site import records
 from tests import sites
 from tests.misbehaving.double import Misbehaving
 from tests.sites import SITE, Farm
@@ -39,48 +40,55 @@ def ask(what: str, job: int) -> Act:
 MEANS = {"cancel": State.CANCELLED, "hold": State.HELD}
 
 
-@pytest.mark.parametrize("what", MEANS)
-def test_while_the_site_cannot_be_reached(farm: Farm, double: Misbehaving, what: str) -> None:
+def ask_both(farm: Farm, *jobs: int) -> None:
+    """Cancel one job and hold the other, and wait until they are."""
+    for what, job in zip(MEANS, jobs, strict=True):
+        farm.change(ask(what, job))
+    wait_both(farm, *jobs)
+
+
+def wait_both(farm: Farm, *jobs: int) -> None:
+    for state, job in zip(MEANS.values(), jobs, strict=True):
+        farm.wait_state(state, jobs=[job])
+
+
+def test_while_the_site_cannot_be_reached(farm: Farm, double: Misbehaving) -> None:
     farm.settings(f'batch = "slurm"\npath = ["{double.bin}"]\npython = "/nowhere/python"\n')
-    (job,) = farm.submit(1)
+    jobs = farm.submit(2)
     with farm.up():
         farm.wait_state(State.STAGING_IN)
-        farm.wait(lambda: "nowhere" in farm.job(job).reason)
-        farm.change(ask(what, job))
-        # It was never sent, but that is found out only there if there is an order of it.
+        farm.wait(lambda: all("nowhere" in farm.job(job).reason for job in jobs))
+        for what, job in zip(MEANS, jobs, strict=True):
+            farm.change(ask(what, job))
+        # They were never sent, but that is found out only there if there is an order of them.
         farm.settings(f'batch = "slurm"\npath = ["{double.bin}"]\n')
     with farm.up():
-        farm.wait_state(MEANS[what])
+        wait_both(farm, *jobs)
     assert not farm.ran()
     assert double.accepted() == []
 
 
-@pytest.mark.parametrize("what", MEANS)
-def test_while_it_is_submitted(farm: Farm, double: Misbehaving, what: str) -> None:
+def test_while_it_is_submitted(farm: Farm, double: Misbehaving) -> None:
     double.plan("sbatch", "slow")
-    one, other = farm.submit(2)
+    called, held, other = farm.submit(3)
     with farm.up():
         farm.wait(lambda: "sbatch slow" not in double.left())
-        farm.change(ask(what, one))
-        farm.wait_state(MEANS[what], jobs=[one])
+        ask_both(farm, called, held)
         farm.wait_ended(other)
     assert farm.ran() == {other: 1}
     assert farm.job(other).state is State.DONE
 
 
-@pytest.mark.parametrize("what", MEANS)
-def test_while_it_runs(farm: Farm, what: str) -> None:
-    one, other = farm.submit(2, gate=True)
+def test_while_it_runs(farm: Farm) -> None:
+    called, held, other = farm.submit(3, gate=True)
     with farm.up():
-        farm.wait(lambda: len(farm.ran()) == 2)
-        farm.change(ask(what, one))
-        farm.wait_state(MEANS[what], jobs=[one])
+        farm.wait(lambda: len(farm.ran()) == 3)
+        ask_both(farm, called, held)
         farm.gate.touch()
         farm.wait_ended(other)
-        if what == "hold":
-            farm.change(lambda project: project.release([one]))
-            farm.wait_ended(one)
-    assert farm.ran() == {one: 2 if what == "hold" else 1, other: 1}
+        farm.change(lambda project: project.release([held]))
+        farm.wait_ended(held)
+    assert farm.ran() == {called: 1, held: 2, other: 1}
 
 
 def test_after_a_restart_of_the_hub(farm: Farm) -> None:
@@ -99,7 +107,7 @@ def test_after_a_restart_of_the_hub(farm: Farm) -> None:
 def test_a_site_that_is_drained_finishes_what_it_has(farm: Farm) -> None:
     def drain(asked: str) -> None:
         with Project(farm.root) as project, project._change() as db:
-            db.run("site_ask", name=SITE, asked=asked)
+            records.ask(db, SITE, asked, by="me", why="", now=0.0)
 
     (first,) = farm.submit(1, gate=True)
     with farm.up():
@@ -117,6 +125,7 @@ def test_a_site_that_is_drained_finishes_what_it_has(farm: Farm) -> None:
 
 
 def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_path: Path) -> None:
+    farm.driven = True
     before = (farm.root / "sites" / f"{SITE}.toml").read_text()
     jobs = farm.submit(2, gate=True)
     with farm.up():
@@ -126,7 +135,8 @@ def test_a_site_whose_folder_was_changed_keeps_what_is_there(farm: Farm, tmp_pat
     after = before.replace(str(farm.folder), str(tmp_path / "elsewhere"))
     (farm.root / "sites" / f"{SITE}.toml").write_text(after)
     with farm.up():
-        farm.wait(lambda: "is not at the site any more" in str(farm.site()["trouble"]))
+        moved = "is not at the site any more"
+        farm.wait(lambda: moved in str(farm.site()["trouble"]), passing=1.0)
     assert {job.state for job in farm.jobs().values()} == {State.RUNNING}
     (farm.root / "sites" / f"{SITE}.toml").write_text(before)
     farm.finish()

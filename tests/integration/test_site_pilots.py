@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -15,13 +14,12 @@ from pilotage.pilot.model import State
 from pilotage.site.wish import Wish
 from testbed.ports import free_port
 from testbed.slurm import Slurm
-from tests import sites
+from tests import sites, suites
 from tests.sites import PATIENCE, SITE, Farm
 
-#: With PILOTAGE_SITES each point is tried in a project of its own; without it a few pilots pass
-#: all points, one after another, in one project.
-MANY = "PILOTAGE_SITES" in os.environ
-COUNT = 4 if MANY else 2
+#: Pilots at each point: a few pass all points, one after another, in one project; more of them
+#: have a project of their own for each point.
+FEW, MORE = 2, 4
 #: Pilots must find the hub where it was, whoever else runs one on this machine.
 SETTINGS = '[hub]\nport = {port}\ntls = "on"\n[pilots]\nheartbeat = "1s"\nlease = "60s"\n'
 #: Points that are passed only after doubt, and where the doubt comes from.
@@ -50,9 +48,10 @@ def states(farm: Farm) -> collections.Counter[str]:
     return collections.Counter(one.state for one in found)
 
 
-def running(slurm: Slurm) -> int:
-    """Count what runs or waits at the cluster."""
-    return len(slurm.run("squeue", "-h", "-r", "-t", "PD,R,CF,CG").splitlines())
+def running(farm: Farm, slurm: Slurm) -> int:
+    """Count what runs or waits at the cluster and is ours: another test may have left something."""
+    folders = slurm.run("squeue", "-h", "-r", "-t", "PD,R,CF,CG", "-o", "%Z").splitlines()
+    return sum(folder.startswith(str(farm.folder)) for folder in folders)
 
 
 def kill_at(farm: Farm, point: str, count: int) -> None:
@@ -68,33 +67,40 @@ def check(farm: Farm, slurm: Slurm, count: int) -> None:
     with farm.up():
         farm.wait(lambda: states(farm) == {State.AVAILABLE: count})
         # A copy that was submitted in vain finds its claim taken, or is called off.
-        farm.wait(lambda: running(slurm) == count)
+        farm.wait(lambda: running(farm, slurm) == count)
         found: list[fleet.Pilot] = []
         farm.change(lambda project: found.extend(fleet.pilots(project.db, site=SITE)))
         farm.change(lambda project: project.ask_pilots([one.id for one in found], "stop"))
         farm.wait(lambda: states(farm) == {State.DOWN: count})
-        farm.wait(lambda: running(slurm) == 0)
+        farm.wait(lambda: running(farm, slurm) == 0)
     assert len(found) == count
 
 
-def on_slurm(root: Path, slurm: Slurm) -> Farm:
-    farm = sites.on_slurm(root, slurm, f"array = {COUNT // 2}")
+def on_slurm(root: Path, slurm: Slurm, count: int) -> Farm:
+    farm = sites.on_slurm(root, slurm, f"array = {count // 2}")
     (farm.root / "pilotage.toml").write_text(SETTINGS.format(port=free_port()))
     return farm
 
 
+@pytest.mark.quick
+def test_slurm_at_one_point(tmp_path: Path, slurm: Slurm) -> None:
+    farm = on_slurm(tmp_path / "p", slurm, FEW)
+    kill_at(farm, suites.one_of(POINTS), FEW)
+    check(farm, slurm, FEW)
+
+
 @pytest.mark.slow
 def test_slurm_at_every_point_in_turn(tmp_path: Path, slurm: Slurm) -> None:
-    farm = on_slurm(tmp_path / "p", slurm)
+    farm = on_slurm(tmp_path / "p", slurm, FEW)
     for point in POINTS:
-        kill_at(farm, point, COUNT)
-    check(farm, slurm, COUNT * len(POINTS))
+        kill_at(farm, point, FEW)
+    check(farm, slurm, FEW * len(POINTS))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MANY, reason="takes minutes; PILOTAGE_SITES=200 has it run")
+@pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
 def test_slurm(tmp_path: Path, slurm: Slurm, point: str) -> None:
-    farm = on_slurm(tmp_path / "p", slurm)
-    kill_at(farm, point, COUNT)
-    check(farm, slurm, COUNT)
+    farm = on_slurm(tmp_path / "p", slurm, MORE)
+    kill_at(farm, point, MORE)
+    check(farm, slurm, MORE)

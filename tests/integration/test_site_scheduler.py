@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +37,9 @@ def test_every_fault_of_submitting(farm: Farm, double: Misbehaving, *, alone: bo
     if not alone:
         farm.settings('array = 2\nbatch = "slurm"\n' + f'path = ["{double.bin}"]\n')
     jobs = farm.submit(count, alone=alone)
-    farm.finish()
+    # What the scheduler has forgotten counts as gone after a while.
+    farm.driven = True
+    farm.finish(passing=1.0)
     farm.exactly_once(jobs)
     assert double.left() == []
 
@@ -83,26 +84,40 @@ def test_every_fault_of_listing(farm: Farm, double: Misbehaving) -> None:
 
 
 def test_listings_without_what_runs_do_not_make_it_lost(farm: Farm, double: Misbehaving) -> None:
+    farm.driven = True
     running = farm.submit(2, gate=True)
     with farm.up():
         farm.wait(lambda: len(farm.ran()) == 2)
         double.plan("squeue", "empty", times=1000)
         # For longer than it takes to count as gone.
-        until = time.time() + LINGER_S + 3
-        farm.wait(lambda: sum(one.time > until for one in double.calls("squeue")) > 2)
+        listed(farm, double)
+        farm.later(2 * LINGER_S)
+        listed(farm, double)
         double.clear()
         farm.gate.touch()
         farm.wait_ended(*running)
     farm.exactly_once(running)
 
 
-@pytest.mark.parametrize("fault", faults.CANCEL)
-def test_every_fault_of_calling_off(farm: Farm, double: Misbehaving, fault: str) -> None:
-    (job,) = farm.submit(1, gate=True)
-    double.plan("scancel", fault, times=2)
+def listed(farm: Farm, double: Misbehaving) -> None:
+    """Wait until what is out was listed some times more."""
+    before = len(double.calls("squeue"))
+    farm.wait(lambda: len(double.calls("squeue")) > before + 3)
+
+
+def test_every_fault_of_calling_off(farm: Farm, double: Misbehaving) -> None:
     with farm.up():
-        farm.wait(farm.ran)
-        farm.change(lambda project: project.cancel([job]))
-        farm.wait_ended(job)
-    assert farm.job(job).state is State.CANCELLED
-    assert farm.job(job).attempt == 1
+        for fault in faults.CANCEL:
+            call_off(farm, double, fault)
+
+
+def call_off(farm: Farm, double: Misbehaving, fault: str) -> None:
+    """Run a job and call it off, which goes wrong twice."""
+    (job,) = farm.submit(1, gate=True)
+    farm.wait(lambda: farm.ran()[job])
+    double.plan("scancel", fault, times=2)
+    farm.change(lambda project: project.cancel([job]))
+    farm.wait_ended(job)
+    assert farm.job(job).state is State.CANCELLED, fault
+    assert farm.job(job).attempt == 1, fault
+    double.clear()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotage import errors
+from pilotage.site.shell import nest
 from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
@@ -202,7 +203,7 @@ async def test_a_server_that_is_stopped_and_started(sshd, tmp_path, shell):
 
 
 async def until_refused(shell: Ssh) -> None:
-    for _ in range(100):
+    for _ in range(1000):
         await shell.connect()
         await asyncio.sleep(0.05)
 
@@ -211,7 +212,7 @@ async def test_a_cut_ends_what_was_started(sshd, shell):
     await shell.connect()
     process = await shell.start(["sleep", "60"])
     sshd.kill_connections("key")
-    assert await asyncio.wait_for(process.wait(), 10) == 255
+    assert await asyncio.wait_for(process.wait(), programs.PATIENCE) == 255
     await shell.connect()
     assert await out(await shell.start(["echo", "anew"])) == "anew"
 
@@ -232,7 +233,7 @@ async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, s
     with pytest.raises(errors.Denied, match="no more programs"):
         await shell.start(["true"])
     await two[0].communicate(b"")
-    for _ in range(50):
+    for _ in range(600):
         try:
             third = await shell.start(["echo", "room"])
         except errors.Denied:
@@ -243,16 +244,18 @@ async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, s
     await two[1].communicate(b"")
 
 
-@pytest.mark.slow
 async def test_a_connection_that_hangs_is_noticed_and_replaced(sshd, shell, monkeypatch):
+    settings = nest._SETTINGS
+    monkeypatch.setattr(nest, "_SETTINGS", settings.replace("AliveInterval 15", "AliveInterval 1"))
+    assert settings != nest._SETTINGS
     await shell.connect()
     process = await shell.start(["sleep", "600"])
     frozen = [each.pid for each in sshd.servers["key"]._connections()]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     try:
-        # Three unanswered questions, fifteen seconds apart.
-        assert await asyncio.wait_for(process.wait(), 75) == 255
+        # Three unanswered questions.
+        assert await asyncio.wait_for(process.wait(), programs.PATIENCE) == 255
         await shell.connect()
         assert await out(await shell.start(["echo", "anew"])) == "anew"
     finally:

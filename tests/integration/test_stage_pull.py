@@ -20,6 +20,8 @@ from pilotage.site.stage.pull import Puller
 from tests.fars import Far
 
 MIB = 1 << 20
+#: More cuts than anyone waits for.
+SOAK = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 50)]
 
 
 class Rig:
@@ -186,7 +188,7 @@ async def test_a_file_that_is_not_what_was_announced_is_not_shown(rig, content):
     assert rig.here() == {"file": b"before"}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, 1, *SOAK])
 async def test_a_cut_anywhere_is_gone_on_with(rig, seed):
     chance = random.Random(seed)
     contents = {"big": chance.randbytes(20 * MIB), "small": b"1", "deep/small": b"2"}

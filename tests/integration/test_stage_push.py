@@ -18,6 +18,8 @@ from pilotage.site.stage.push import Pusher
 from tests.fars import Far
 
 MIB = 1 << 20
+#: More cuts than anyone waits for.
+SOAK = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 60)]
 
 
 class Rig:
@@ -166,7 +168,7 @@ async def test_an_earlier_version_that_is_gone_is_not_missed(rig):
     await rig.bring(path)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *SOAK])
 async def test_a_cut_anywhere_is_gone_on_with(rig, seed):
     chance = random.Random(seed)
     content = chance.randbytes(30 * MIB)
@@ -204,7 +206,9 @@ async def test_a_full_disk_at_the_site_is_said(tmp_path):
         with pytest.raises(errors.Unavailable, match="disk is full"):
             await rig.pusher.bring([path])
         rig.far._prefix = ()
-        assert await rig.bring(path) <= 8 * MIB
+        assert rig.parts()
+        # It goes on with the part unless its digest became known meanwhile, and with that a name.
+        assert await rig.bring(path) <= 12 * MIB
     finally:
         await rig.close()
 

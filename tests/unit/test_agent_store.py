@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pilotage import text
 from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs
 from pilotage.job.bulk import Ended
@@ -233,3 +234,30 @@ def test_each_agent_has_a_number_of_its_own(store: Store):
     assert store.writer.do(lambda db: records.begin(db, 1.0)) == 1
     assert store.writer.do(lambda db: records.begin(db, 2.0)) == 2
     assert records.epoch(store.db) == 2
+
+
+def test_what_the_batch_system_says_of_a_job_that_waits_is_told(store: Store):
+    post(store, posted.body())
+    (job,) = store.jobs()
+    claim(store, job.id)
+
+    def say(words: str) -> None:
+        rows = text.dump([(job.id, 1)])
+        store.writer.do(lambda db: db.run("job_say", rows=rows, reason=words))
+
+    say("before it is submitted")
+    step = functools.partial(
+        moves.progress, attempts=[(job.id, 1)], state=State.SUBMITTED, reason="", now=1002.0
+    )
+    store.writer.do(step)
+    before = len(store.words())
+    say("PENDING: PartitionTimeLimit")
+    say("PENDING: PartitionTimeLimit")
+    *_, last = store.words()
+    assert len(store.words()) == before + 1
+    assert (last.state, last.step, last.reason) == (
+        "submitted", "queue", "PENDING: PartitionTimeLimit",
+    )  # fmt: skip
+    assert last.seq == records.facts(store.db, job.id).seq
+    say("PENDING: Resources")
+    assert store.words()[-1].seq == last.seq + 1

@@ -43,6 +43,12 @@ def test_an_application_that_is_shown_loads(source):
     assert files.parse(source, "sim", Path("sim.toml")).executable
 
 
+@pytest.mark.parametrize("name", ["commands", "functions"])
+def test_an_application_that_takes_what_others_bring_is_shown(name):
+    (source,) = fences(APPS, f"toml app {name}")
+    assert files.parse(source, name, Path(f"{name}.toml")).takes == name
+
+
 def test_every_word_of_a_template_is_explained():
     told = tables.TABLES["app-words"]()
     assert [word for word in fill.KNOWN if f"`{{{word}}}`" not in told] == []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import warnings
+from typing import Never
 
 import anyio
 import pytest
 
 from pilotage.bus.amqp import link
 from pilotage.bus.amqp.link import asked
+from pilotage.bus.amqp.model import Broker
 from testbed.ports import free_port
 
 
@@ -36,6 +39,38 @@ def test_one_that_was_asked_for_is_obeyed():
         assert scope.cancelled_caught
 
     anyio.run(run)
+
+
+def test_pauses_between_attempts_to_connect_grow_to_what_was_set(monkeypatch: pytest.MonkeyPatch):
+    pauses: list[float] = []
+    enough = anyio.Event()
+
+    def refuse(*_: object) -> Never:
+        raise ConnectionRefusedError("refused")
+
+    real = anyio.move_on_after
+
+    def noted(seconds: float, **more: bool) -> anyio.CancelScope:
+        pauses.append(seconds)
+        if len(pauses) == 6:
+            enough.set()
+        return real(0, **more)
+
+    monkeypatch.setattr(link, "secured", refuse)
+    monkeypatch.setattr(random, "uniform", lambda _least, most: most)
+    monkeypatch.setattr(anyio, "move_on_after", noted)
+
+    async def run() -> None:
+        one = link.Link(Broker(url="amqp://127.0.0.1:1/", retry=5.0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.keep)
+            with anyio.fail_after(60):
+                await enough.wait()
+            tasks.cancel_scope.cancel()
+        assert one.trouble == "refused"
+
+    anyio.run(run)
+    assert pauses[:6] == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
 
 
 def test_a_try_to_connect_that_failed_leaves_nothing_to_who_collects_garbage():

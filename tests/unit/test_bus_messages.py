@@ -16,6 +16,7 @@ from pilotage import errors
 from pilotage.bus import fields, key, model, strict, wire
 from pilotage.bus.model import Control, Heartbeat, Job, Status
 from pilotage.job.model import State
+from tests import every
 from tests.corpus import injection
 
 JOB = {"v": 1, "kind": "job", "site": "mira", "application": "sim"}
@@ -41,12 +42,22 @@ STATUS = {
     "reason": {"class": "application", "code": "exit", "text": "it ended with 1"},
     "scheduler_id": "77.pbs01", "time": 1e9, "progress": 0.5, "read": 12,
     "left": [{"url": "https://d.org/x/", "digest": "0" * 64, "files": 2, "bytes": 9}],
+    "stdout": "aGVsbG8K", "stderr": "", "result": "",
 }  # fmt: skip
 HEARTBEAT = {
     "v": 1, "kind": "heartbeat", "site": "mira", "time": 1e9, "version": "0.1.0", "epoch": 3,
-    "since": 1e9, "draining": False, "counts": {"running": 3}, "outbox": 0,
-    "certificate_days": 5.5, "disk_free": 10**12,
-    "scheduler": {"batch": "slurm", "well": True, "since": 1e9, "text": ""},
+    "since": 1e9, "draining": True, "drain": {"by": "eve", "why": "new disks", "since": 1e9},
+    "counts": {"running": 3}, "outbox": 0, "certificate_days": 5.5, "disk_free": 10**12,
+    "scheduler": {
+        "batch": "slurm", "well": True, "since": 1e9, "text": "", "seen": 1e9,
+        "queues": [
+            {
+                "name": "debug", "default": True, "open": True, "nodes": 4, "free_nodes": 2,
+                "cpus": 32, "memory": 2**37, "time": 3600.0, "jobs": 2,
+            },
+        ],
+    },
+    "applications": ["sim"],
 }  # fmt: skip
 CHAIN = {
     "v": 1, "kind": "chain", "key": "k", "name": "n", "description": "d", "user_id": "u",
@@ -110,11 +121,13 @@ def test_a_job_needs_little():
     assert wire.decode(body(JOB)) == Job(site="mira", application="sim")
 
 
-@pytest.mark.parametrize("raw", injection.RAW, ids=lambda raw: repr(raw[:40]))
-def test_what_can_be_read_in_two_ways_is_refused(raw: bytes):
-    start = time.monotonic()
-    assert str(refused(raw))
-    assert time.monotonic() - start < 20  # nothing grows with the square of the size
+def test_what_can_be_read_in_two_ways_is_refused():
+    with every.cases() as case:
+        for raw in injection.RAW:
+            with case(raw[:40]):
+                start = time.monotonic()
+                assert str(refused(raw))
+                assert time.monotonic() - start < 20  # nothing grows with the square of the size
 
 
 @pytest.mark.parametrize(

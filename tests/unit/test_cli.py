@@ -14,6 +14,7 @@ from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
 from pilotage.clock import ManualClock
 from pilotage.hub import project as projects
+from tests import every
 
 START = 1_700_000_000.0
 
@@ -49,14 +50,16 @@ def leaves(node, path=()):
 COMMANDS = dict(leaves(app))
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_every_command_and_flag_has_help(path):
-    command = COMMANDS[path]
-    assert command.help.strip()
-    for argument in command.assemble_argument_collection(parse_docstring=False):
-        if argument.parse and argument.show:
-            assert argument.parameter.help, f"{' '.join(path)} {argument.name}"
-    assert "at" in inspect.signature(command.default_command).parameters
+def test_every_command_and_flag_has_help():
+    with every.cases() as case:
+        for path, command in COMMANDS.items():
+            with case(" ".join(path)):
+                assert command.help.strip()
+                assert "at" in inspect.signature(command.default_command).parameters
+            for argument in command.assemble_argument_collection(parse_docstring=False):
+                if argument.parse and argument.show:
+                    with case(" ".join([*path, argument.name])):
+                        assert argument.parameter.help
 
 
 @pytest.mark.parametrize("kind", about.kinds(), ids=lambda kind: kind.code)
@@ -159,7 +162,7 @@ def test_json_of_jobs(run, tmp_path):
                 "id": 1, "name": "fit", "state": "queued", "reason": "", "rule": "", "tag": "n",
                 "priority": 0, "attempt": 0, "created": "2023-11-14T22:13:20.000Z",
                 "started": None, "ended": None, "not_before": None, "path": "", "event": None,
-                "parent": None,
+                "parent": None, "place": None,
             }
         ],
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import os.path
@@ -17,6 +18,7 @@ import pytest
 
 from pilotage import errors
 from pilotage.client import encode, function, options, where, work
+from pilotage.client.file import File
 from pilotage.client.options import Options
 from pilotage.job.model import Call, Command, JobSpec
 from pilotage.payload import warm
@@ -218,17 +220,101 @@ def test_the_arguments_of_a_program_are_not_templates():
 
 def test_a_job_takes_no_arguments_and_is_no_shell_line():
     with pytest.raises(errors.UsageError, match="only functions"):
-        work.of_job(["echo"], Options(), (1,), {})
+        work.Definitions(Options()).of_job(["echo"], (1,))
     with pytest.raises(errors.UsageError, match="list of text"):
-        work.of_job("echo hi", Options(), (), {})
+        work.Definitions(Options()).of_job("echo hi", ())
     spec = JobSpec(Command(("x",)), "mine")
-    assert b'"mine"' in work.of_job(spec, Options(), (), {})
+    assert b'"mine"' in work.Definitions(Options()).of_job(spec, ())
 
 
 def test_a_function_is_looked_at_once():
     known = work.Definitions(Options(name="root", python="/opt/python"))
-    assert known.of_function(math.sqrt) is known.of_function(math.sqrt)
-    assert b"/opt/python" in known.of_function(math.sqrt)
+    first = known.of_call(math.sqrt, (4,), {})
+    assert first.spec is known.of_call(math.sqrt, (9,), {}).spec
+    assert b"/opt/python" in first.spec
+
+
+def test_names_of_files_are_checked_before_anything_is_sent():
+    for good, name in (("a/b.txt", "a/b.txt"), ("./a//b", "a/b"), (Path("é {x}"), "é {x}")):
+        assert File(good).path == name
+    for bad in ("", "/etc/passwd", "../x", "a/../../x", ".", "a/..", "x\0"):
+        with pytest.raises(errors.UsageError):
+            File(bad)
+        for name in ("inputs", "outputs"):
+            with pytest.raises(errors.UsageError):
+                options.change(Options(), {name: [bad]})
+    for change in ({"inputs": "x"}, {"inputs": 1}, {"inputs": {"a": "b"}}, {"outputs": "x"}):
+        with pytest.raises(errors.UsageError, match="puts"):
+            options.change(Options(), change)
+    with pytest.raises(AttributeError):
+        File("a").path = "b"  # type: ignore[misc]
+
+
+def test_options_name_files_that_are_no_templates():
+    wanted = options.change(Options(), {"inputs": [Path("in/{x}")], "outputs": {"o": "{y}"}})
+    spec = wanted.spec(Command(("x",)), "x")
+    assert (spec.inputs, spec.outputs, spec.cwd) == (("in/{{x}}",), {"o": "{{y}}"}, ".")
+    assert wanted.spec(Call("f"), "f").cwd == ""
+    assert options.change(wanted, {"cwd": "a"}).spec(Command(("x",)), "x").cwd == "a"
+    listed = options.change(Options(), {"outputs": ["a/b"], "optional_outputs": ["c"]})
+    assert (listed.outputs, listed.optional_outputs) == ({"a/b": "a/b"}, {"c": "c"})
+
+
+def test_an_application_takes_arguments_and_parameters():
+    wanted = options.change(Options(), {"app": "sim", "params": {"n": 1, "t": ["{x}"]}})
+    spec = json.loads(work.Definitions(wanted).of_job(["{a}"], ()))
+    assert spec["recipe"] == {"kind": "app", "app": "sim", "args": ["{{a}}"]}
+    assert (spec["name"], spec["params"]) == ("sim", {"n": 1, "t": ["{{x}}"]})
+
+
+def test_a_keyword_is_an_option_unless_the_function_takes_it():
+    def plain(value, site=""):
+        return value, site
+
+    def open_(**kwargs):
+        return kwargs
+
+    given = {"site": "x", "inputs": ["a"], "cpus": 2, "other": 1}
+    assert work.options_among(plain, given) == {"inputs": ["a"], "cpus": 2}
+    assert work.options_among(open_, given) == {}
+    assert work.options_among(["echo"], given) == given
+    assert work.options_among(plain, {"value": 1}) == {}
+    with pytest.raises(errors.UsageError, match="in itself"):
+        work.options_among(JobSpec(Command(("x",)), "x"), given)
+
+
+def test_files_among_arguments_are_a_job_of_their_own():
+    known = work.Definitions(Options())
+    assert known.of_call(math.sqrt, (4,), {}).binding == b""
+    found = [
+        known.of_call(math.sqrt, ([{"a": (File(name), 2)}],), {"to": File("out", output=True)})
+        for name in ("x[1]", "y")
+    ]
+    assert found[0].spec is found[1].spec
+    spec = json.loads(found[0].spec)
+    assert spec["inputs"] == ["{message.reads.0}"]
+    assert spec["outputs"] == {"argument-0": "{message.writes.0}"}
+    data = json.loads(found[0].binding)["data"]
+    assert data["calls"] == [[[[{"a": ["x[1]", 2]}]], {"to": "out"}]]
+    assert data["files"] == [
+        {"at": [0, 0, 0, 0, "a", 0], "path": "x[1]"}, {"at": [0, 1, "to"], "path": "out"},
+    ]  # fmt: skip
+    assert (data["reads"], data["writes"]) == (["x[[]1]"], ["out"])
+    warm.put_files(data, "/w")
+    assert data["calls"] == [[[[{"a": [Path("/w/x[1]"), 2]}]], {"to": Path("/w/out")}]]
+
+
+def test_many_calls_share_jobs_unless_they_have_files():
+    known = work.Definitions(Options())
+    spec, calls, own = known.of_calls(math.sqrt, [(1,), (2,)])
+    assert (len(calls), own) == (2, [])
+    _, calls, own = known.of_calls(math.sqrt, [(1,), (File("a"),)])
+    assert (calls, len(own)) == ([], 2)
+    assert own[0] == (spec, b"[[1],{}]", b'{"data":{"calls":[[[1],{}]]}}')
+    reading = known.changed({"inputs": ["a"]})
+    assert [bool(one.binding) for one in reading.of_calls(math.sqrt, [(1,), (2,)])[2]] == [True] * 2
+    with pytest.raises(errors.UsageError, match="same outputs"):
+        known.changed({"outputs": ["a"]}).of_calls(math.sqrt, [(1,), (2,)])
 
 
 # -- where ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import posixpath
 import re
@@ -24,6 +25,7 @@ from pilotage.job.model import State
 from pilotage.rule import book, schema, template
 from pilotage.site import files as sites
 from pilotage.site import model as site
+from tests import every
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -45,8 +47,11 @@ _GENERATED = re.compile(r"^```\{generated\} ([\w-]+)\n```$", re.MULTILINE)
 
 class Fence(NamedTuple):
     page: Path
-    info: str
+    line: int
     text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
 
 
 def text_of(page: Path) -> str:
@@ -57,15 +62,19 @@ def text_of(page: Path) -> str:
 
 def fences(*wanted: str) -> list[Fence]:
     return [
-        Fence(page, found[2].strip(), found[3])
+        Fence(page, found.string.count("\n", 0, found.start()) + 1, found[3])
         for page in PAGES
         for found in _FENCE.finditer(page.read_text(encoding="utf-8"))
         if found[2].strip() in wanted
     ]
 
 
-def name_of(value: object) -> str:
-    return value.page.stem if isinstance(value, Fence) else str(value)
+def in_folders(found: list[Fence], above: Path) -> Iterator[tuple[Fence, Path]]:
+    """Give each example an empty folder of its own."""
+    for number, fence in enumerate(found):
+        folder = above / str(number)
+        folder.mkdir()
+        yield fence, folder
 
 
 def page(name: str) -> str:
@@ -191,21 +200,27 @@ def test_every_variable_that_a_payload_sees_is_explained():
 # -- what is shown works -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fence", fences("toml rule"), ids=name_of)
-def test_a_rule_that_is_shown_loads(fence, tmp_path):
+def test_a_rule_that_is_shown_loads(tmp_path):
+    with every.cases() as case:
+        for fence, folder in in_folders(fences("toml rule"), tmp_path):
+            with case(fence):
+                _loads(fence.text, folder)
+
+
+def _loads(text: str, folder: Path) -> None:
     for kind in ("rule", "recipe"):
-        for written in tomllib.loads(fence.text).get(kind, {}).values():
-            _stand_in(written, tmp_path)
-    file = tmp_path / "book.toml"
-    file.write_text(fence.text, encoding="utf-8")
-    loaded = book.load(file, str(tmp_path))
+        for written in tomllib.loads(text).get(kind, {}).values():
+            _stand_in(written, folder)
+    file = folder / "book.toml"
+    file.write_text(text, encoding="utf-8")
+    loaded = book.load(file, str(folder))
     assert loaded.rules or loaded.recipes
     assert not loaded.inert
 
 
 def _stand_in(written: dict[str, object], folder: Path) -> None:
     """Make the files that a rule names beside its book."""
-    for key in ("script", "notebook", "python"):
+    for key in ("script", "notebook", "python", "flow"):
         name = str(written.get(key, ""))
         if name and "\n" not in name:
             file, _, function = name.partition(":")
@@ -213,30 +228,42 @@ def _stand_in(written: dict[str, object], folder: Path) -> None:
             (folder / file).write_text(body, encoding="utf-8")
 
 
-@pytest.mark.parametrize("fence", fences("python rule"), ids=name_of)
-def test_a_python_book_that_is_shown_loads(fence, tmp_path):
-    file = tmp_path / "book.py"
-    file.write_text(fence.text, encoding="utf-8")
-    assert book.load(file, str(tmp_path)).rules
+def test_a_python_book_that_is_shown_loads(tmp_path):
+    with every.cases() as case:
+        for fence, folder in in_folders(fences("python rule"), tmp_path):
+            with case(fence):
+                file = folder / "book.py"
+                file.write_text(fence.text, encoding="utf-8")
+                assert book.load(file, str(folder)).rules
 
 
-@pytest.mark.parametrize("fence", fences("python", "python rule"), ids=name_of)
-def test_what_python_that_is_shown_imports_of_us_is_there(fence):
-    for node in ast.walk(ast.parse(fence.text)):
+def test_what_python_that_is_shown_imports_of_us_is_there():
+    with every.cases() as case:
+        for fence in fences("python", "python rule"):
+            with case(fence):
+                _imports_what_is_there(fence.text)
+
+
+def _imports_what_is_there(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pilotage"):
             module = importlib.import_module(node.module or "")
             assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
-@pytest.mark.parametrize("fence", fences("toml config"), ids=name_of)
-def test_settings_that_are_shown_load(fence, tmp_path):
-    (tmp_path / config.FILE).write_text(fence.text, encoding="utf-8")
-    assert config.read(tmp_path) != config.Settings()
+def test_settings_that_are_shown_load(tmp_path):
+    with every.cases() as case:
+        for fence, folder in in_folders(fences("toml config"), tmp_path):
+            with case(fence):
+                (folder / config.FILE).write_text(fence.text, encoding="utf-8")
+                assert config.read(folder) != config.Settings()
 
 
-@pytest.mark.parametrize("fence", fences("toml site"), ids=name_of)
-def test_a_site_that_is_shown_loads(fence):
-    assert sites.parse(fence.text, "cluster", Path("cluster.toml")).batch
+def test_a_site_that_is_shown_loads():
+    with every.cases() as case:
+        for fence in fences("toml site"):
+            with case(fence):
+                assert sites.parse(fence.text, "cluster", Path("cluster.toml")).batch
 
 
 def test_all_toml_is_marked():
@@ -277,12 +304,15 @@ def _words(call: str) -> list[str]:
         return call.split()[1:]  # a quote is cut off with the rest of the line
 
 
-_CALLS = [pytest.param(words, id=f"{name}: {' '.join(words)}") for name, words in shown_commands()]
-
-
-@pytest.mark.parametrize("words", _CALLS)
-def test_a_command_that_is_shown_exists(words):
+def test_a_command_that_is_shown_exists():
     known = {one.words: one for one in commands.every()}
+    with every.cases() as case:
+        for name, words in shown_commands():
+            with case(f"{name}: {' '.join(words)}"):
+                _exists(words, known)
+
+
+def _exists(words: list[str], known: dict[tuple[str, ...], commands.Command]) -> None:
     nouns = {one[0] for one in known if len(one) > 1}
     if not words or words[0] in {*commands.words(), "COMMAND"} - nouns - {one[0] for one in known}:
         return
@@ -320,19 +350,18 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield each, found[2]
 
 
-@pytest.mark.parametrize(
-    "page,link", [pytest.param(*each, id=f"{each[0].name}: {each[1]}") for each in links()]
-)
-def test_a_link_leads_somewhere(page, link):
-    path, _, anchor = link.partition("#")
-    target = page if not path else Path(posixpath.normpath(page.parent / path))
-    if target == DOCS / "benchmarks.md" and not target.exists():
-        pytest.skip("the page of benchmarks is not written yet")
-    assert target.exists(), f"{target} does not exist"
-    if anchor:
-        assert anchor in anchors(target), f"{target.name} has no #{anchor}"
+def test_a_link_leads_somewhere():
+    with every.cases() as case:
+        for each, link in links():
+            with case(f"{each.name}: {link}"):
+                path, _, anchor = link.partition("#")
+                target = each if not path else Path(posixpath.normpath(each.parent / path))
+                assert target.exists(), f"{target} does not exist"
+                if anchor:
+                    assert anchor in anchors(target), f"{target.name} has no #{anchor}"
 
 
+@functools.cache
 def anchors(target: Path) -> set[str]:
     text = text_of(target)
     slugs = {_slug(found[1]) for found in _HEADING.finditer(_FENCE.sub("", text))}

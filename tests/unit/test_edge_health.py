@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.bus import wire
-from pilotage.bus.model import Heartbeat, Scheduler
+from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.hub import edge_health, edge_seen
 from pilotage.store import Db, connect
 
@@ -185,3 +185,27 @@ def test_a_heartbeat_of_another_version_is_left_out(db):
         body='{"kind": "heartbeat", "site": "old", "new_field": 1}',
     )  # fmt: skip
     assert [one.name for one in edge_seen.look(db, 1.0).edges] == ["mira"]
+
+
+def test_what_a_site_reports_of_its_queues_is_an_offer_with_its_age(db):
+    queues = (
+        BatchQueue(
+            name="debug-q", nodes=4, free_nodes=3, cpus=16, memory=2**35, time=3600.0, jobs=2
+        ),
+        BatchQueue(name="main", default=True, nodes=90, free_nodes=1, cpus=64, memory=2**38),
+        BatchQueue(name="old", open=False, nodes=999, free_nodes=999, cpus=999),
+    )
+    put(db, scheduler=Scheduler(batch="slurm", queues=queues, seen=990.0), counts={"running": 3})
+    db.run("edges_listen", trouble="", since=10.0, now=1000.0)
+    one = edge_seen.look(db, 1010.0).edges[0]
+    assert edge_seen.offer(one, 1015.0) == {
+        "age": 10.0, "jobs": 3, "disk": one.disk_free, "queues": ["debug-q", "main"], "nodes": 90,
+        "free_nodes": 1, "cpus": 64, "memory": 2**38, "free_nodes_debug_q": 3,
+        "free_nodes_main": 1, "time_limit_debug_q": 3600.0, "job_limit_debug_q": 2,
+    }  # fmt: skip
+
+
+def test_a_site_that_shows_no_queues_says_nothing_of_them(db):
+    put(db)
+    one = edge_seen.look(db, 1010.0).edges[0]
+    assert edge_seen.offer(one, 1010.0).keys() == {"age", "jobs", "disk"}

@@ -12,7 +12,7 @@ import pytest
 
 from pilotage import errors
 from pilotage.bus.model import Heartbeat
-from pilotage.hub.edge import keep as keeping
+from pilotage.clock import ManualClock
 from pilotage.hub.edge import look, notify, owner, talk
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
@@ -109,6 +109,7 @@ def test_settings_that_others_may_write_are_refused(tmp_path, written, mode):
         ('[batch]\nbatch = "slurm"\n[limits]\nfree = "much"', "much"),
         ('[batch]\nbatch = "slurm"\n[shell]\n', "shell"),
         ('patience = 0.0\n[batch]\nbatch = "slurm"', "bus.patience"),
+        ('retry = 0.0\n[batch]\nbatch = "slurm"', "bus.retry"),
         ('ahead = 0\n[batch]\nbatch = "slurm"', "bus.ahead"),
         ('[batch]\nbatch = "slurm"\n[limits]\njobs = -1', "limits.jobs"),
         ('[batch]\nbatch = "slurm"\n[limits]\nusers = { eve = -1 }', "limits.users.eve"),
@@ -183,36 +184,59 @@ def test_the_same_store_at_another_host_is_another_agent(tmp_path):
     assert "--take-over" in caught.value.hint
 
 
-def test_a_part_that_dies_is_begun_anew_and_the_others_go_on(monkeypatch):
-    monkeypatch.setattr(keeping, "_FIRST_S", 0.001)
-    monkeypatch.setattr(keeping, "_CALM_S", 0.5)
-    begun: list[int] = []
+def test_a_part_that_dies_is_begun_anew_later_each_time_and_the_others_go_on():
+    clock, begun = ManualClock(0.0), list[float]()
+    # The last is what a library sets that gives up, though nobody asked it to.
+    deaths = [
+        ValueError("odd"),
+        errors.Unavailable("away"),
+        KeyError("x"),
+        asyncio.CancelledError(),
+    ]
+
+    async def dies() -> None:
+        begun.append(clock.now())
+        if len(begun) <= len(deaths):
+            raise deaths[len(begun) - 1]
+        await anyio.sleep_forever()
 
     async def run() -> None:
-        parts, lives = Parts(), anyio.Event()
-
-        async def dies() -> None:
-            begun.append(len(begun))
-            if len(begun) < 5:
-                # The last is what a library sets that gives up, though nobody asked it to.
-                found = (ValueError("odd"), errors.Unavailable("away"), KeyError("x"))
-                raise (*found, asyncio.CancelledError)[begun[-1]]
-            lives.set()
-            await anyio.sleep_forever()
-
+        parts = Parts(clock)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(parts.keep, "dying", dies)
-            with anyio.fail_after(10):
-                await lives.wait()
+            while len(begun) <= len(deaths):
+                await anyio.wait_all_tasks_blocked()
+                clock.advance(0.25)
             # It has only just begun, and may be about to die again.
+            clock.advance(4.0)
             assert [*parts.troubles] == ["dying"]
-            with anyio.fail_after(10):
-                while parts.troubles:  # noqa: ASYNC110 - nobody tells when it is over
-                    await anyio.sleep(0.01)
+            clock.advance(1.0)
+            assert parts.troubles == {}
             tasks.cancel_scope.cancel()
 
     anyio.run(run)
-    assert begun == [0, 1, 2, 3, 4]
+    assert begun == [0.0, 0.5, 1.5, 3.5, 7.5]
+
+
+def test_a_part_that_lasted_is_begun_anew_soon():
+    clock, begun = ManualClock(0.0), list[float]()
+
+    async def dies() -> None:
+        begun.append(clock.now())
+        if len(begun) == 3:
+            await clock.sleep(61.0)
+        raise errors.Unavailable("away")
+
+    async def run() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Parts(clock).keep, "dying", dies)
+            while len(begun) < 5:
+                await anyio.wait_all_tasks_blocked()
+                clock.advance(0.5)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+    assert begun == [0.0, 0.5, 1.5, 63.0, 64.0]
 
 
 def test_how_an_agent_is_is_found_again(tmp_path):

@@ -123,15 +123,15 @@ def test_sites_and_pools_say_when_their_factory_was_heard_of(at: Common):
     write(at, "pools/burst.toml", 'site = "grid"\nmaximum = 8\n')
     (row,) = data(site.ls(at=at))["sites"]
     assert (row["state"], row["heard"]) == ("not fed", None)
-    assert "pilotage pool serve" in row["trouble"]
+    assert "pilotage pool serve" in row["words"]
     heard(at, 1.0, "8 of 8 cores for this hub are taken")
     (row,) = data(site.ls(at=at))["sites"]
-    assert (row["state"], row["trouble"]) == ("fed", "8 of 8 cores for this hub are taken")
+    assert (row["state"], row["words"]) == ("fed", "8 of 8 cores for this hub are taken")
     assert "heard of at" in str(site.show("grid", at=at).shown)
     assert "heard of just now: 8 of 8 cores" in str(pool.show("burst", at=at).shown)
     heard(at, 600.0)
     (row,) = data(site.ls(at=at))["sites"]
-    assert (row["state"], row["trouble"]) == ("silent", "its factory was not heard of for 10 m")
+    assert (row["state"], row["words"]) == ("silent", "its factory was not heard of for 10 m")
     assert "was not heard of" in str(pool.show("burst", at=at).shown)
 
 
@@ -155,10 +155,12 @@ def test_a_rule_whose_jobs_would_never_run_is_refused_with_its_place(at: Common)
     assert "rule.fit.via: grid is fed by a factory" in str(error)
 
 
-def test_nothing_of_such_a_site_is_looked_at_from_here(at: Common):
+def test_of_such_a_site_only_its_factory_is_looked_at(at: Common):
     write(at, "sites/grid.toml", 'batch = "factory"\n')
-    with pytest.raises(errors.UsageError, match="looked at from there"):
-        site_check.check("grid", at=at)
+    (check,) = data(site_check.check("grid", at=at))["checks"]
+    assert (check["name"], check["verdict"]) == ("factory", "bad")
+    with pytest.raises(errors.UsageError, match="does not reach grid itself"):
+        site_check.check("grid", run=True, at=at)
     write(at, "sites/grid.toml", 'batch = "factory"\nhost = "login"\n')
     with pytest.raises(errors.ConfigError, match="nobody logs in"):
         site_check.check("grid", at=at)

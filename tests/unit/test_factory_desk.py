@@ -21,6 +21,7 @@ from pilotage.hub.feed.wire import (
     FactorySite,
     Stage,
 )
+from pilotage.site import records as sites
 from pilotage.site.wish import Wish
 from pilotage.store import Db, connect
 
@@ -275,7 +276,7 @@ def test_a_drained_site_wants_nothing_and_answers_are_bounded(hub: Desk):
     hub.want(MOST_WANTED + 5)
     assert len(hub.sync().wanted) == MOST_WANTED
     with hub.db.transaction():
-        hub.db.run("site_ask", name="grid", asked="drain")
+        sites.ask(hub.db, "grid", "drain", by="me", why="", now=0.0)
     assert hub.sync().wanted == ()
 
 

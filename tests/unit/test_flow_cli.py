@@ -24,6 +24,8 @@ from pilotage.flow.model import Flow, Step
 from pilotage.hub import flow_view
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
+from pilotage.site import files
+from pilotage.site.model import Site
 from tests.flows import Story, command
 
 FILE = """
@@ -111,6 +113,10 @@ def test_a_dry_run_starts_nothing_and_draws(at: Common, tmp_path: Path):
 
 def test_a_definition_of_argo_is_a_chain(at: Common, tmp_path: Path):
     (tmp_path / "argo.json").write_text(json.dumps(ARGO))
+    with pytest.raises(errors.BadFlow, match="there is no site `condor`"):
+        flow_submit.submit(tmp_path / "argo.json", at=at)
+    for name in ("condor", "slurm"):
+        files.write(tmp_path, name, Site(batch="local"))
     number = flow_submit.submit(tmp_path / "argo.json", at=at).data["id"]
     steps = flow.show(str(number), at=at).data["flow"]["steps"]
     assert [one["sites"] for one in steps] == [["condor"], ["slurm"]]
@@ -206,7 +212,7 @@ def test_a_job_of_the_hub_that_waits_says_why(project: Project):
     with project.db.transaction() as db:
         task = records.tasks(db, story.number)[0].id
         moves.attempt(db, task, "here", "", "", story.now, job=job)
-        moves.hear(db, f"flow.{story.number}.{task}.1", None, "queued", "", "", "", job, story.now)
+        moves.hear(db, f"flow.{story.number}.{task}.1", 1, "queued", "", "", "", story.now)
     now = project.clock.now()
     found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
     assert f"job {job} " in found.steps[0].why

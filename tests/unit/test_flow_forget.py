@@ -29,7 +29,7 @@ def run(db: Db) -> None:
     for _ in range(3):
         for task in records.queued(db, 5.0):
             if moves.within(db, task, 5.0) is None:
-                number = moves.attempt(db, task, "bus", "y", "", 5.0)
+                number = moves.attempt(db, task, "edge", "y", "", 5.0)
                 moves.end(db, task, number, End(state="done"), 5.0)
 
 

@@ -163,26 +163,26 @@ class _World:
             moves.within(self.db, task, self.now)
         else:
             site = (*asked.definition.sites, "any")[0]
-            number = moves.attempt(self.db, task, "bus", site, "", self.now)
+            number = moves.attempt(self.db, task, "edge", site, "", self.now)
             assert (number, asked.key) == (asked.number, f"flow.{row.flow}.{task}.{number}")
             with pytest.raises(errors.IllegalTransition):
-                moves.attempt(self.db, task, "bus", site, "", self.now)
+                moves.attempt(self.db, task, "edge", site, "", self.now)
 
     def word(self, name: str, one: records.AttemptRow, pick: int) -> None:
         if name == "last":
             # The last word of a site, before anybody has looked at what the attempt left.
             last = ["done", "failed", "cancelled", "lost", "rejected"][pick % 5]
-            moves.hear(self.db, one.key, one.seq + 1, last, "", "", "", 7, self.now)
+            moves.hear(self.db, one.key, one.seq + 1, last, "", "", "", self.now)
         elif name == "hear" and one.state not in OVER:
             seq = one.seq + 1 + pick % 3
             state = ["queued", "staging_in", "submitted", "running", "held"][pick % 5]
-            assert moves.hear(self.db, one.key, seq, state, "", "", "", 7, self.now)
+            assert moves.hear(self.db, one.key, seq, state, "", "", "", self.now)
             before = records.task(self.db, one.task)
             for old in (seq, seq - 1):
-                assert not moves.hear(self.db, one.key, old, "failed", "", "", "", 7, self.now)
+                assert not moves.hear(self.db, one.key, old, "failed", "", "", "", self.now)
             assert records.task(self.db, one.task) == before
         elif name == "hear":
-            assert not moves.hear(self.db, one.key, one.seq + 1, "held", "", "", "", 7, self.now)
+            assert not moves.hear(self.db, one.key, one.seq + 1, "held", "", "", "", self.now)
         elif name == "fence":
             assert moves.fence(self.db, one.task, self.now, "silent") == one.number
         else:
@@ -195,7 +195,7 @@ class _World:
     def late(self, one: records.AttemptRow) -> None:
         """Let an attempt speak again that is over: nothing may come of it."""
         before = records.task(self.db, one.task), records.flow(self.db, self.flow)
-        assert not moves.hear(self.db, one.key, one.seq + 9, "done", "", "", "", 7, self.now)
+        assert not moves.hear(self.db, one.key, one.seq + 9, "done", "", "", "", self.now)
         assert not moves.end(self.db, one.task, one.number, End(state="done"), self.now)
         assert before == (records.task(self.db, one.task), records.flow(self.db, self.flow))
 

@@ -15,6 +15,7 @@ from pilotage.store.sqlite import Db
 
 DONE = End(state="done")
 FAILED = End(state="failed", reason="exit 3", kind="application")
+CANCELLED = End(state="cancelled", reason="called off", kind="person")
 LOST = End(state="lost", reason="silent", kind="infrastructure")
 
 
@@ -43,7 +44,7 @@ def send(db: Db, now: float = 5.0) -> list[tuple[int, int]]:
         asked = moves.order(db, task, now)
         if asked is not None:
             site = (*asked.definition.sites, "any")[0]
-            found.append((task, moves.attempt(db, task, "bus", site, "", now)))
+            found.append((task, moves.attempt(db, task, "edge", site, "", now)))
     return found
 
 
@@ -83,7 +84,7 @@ def test_steps_follow_each_other_and_the_flow_ends_once(db: Db) -> None:
 def test_a_failure_skips_all_that_follows_at_once_with_the_reason(db: Db) -> None:
     flow = start(db, steps={"a": app(), "b": app("a"), "c": app("b"), "other": app()})
     first = records.tasks(db, flow, step="a")[0].id
-    number = moves.attempt(db, first, "bus", "x", "", 2.0)
+    number = moves.attempt(db, first, "edge", "x", "", 2.0)
     moves.end(db, first, number, FAILED, 3.0)
     steps = {one.name: one for one in records.steps(db, flow)}
     assert steps["b"].state == steps["c"].state == "skipped"
@@ -155,7 +156,7 @@ def test_another_site_is_the_next_one_and_the_old_attempt_is_fenced(db: Db) -> N
     assert send(db, 7.0) == [(task, 2)]
     assert records.attempts(db, task)[1].site == "y"
     # The old one comes back and says that it is done: nothing comes of it.
-    assert not moves.hear(db, first.key, 99, "done", "", "", "", 1, 8.0)
+    assert not moves.hear(db, first.key, 99, "done", "", "", "", 8.0)
     assert not moves.end(db, task, 1, DONE, 8.0, result="wrong")
     assert records.task(db, task).result == ""
     moves.end(db, task, 2, End(state="rejected", reason="no such application"), 9.0)
@@ -182,24 +183,24 @@ def test_words_of_a_site_count_by_their_number_and_the_last_is_the_last(db: Db) 
     task, _ = send(db)[0]
     key = records.attempts(db, task)[0].key
 
-    def hear(seq: int | None, what: str) -> bool:
-        return moves.hear(db, key, seq, what, "", "", "", 7, 6.0)
+    def hear(seq: int, what: str) -> bool:
+        return moves.hear(db, key, seq, what, "", "", "", 6.0)
 
     assert hear(3, "running")
     assert records.task(db, task).state == "running"
     assert not hear(3, "failed")
     assert not hear(2, "queued")
-    assert hear(None, "held")
-    assert hear(4, "queued")
+    assert hear(4, "held")
+    assert hear(5, "queued")
     # A task that waits at its site is not one that can be sent.
     assert records.task(db, task).state == "ready"
-    assert hear(5, "done")
-    assert not hear(6, "failed")
+    assert hear(6, "done")
+    assert not hear(7, "failed")
     assert [one.key for one in records.over(db)] == [key]
     assert moves.end(db, task, 1, DONE, 7.0)
     assert not moves.end(db, task, 1, FAILED, 8.0)
     assert not records.over(db)
-    assert not moves.hear(db, "flow.9.9.9", 1, "done", "", "", "", 7, 6.0)
+    assert not moves.hear(db, "flow.9.9.9", 1, "done", "", "", "", 6.0)
 
 
 def test_a_list_known_only_later_makes_tasks_whose_results_are_in_order(db: Db) -> None:
@@ -273,13 +274,13 @@ def test_conditions_skip_a_branch_and_what_joins_them_runs(db: Db) -> None:
 def test_cancel_ends_what_was_not_sent_at_once_and_waits_for_the_rest(db: Db) -> None:
     flow = start(db, steps={"a": app(each=[1, 2, 3]), "b": app("a")})
     tasks = records.queued(db, 5.0)
-    number = moves.attempt(db, tasks[0], "bus", "x", "", 5.0)
+    number = moves.attempt(db, tasks[0], "edge", "x", "", 5.0)
     assert moves.cancel(db, flow, "enough", 6.0) == "cancelling"
     assert [one.task for one in records.called_off(db)] == [tasks[0]]
     assert state(db, flow) == {"a": "running", "b": "cancelled"}
     assert not records.queued(db, 9.0)
     assert moves.cancel(db, flow, "again", 6.0) == "cancelling"
-    assert moves.cancelled(db, tasks[0], number, 7.0)
+    assert moves.end(db, tasks[0], number, CANCELLED, 7.0)
     assert records.flow(db, flow).state == "cancelled"
     assert records.flow(db, flow).reason == "enough"
     assert moves.cancel(db, flow, "late", 8.0) == "cancelled"
@@ -290,7 +291,7 @@ def test_a_task_that_was_done_before_it_heard_of_the_cancel_stays_done(db: Db) -
     task, number = send(db)[0]
     moves.cancel(db, flow, "enough", 6.0)
     assert moves.end(db, task, number, DONE, 7.0)
-    assert not moves.cancelled(db, task, number, 8.0)
+    assert not moves.end(db, task, number, CANCELLED, 8.0)
     assert (records.task(db, task).state, records.flow(db, flow).state) == ("done", "done")
 
 
@@ -342,7 +343,7 @@ def test_run_again_beside_a_failure_skips_what_still_needs_that(db: Db) -> None:
     )
     tasks = {records.task(db, task).step: task for task in records.queued(db, 5.0)}
     for step, how in (("bad", FAILED), ("good", DONE)):
-        number = moves.attempt(db, tasks[step], "bus", "x", "", 5.0)
+        number = moves.attempt(db, tasks[step], "edge", "x", "", 5.0)
         moves.end(db, tasks[step], number, how, 6.0)
     assert moves.rerun(db, flow, ["good"], 7.0) == ["good", "end"]
     assert records.steps(db, flow)[3].reason == "`bad` failed"
@@ -363,7 +364,7 @@ def test_data_that_is_gone_is_made_again_and_its_reader_waits(db: Db) -> None:
     flow = start(db, steps={"a": app(), "b": app("a", each=[1, 2]), "c": app("b")})
     run(db)
     reader, waiting = records.queued(db, 6.0)
-    number = moves.attempt(db, reader, "bus", "x", "", 6.0)
+    number = moves.attempt(db, reader, "edge", "x", "", 6.0)
     producer = records.tasks(db, flow, step="a")[0].id
     assert moves.stale(db, producer, 7.0, "its manifest is gone", consumer=reader)
     assert {records.task(db, one).state for one in (reader, waiting)} == {"waiting"}
@@ -459,7 +460,7 @@ def test_a_flow_within_ends_the_task_that_it_is(db: Db) -> None:
 def test_a_flow_within_that_fails_is_tried_again_as_a_new_one(db: Db) -> None:
     flow, inner = _begin(db)
     first = records.tasks(db, inner[0], step="x")[0].id
-    moves.end(db, first, moves.attempt(db, first, "bus", "x", "", 7.0), FAILED, 8.0)
+    moves.end(db, first, moves.attempt(db, first, "edge", "x", "", 7.0), FAILED, 8.0)
     assert records.flow(db, inner[0]).state == "failed"
     (again,) = [task for task in records.queued(db, 99.0) if records.task(db, task).flow == flow]
     child = moves.within(db, again, 100.0)
@@ -475,7 +476,7 @@ def test_cancel_goes_down_and_comes_back_up(db: Db) -> None:
     assert {records.flow(db, one).state for one in inner} == {"cancelling"}
     assert {one.task for one in records.called_off(db)} == {task for task, _ in sent}
     for task, number in sent:
-        moves.cancelled(db, task, number, 9.0)
+        moves.end(db, task, number, CANCELLED, 9.0)
     assert {records.flow(db, one).state for one in (flow, *inner)} == {"cancelled"}
 
 
@@ -529,7 +530,7 @@ def test_a_step_that_stays_called_off_keeps_its_flow_from_being_done(db: Db) -> 
     moves.end(db, *sent[1], DONE, 6.0)
     moves.cancel(db, flow, "enough", 7.0)
     for one in (sent[0], sent[2]):
-        moves.cancelled(db, *one, 8.0)
+        moves.end(db, *one, CANCELLED, 8.0)
     assert moves.rerun(db, flow, ["a"], 9.0) == ["a"]
     assert not moves.stale(db, sent[1][0], 10.0), "nobody reads from a step that was called off"
     run(db, now=11.0)
@@ -571,9 +572,9 @@ def test_a_state_that_no_site_can_say_changes_nothing(db: Db) -> None:
     task, number = send(db)[0]
     key = f"flow.{flow}.{task}.{number}"
     for word in ("skipped", "asleep"):
-        assert not moves.hear(db, key, 5, word, "", "", "", 1, 6.0)
+        assert not moves.hear(db, key, 5, word, "", "", "", 6.0)
     assert records.task(db, task).state == "ready"
-    assert moves.hear(db, key, 1, "running", "", "", "", 1, 7.0)
+    assert moves.hear(db, key, 1, "running", "", "", "", 7.0)
     assert moves.end(db, task, number, DONE, 8.0)
     assert records.flow(db, flow).state == "done"
 

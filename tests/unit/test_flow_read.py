@@ -278,7 +278,9 @@ def test_python_writes_the_same(tmp_path: Path) -> None:
 
 
 def test_python_starts_it_in_a_project(tmp_path: Path) -> None:
-    (tmp_path / ".pilotage").mkdir()
+    for folder in (".pilotage", "sites"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "sites" / "x.toml").write_text('batch = "local"\n')
     flow = build.Flow("f", params={"n": 1})
     flow.step("one", site="x", application="y", parameters={"n": "{n}"})
     with Project(tmp_path) as project:

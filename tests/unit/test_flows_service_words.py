@@ -13,13 +13,14 @@ import pytest
 from pilotage import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
+from pilotage.edge import message
+from pilotage.edge.message import Address
 from pilotage.flow.model import Span, Step
-from pilotage.hub.config import Flows
-from pilotage.hub.flows import accept, edge, here, notify, post
-from pilotage.hub.flows.edge import Address
+from pilotage.flow.records import Line
+from pilotage.hub.config import Bus, Settings
+from pilotage.hub.flows import accept, job, notify, post
 from pilotage.hub.flows.model import Order, Prepared, Unfit
-from pilotage.hub.flows.notify import Line
-from pilotage.job.model import App, Command
+from pilotage.job.model import App, Binding, Command
 from pilotage.rule import template
 
 MINE = Address("abcd1234")
@@ -29,7 +30,7 @@ def order(step: Step, **more: Any) -> Order:
     facts: dict[str, Any] = {
         "flow": 3, "name": "atlas", "owner": "me", "tag": "", "step": "sim", "task": 9, "item": 0,
         "value": None, "number": 2, "key": "flow.3.9.2", "definition": step, "avoid": (),
-        "inputs": (), "way": "bus", "site": "mira",
+        "inputs": (), "way": "edge", "site": "mira",
     }  # fmt: skip
     return Order(**{**facts, **more})
 
@@ -41,19 +42,29 @@ def test_a_job_for_a_site_asks_for_what_the_step_does():
         project="p", options=("--exclusive",), config="x = 1",
     )  # fmt: skip
     given = (Input(url="https://data.example.org/x", path="x"),)
-    job = wire.decode(edge.job(order(step), Prepared(inputs=given), MINE))
-    assert isinstance(job, Job)
-    assert (job.site, job.key, job.name) == ("mira", "abcd1234.flow.3.9.2", "atlas/sim")
-    assert (job.nodes, job.wall_time, job.tasks) == (8, 3600, 4)
-    shape = job.shape
+    new = job.job(order(step), Prepared(inputs=given))
+    data = message.handoff(new.binding)
+    assert data is not None
+    there = message.remote(new.spec, new.binding, "/project", 7)
+    written = message.job(there, new.spec, data, site="mira", key="k", reply="")
+    sent = wire.decode(written)
+    assert isinstance(sent, Job)
+    assert (sent.site, sent.name, sent.parameters, sent.env) == (
+        "mira", "atlas/sim", {"n": 5}, {"A": "b"}
+    )  # fmt: skip
+    assert (sent.nodes, sent.wall_time, sent.tasks) == (8, 3600, 4)
+    shape = sent.shape
     assert (shape.nodes_least, shape.time_least, shape.work) == (2, 600, 7200)
-    assert (job.resources.cpus, job.resources.gpus, job.resources.memory) == (2, 1, 10**9)
-    assert (job.inputs, job.options, job.config) == (given, ("--exclusive",), "x = 1")
+    assert (sent.resources.cpus, sent.resources.gpus, sent.resources.memory) == (2, 1, 10**9)
+    assert (sent.inputs, sent.options, sent.config) == (given, ("--exclusive",), "x = 1")
+    assert (new.tag, new.owner, new.spec.site) == ("flow:3", "me", "mira")
 
 
-def test_the_same_attempt_is_the_same_message():
-    one = order(Step(application="x", parameters={"b": 1, "a": 2}))
-    assert edge.job(one, Prepared(), MINE) == edge.job(one, Prepared(), MINE)
+def test_the_same_attempt_is_the_same_job():
+    one = order(Step(application="x", parameters={"b": "{c}", "a": 2}))
+    assert job.job(one, Prepared()) == job.job(one, Prepared())
+    there = message.remote(job.job(one, Prepared()).spec, Binding(), "", 7)
+    assert there.parameters == {"b": "{c}", "a": 2}, "what is filled in already says just itself"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +76,8 @@ def test_the_same_attempt_is_the_same_message():
     ],
 )
 def test_what_no_site_would_take_is_not_sent(step: Step):
-    with pytest.raises(Unfit, match="no site would take it"):
-        edge.job(order(step), Prepared(), MINE)
+    with pytest.raises(Unfit, match=r"no site would accept it: [^:]"):
+        job.job(order(step), Prepared())
 
 
 def test_an_address_knows_its_own():
@@ -74,7 +85,7 @@ def test_an_address_knows_its_own():
     assert MINE.attempt("ffff0000.flow.1.2.3") == ""
     assert MINE.attempt("flow.1.2.3") == ""
     assert MINE.answers("mira") == "status.mira"
-    topic, body = edge.control("cancel", "mira", ["flow.1.2.3"], MINE, "why\nnot")
+    topic, body = message.control("cancel", "mira", ["flow.1.2.3"], MINE, "why\nnot")
     asked = wire.decode(body)
     assert isinstance(asked, Control)
     assert (topic, asked.keys) == ("control.mira", ("abcd1234.flow.1.2.3",))
@@ -84,14 +95,14 @@ def test_an_address_knows_its_own():
 def test_a_job_of_the_hub_says_just_what_was_filled_in():
     """What has braces after the templates of the flow were filled in has them on purpose."""
     step = Step(recipe={"kind": "command", "argv": ["echo", "{paths}"]}, parameters={"a": "{b}"})
-    job = here.job(order(step, way="here", site=""), Prepared(folder="/x/{y}"))
-    assert isinstance(job.spec.recipe, Command)
-    written = (*job.spec.recipe.argv, job.spec.params["a"], job.spec.cwd)
+    new = job.job(order(step, way="here", site=""), Prepared(folder="/x/{y}"))
+    assert isinstance(new.spec.recipe, Command)
+    written = (*new.spec.recipe.argv, new.spec.params["a"], new.spec.cwd)
     assert [template.render(one, {}) for one in written] == ["echo", "{paths}", "{b}", "/x/{y}"]
-    assert (job.tag, job.owner, job.spec.name, len(job.key)) == ("flow:3", "me", "atlas/sim", 32)
-    own = here.job(order(Step(application="fit"), way="here", site=""), Prepared())
+    assert (new.tag, new.owner, new.spec.name, len(new.key)) == ("flow:3", "me", "atlas/sim", 32)
+    own = job.job(order(Step(application="fit"), way="here", site=""), Prepared())
     assert own.spec.recipe == App(app="fit")
-    assert own.key == job.key, "the attempt makes the key"
+    assert own.key == new.key, "the attempt makes the key"
 
 
 # -- what others are told --------------------------------------------------------------------------
@@ -171,11 +182,12 @@ def test_nobody_keeps_others_from_getting_mail(address: str):
 
 @pytest.mark.parametrize("topic", ["job.mira", "control.mira", "heartbeat.x", "refused.x", "flow"])
 def test_where_nothing_of_ours_goes(topic: str):
-    assert not accept.may_reply(topic, Flows())
-    assert accept.may_reply("status.me", Flows())
+    assert not accept.may_reply(topic, Settings())
+    assert accept.may_reply("status.me", Settings())
+    assert not accept.may_reply("mine", Settings(bus=Bus(jobs={"mine": "argo"})))
 
 
 @pytest.mark.parametrize("topic", ["x" * 300, "a b", "#", "é"])
 def test_what_is_no_topic_is_never_to_be_sent_to(topic: str):
     """The broker would not take it, however often it is tried."""
-    assert not accept.may_reply(topic, Flows())
+    assert not accept.may_reply(topic, Settings())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pilotage import errors
-from pilotage.job.model import Allocation, Binding, Command, JobSpec, Python, Script
+from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
 from pilotage.site import guest, launch
 from pilotage.site.guest import Guest, Room
@@ -159,6 +159,17 @@ def test_recipes_travel_by_their_text(tmp_path):
     assert str(tmp_path) not in " ".join(said["argv"])
 
 
+def test_a_function_that_travels_by_its_text_names_no_file_of_the_hub(tmp_path):
+    """A client on another machine tells the path of its own file: the hub never reads that."""
+    far = make(tmp_path, recipe=Call("f", source="def f(): ...\n", file="/home/ann/fit.py"))
+    far.bounds = str(tmp_path)
+    assert order(far)["launch"]["files"]["recipe.json"]
+    far = make(tmp_path, recipe=Call("f", file="/home/ann/fit.py"))
+    far.bounds = str(tmp_path)
+    with pytest.raises(errors.Denied, match="may not name"):
+        order(far)
+
+
 def test_an_image_is_run_by_what_the_site_has():
     said = order(make(image="docker://x"))["launch"]["sandbox"]
     assert (said["kind"], said["image"]) == ("apptainer", "docker://x")
@@ -221,3 +232,10 @@ def test_what_was_not_left_is_named():
     one = make(outputs={"file": "out/a", "folder": "out/b"}, optional_outputs={"log": "log"})
     order(one)
     assert guest.lacking(one, {"file": None}) == ("/p/out/a", "/p/out/b")
+
+
+def test_the_folder_of_a_worker_is_below_that_of_its_job():
+    one = make(recipe=Call("f", source="x"))
+    assert order(one)["launch"]["scratch"] == f"{ROOM.folder}/scratch"
+    chosen = make(recipe=Call("f", source="x"), cwd="sub")
+    assert "scratch" not in order(chosen)["launch"]

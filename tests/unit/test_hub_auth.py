@@ -29,7 +29,8 @@ def db(tmp_path: Path) -> Iterator[Db]:
 
 def mint(db: Db, scope: Scope = Scope.USER, now: float = 0.0, uses: int | None = None) -> str:
     with db.transaction():
-        return auth.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses)[0]
+        site = "kit" if scope is Scope.AGENT else ""
+        return auth.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses, site=site)[0]
 
 
 def stored(db: Db) -> str:
@@ -104,6 +105,7 @@ COVERED = {
     Scope.ENROL: {Scope.ENROL},
     Scope.POOL: {Scope.POOL},
     Scope.FACTORY: {Scope.FACTORY},
+    Scope.AGENT: {Scope.AGENT},
 }
 
 
@@ -277,3 +279,70 @@ def test_the_certificate_of_the_user_is_used_on_this_machine_too(tmp_path):
     mine = Hub(tls_cert=f"{folder}/certificate.pem", tls_key=f"{folder}/key.pem")
     assert tls.context(mine, tmp_path / "other") is not None
     assert tls.authority(mine, tmp_path) is None
+
+
+KEYS = [f"pil_g_{letter * 43}" for letter in "kln"]
+
+
+def admit(db: Db, secret: str, key: str, site: str = "kit", now: float = 1.0) -> auth.Grant:
+    with db.transaction():
+        return auth.admit(db, secret, key, site, now)
+
+
+def test_an_agent_enrols_once_and_goes_on_with_keys_of_its_own(db):
+    token = mint(db, Scope.AGENT)
+    assert token.startswith("pil_g_")
+    number = admit(db, token, KEYS[0]).id
+    with pytest.raises(errors.Denied, match="wrong or revoked"):
+        admit(db, token, KEYS[1])
+    # The same key again, another one, and no more the one before.
+    assert admit(db, KEYS[0], KEYS[0]).id == number
+    assert admit(db, KEYS[0], KEYS[1]).id == number
+    with pytest.raises(errors.Denied, match="wrong or revoked"):
+        admit(db, KEYS[0], KEYS[0])
+    assert auth.look(db, KEYS[1], 2.0).site == "kit"
+    assert KEYS[1] not in stored(db)
+
+
+def test_the_key_of_an_agent_ends_when_it_is_revoked_or_not_renewed(db):
+    number = admit(db, mint(db, Scope.AGENT), KEYS[0]).id
+    late = 1.0 + auth.AGENT_S
+    admit(db, KEYS[0], KEYS[0], now=late - 1)
+    assert auth.look(db, KEYS[0], late + 1).id == number
+    with pytest.raises(errors.Denied, match="expired"):
+        auth.look(db, KEYS[0], late + auth.AGENT_S)
+    with db.transaction():
+        auth.revoke(db, number, 5.0)
+    with pytest.raises(errors.Denied, match="revoked"):
+        admit(db, KEYS[0], KEYS[1], now=6.0)
+
+
+def test_a_site_has_one_agent_and_a_token_is_for_one_site(db):
+    admit(db, mint(db, Scope.AGENT), KEYS[0])
+    token = mint(db, Scope.AGENT)
+    with pytest.raises(errors.Denied, match="is for the site `kit`"):
+        admit(db, token, KEYS[1], site="mira")
+    assert auth.look(db, KEYS[0], 2.0).site == "kit"
+    admit(db, token, KEYS[1])
+    with pytest.raises(errors.Denied, match="revoked"):
+        auth.look(db, KEYS[0], 2.0)
+
+
+@pytest.mark.parametrize("scope", [one for one in Scope if one is not Scope.AGENT])
+def test_no_other_token_is_an_agent(db, scope):
+    with pytest.raises(errors.Denied, match="not for an agent"):
+        admit(db, mint(db, scope), KEYS[0], site="")
+
+
+@pytest.mark.parametrize("key", ["", "x", "pil_g_" + "k" * 42, "pil_g_" + "k" * 42 + "\n"])
+def test_a_key_that_nobody_could_show_again_is_refused(db, key):
+    token = mint(db, Scope.AGENT)
+    with pytest.raises(errors.UsageError, match="form"):
+        admit(db, token, key)
+    admit(db, token, KEYS[0])
+
+
+@pytest.mark.parametrize("site", ["", "kit,mira", "a b", "../x", "kit\n", "x" * 200])
+def test_the_token_of_an_agent_names_one_site(db, site):
+    with pytest.raises(errors.UsageError, match="one site"):
+        auth.mint(db, Scope.AGENT, "", now=0.0, lifetime=HOUR, site=site)

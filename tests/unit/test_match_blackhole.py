@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.match.blackhole import Guard, Rules
@@ -197,18 +197,16 @@ def test_what_is_remembered_is_bounded():
 
 
 @given(rate=st.floats(0.0, 0.6), seed=st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
 def test_nodes_that_are_all_alike_are_not_condemned_however_often_jobs_fail(rate, seed):
     rng = random.Random(seed)
     guard = Guard()
-    for turn in range(5000):
+    for turn in range(2000):
         ok = rng.random() >= rate
         guard.saw(f"node-{rng.randrange(40)}", rng.randrange(3), ok=ok, wall=5.0, now=NOW + turn)
     assert guard.condemned() == []
 
 
 @given(rate=st.floats(0.0, 0.2), seed=st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
 def test_a_node_that_fails_most_is_condemned_and_no_other(rate, seed):
     rng = random.Random(seed)
     guard = Guard()

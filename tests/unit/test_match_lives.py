@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -272,11 +273,14 @@ class Lives(RuleBasedStateMachine):
         assert all(count == 1 for count in self.answered.values())
 
 
+_CHECKS = list(HealthCheck)
 TestLives = Lives.TestCase
-TestLives.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+TestLives.settings = settings(stateful_step_count=20, suppress_health_check=_CHECKS)
+
+
+@pytest.mark.slow
+class TestLongLives(Lives.TestCase):  # type: ignore[valid-type, misc]
+    settings = settings(max_examples=40, stateful_step_count=40, suppress_health_check=_CHECKS)
 
 
 def test_who_waits_is_forgotten_with_the_room_that_it_had_before_a_turn_was_done_again():

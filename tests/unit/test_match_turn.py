@@ -355,3 +355,35 @@ def test_nobody_is_charged_for_more_time_than_has_passed(desk):
     desk.turn(desk.ask(place, desk.ended(place, job, long)))
     shares = desk.ledger.matcher.shares
     assert [shares.total(owner) for owner in shares.owners()] == [5.0]
+
+
+def test_what_a_place_refuses_is_not_offered_to_it_again_and_is_no_failure(desk):
+    refused = End(ok=False, message="it has no such folder", refused=True)
+    jobs = desk.add(50)
+    others = desk.add(3, priority=-1)
+    one, two = desk.place(1, cpus=2), desk.place(2, cpus=1)
+    desk.turn(desk.ask(one, name="a"))
+    taken = list(one.leases)
+    assert taken == jobs[:2]
+    desk.turn(desk.ask(one, desk.ended(one, taken[0], refused), name="b"))
+    assert records.get(desk.db, taken[0]).reason == "it has no such folder"
+    # It goes on with another definition, and none of the same comes to it any more.
+    assert set(one.leases) == {taken[1], others[0]}
+    desk.turn(desk.ask(two))
+    assert list(two.leases) == [taken[0]]
+    assert desk.states(taken[0]) == [State.RUNNING]
+    assert [one.state for one in records.attempts(desk.db, taken[0])] == ["lost", "running"]
+
+
+def test_what_all_places_refuse_can_never_start(desk):
+    (job,) = desk.add()
+    one = desk.place(1)
+    desk.turn(desk.ask(one))
+    desk.turn(desk.ask(one, desk.ended(one, job, End(ok=False, message="no", refused=True))))
+    assert desk.ledger.never() == {1}
+    # A turn that could not be written and the next process alike must not forget the rest.
+    desk.turn(desk.ask(one), fail=True)
+    desk.turn(desk.ask(one))
+    assert desk.states(job) == [State.QUEUED]
+    desk.turn(desk.ask(two := desk.place(2)))
+    assert list(two.leases) == [job]

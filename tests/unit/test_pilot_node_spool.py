@@ -7,7 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.pilot.node import spool
@@ -22,7 +22,6 @@ def _pair(root: str) -> tuple[spool.Stream, spool.Stream]:
 
 
 @given(_SIDES, st.lists(st.booleans(), max_size=60))
-@settings(max_examples=60)
 def test_any_bytes_in_any_chunks_arrive_whole_and_in_order(
     said: list[tuple[bool, bytes]], reads: list[bool]
 ) -> None:
@@ -42,7 +41,6 @@ def test_any_bytes_in_any_chunks_arrive_whole_and_in_order(
 
 
 @given(st.binary(min_size=1, max_size=500), st.data())
-@settings(max_examples=60)
 def test_a_writer_killed_in_the_middle_of_a_chunk_shows_no_half_of_it(
     data: bytes, draw: st.DataObject
 ) -> None:

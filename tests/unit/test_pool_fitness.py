@@ -101,7 +101,9 @@ def test_a_herd_of_none_is_undefined():
 
 
 FRACTION = st.none() | st.floats(0, 1)
-CHANGE = st.tuples(st.integers(0, 9), st.none() | st.tuples(st.floats(0, 1e6), FRACTION, FRACTION))
+CHANGE = st.tuples(
+    st.integers(0, 9), st.none() | st.tuples(st.floats(0.01, 1e6), FRACTION, FRACTION)
+)
 
 
 @given(st.lists(CHANGE, max_size=300))
@@ -117,6 +119,18 @@ def test_sums_of_changes_are_sums_of_what_is_there(changes):
             there[pilot] = row
     seen = herd.read()
     assert seen.supply == pytest.approx(sum(row[0] for row in there.values()), abs=1e-3)
-    expected = mean([(row[0], row[1]) for row in there.values()])
-    if expected is not None and sum(row[0] for row in there.values()) > 1:
-        assert seen.utilisation == pytest.approx(expected, abs=1e-3) or seen.utilisation is None
+    for place, found in ((1, seen.utilisation), (2, seen.allocation)):
+        expected = mean([(row[0], row[place]) for row in there.values()])
+        assert found == (None if expected is None else pytest.approx(expected, abs=1e-3))
+
+
+def test_what_is_known_of_no_pilot_is_undefined_also_after_rounding():
+    herd = Herd("slurm")
+    herd.judge("whole", 1.0, Fitness())
+    for supply in (0.1, 0.2):
+        herd.judge(str(supply), supply, Fitness(0.5, 0.5))
+    for supply in (0.1, 0.2):
+        herd.drop(str(supply))
+    seen = herd.read()
+    assert seen.supply == pytest.approx(1.0)
+    assert (seen.utilisation, seen.allocation) == (None, None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_model import PAUSED, Row
 from pilotage.hub.pool_waiting import Waiting
 from pilotage.job.model import Command, JobSpec, Resources
@@ -31,7 +32,8 @@ def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
         cluster = matcher.clusters.of(spec, "ann")
         matcher.add(Queued(number, 0, "ann", cluster, ""), NOW)
     sites = {"a": Site(batch="local")}
-    waiting = Waiting(matcher, POOLS, sites, {name: [] for name in POOLS}, rows, NOW)
+    none: dict[str, list[Drone]] = {name: [] for name in POOLS}
+    waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)
     return {
         name: sum(hint.waiting for hint in hints)
         for _, names, hints in waiting.groups()

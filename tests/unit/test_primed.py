@@ -8,13 +8,16 @@ import sys
 #: Each kind is read by many threads that begin at the same moment, and change as often as can be.
 _ALL_AT_ONCE = """
 import sys, threading
+from pathlib import Path
 import msgspec
 from pilotage.bus import model as bus, wire
 from pilotage.flow import definition, schema
 from pilotage.flow.model import Flow
 from pilotage.job import records
 from pilotage.job.model import JobSpec
+from pilotage.store import Writer, connect
 
+writer = Writer(connect(Path(":memory:")))
 sys.setswitchinterval(1e-6)
 
 def read(kind, facts, ready):
@@ -34,6 +37,7 @@ for kind, facts in (
         one.start()
     for one in threads:
         one.join()
+writer.close()
 """
 
 

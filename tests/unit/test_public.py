@@ -14,21 +14,24 @@ import pytest
 
 import pilotage
 import pilotage.book
-from pilotage.client import sync
+from pilotage.client import file, sync
 from pilotage.flow import build
 from pilotage.hub.project import Project
 from pilotage.rule import python
+from tests import every
 
 ROOT = Path(__file__).parents[2]
-MODULES = sorted(
-    info.name
-    for info in pkgutil.walk_packages(pilotage.__path__, "pilotage.")
-    if not info.name.endswith("__main__")
-)
+
+
+def modules() -> list[str]:
+    """List every module of ours, except those that run when they are imported."""
+    found = pkgutil.walk_packages(pilotage.__path__, "pilotage.")
+    return sorted(info.name for info in found if not info.name.endswith("__main__"))
 
 
 def test_what_can_be_imported_is_what_is_said():
-    assert pilotage.__all__ == ["Flow", "Project", "__version__", "connect"]
+    assert pilotage.__all__ == ["File", "Flow", "Project", "__version__", "connect"]
+    assert pilotage.File is file.File
     assert pilotage.Flow is build.Flow
     assert pilotage.Project is Project
     assert pilotage.connect is sync.connect
@@ -53,13 +56,15 @@ def test_importing_pilotage_imports_nothing_else():
     assert {getattr(node, "module", None) for node in found} == {"__future__", "typing"}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_module_says_what_it_is_and_keeps_its_word(name):
-    module = importlib.import_module(name)
-    assert inspect.getdoc(module)
-    listed = getattr(module, "__all__", [])
-    assert [each for each in listed if not hasattr(module, each)] == []
-    assert len(set(listed)) == len(listed)
+def test_every_module_says_what_it_is_and_keeps_its_word():
+    with every.cases() as case:
+        for name in modules():
+            with case(name):
+                module = importlib.import_module(name)
+                assert inspect.getdoc(module)
+                listed = getattr(module, "__all__", [])
+                assert [each for each in listed if not hasattr(module, each)] == []
+                assert len(set(listed)) == len(listed)
 
 
 def test_every_public_name_of_a_project_says_what_it_does():

@@ -70,7 +70,13 @@ class Past:
         rows = text.dump([[number, 1, ""]])
         self.db.run("claim_attempts", rows=rows, folder=str(self.root), now=at)
         usage = {"exit": 0, "signal": None, "cpu": seconds / 2, "wall": seconds, "max_rss": 2**20}
-        more = {"read_bytes": 0, "written_bytes": 0, "reason": reason, "now": at + seconds}
+        more = {
+            "read_bytes": 0,
+            "written_bytes": 0,
+            "reason": reason,
+            "cause": "",
+            "now": at + seconds,
+        }
         self.db.run("attempt_end", job=number, number=1, state=str(state), **usage, **more)
         moved: dict[str, Any] = {"failed": 0, "ended": at + seconds, "not_before": 0.0}
         self.db.run(

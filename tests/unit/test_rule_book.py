@@ -195,7 +195,7 @@ def test_differences_are_told_by_field():
         (
             '[rule.a]\nfiles = "a"\n',
             "b.toml:1: rule.a: a job runs one thing; here it is nothing",
-            "give exactly one of `run`, `script`, `python`, `notebook`, `app`;",
+            "give exactly one of `run`, `script`, `python`, `notebook`, `app`, `flow`;",
         ),
         (
             '[rule.a]\nfiles = "a"\nrun = ["x"]\n\n[rule.a.params]\nx = 1\nLD_PRELOAD = "x"',

@@ -247,3 +247,64 @@ def test_a_value_that_the_environment_cannot_hold_is_still_in_the_parameters():
 def test_nothing_of_a_message_passes_for_what_we_say_ourselves(name):
     one = process(model.Command(("x",)), model.Binding(sweep={name: "forged"}))
     assert one.env[name] != "forged"
+
+
+# -- calls of functions --------------------------------------------------------------------------
+
+
+def folder(binding: model.Binding, place: launch.Place = PLACE, **spec: Any) -> dict[str, Any]:
+    made = prepare(model.Call("f", source="x"), binding, place, **spec).launch
+    assert made.cwd == ""
+    found: dict[str, Any] = json.loads(made.files["folder.json"])
+    return found
+
+
+def test_a_call_without_files_uses_the_folder_of_its_worker():
+    one = process(model.Call("f", source="x"), model.Binding())
+    assert one.cwd == ""
+    assert "folder.json" not in one.files
+    other = process(model.Call("f", source="x"), model.Binding(), cwd=".")
+    assert (other.cwd, other.warm != one.warm) == ("/p/.", True)
+
+
+def test_a_call_with_files_says_which_and_where():
+    bound = model.Binding(data={"reads": ["a[[]1]"], "writes": ["out/{x}"]})
+    spec: dict[str, Any] = {
+        "inputs": ("{message.reads.0}", "in/*"), "outputs": {"o": "{message.writes.0}"},
+    }  # fmt: skip
+    here = folder(bound, **spec)
+    assert here["inputs"] == ["/p/a[[]1]", "/p/in/*"]
+    assert (here["outputs"], here["project"], here["own"]) == (["/p/out/{x}"], "/p", True)
+    assert here["root"] == here["cwd"] == f"{FOLDER}/work"
+    there = folder(bound, launch.Place("/data", staged=True), **spec)
+    assert (there["root"], there["cwd"], there["project"]) == ("/data", "/data", "")
+    chosen = folder(bound, cwd="sub", **spec)
+    assert (chosen["root"], chosen["cwd"], chosen["own"]) == ("/p", "/p/sub", False)
+
+
+def test_calls_that_name_other_files_share_a_worker():
+    spec: dict[str, Any] = {"inputs": ("{message.reads.0}",)}
+    first, second = (
+        process(model.Call("f", source="x"), model.Binding(data={"reads": [name]}), **spec).warm
+        for name in "ab"
+    )
+    assert first
+    assert first == second
+
+
+def test_a_declared_input_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "a").touch()
+    base, bound = str(tmp_path), model.Binding()
+
+    def require(*inputs: str, **more: Any) -> None:
+        recipe = more.pop("recipe", model.Command(("true",)))
+        spec = model.JobSpec(recipe, "x", inputs=inputs, **more)
+        launch.require_inputs(spec, bound, base, 1)
+
+    require("a", "*", "{base}/a")
+    for pattern in ("b", "b*"):
+        with pytest.raises(errors.NotFound, match="is not there"):
+            require("a", pattern)
+        # Its worker looks, or only the job's own place can.
+        require(pattern, recipe=model.Call("f"))
+        require(pattern, base="/elsewhere")

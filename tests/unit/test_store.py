@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,24 @@ def test_a_store_that_is_opened_again_keeps_what_it_has(tmp_path):
         assert get(db, "x") == (None if value == "1" else "1")
         put(db, "x", value)
         db.close()
+
+
+def test_a_store_that_another_process_folds_its_log_into_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 1)
+    path = tmp_path / "store.db"
+    connect(path).close()
+    other = apsw.Connection(str(path))
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN IMMEDIATE")
+    opened: list[Db] = []
+    opening = threading.Thread(target=lambda: opened.append(connect(path)))
+    opening.start()
+    opening.join(0.2)
+    assert not opened
+    other.close()
+    opening.join(60)
+    put(opened[0], "x", "1")
+    opened[0].close()
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path, monkeypatch):

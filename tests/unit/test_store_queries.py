@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 import pilotage
 from pilotage.store import Db, connect, queries
+from tests import every
 
 SOURCE = Path(pilotage.__file__).parent
 FOLDER = SOURCE / "store" / "sql"
@@ -27,25 +29,28 @@ def db(tmp_path_factory) -> Iterator[Db]:
     opened.close()
 
 
-def statement(name: str) -> str:
-    lines = queries.load()[name].splitlines()
-    return "\n".join(line for line in lines if not line.startswith("--"))
+def statement(text: str) -> str:
+    """Return a query without its comments."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_query_fits_the_schema(db, name):
-    values = dict.fromkeys(_PARAMETER.findall(statement(name)), "[]")
-    plan = db._connection.execute(f"EXPLAIN {queries.load()[name]}", values).fetchall()
-    assert plan
+def test_every_query_fits_the_schema(db):
+    with every.cases() as case:
+        for name, text in queries.load().items():
+            with case(name):
+                values = dict.fromkeys(_PARAMETER.findall(statement(text)), "[]")
+                assert db._connection.execute(f"EXPLAIN {text}", values).fetchall()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_query_is_one_statement_under_a_sentence_that_says_what_it_is_for(name):
-    said = [line for line in queries.load()[name].splitlines() if line.startswith("--")]
-    assert said[0].startswith("-- ")
-    assert said[-1].endswith((".", ";"))
-    assert apsw.complete(statement(name))
-    assert statement(name).count(";") == 1
+def test_every_query_is_one_statement_under_a_sentence_that_says_what_it_is_for():
+    with every.cases() as case:
+        for name, text in queries.load().items():
+            with case(name):
+                said = [line for line in text.splitlines() if line.startswith("--")]
+                assert said[0].startswith("-- ")
+                assert said[-1].endswith((".", ";"))
+                assert apsw.complete(statement(text))
+                assert statement(text).count(";") == 1
 
 
 def test_no_two_queries_have_one_name():
@@ -56,12 +61,22 @@ def test_no_two_queries_have_one_name():
     assert sorted(written) == NAMES
 
 
+@functools.cache
+def nodes() -> list[tuple[str, ast.Call | ast.Constant]]:
+    """Return every call and constant in the source, with the name of its file."""
+    return [
+        (file.name, node)
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call | ast.Constant)
+    ]
+
+
 def texts() -> set[str]:
     """Return every literal text in the source."""
     return {
         node.value
-        for file in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        for _, node in nodes()
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
@@ -73,18 +88,15 @@ def test_no_query_is_dead():
 
 def asked() -> Iterator[tuple[str, str]]:
     """Yield the file and name of each query that the source asks a connection for."""
-    for file in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            match node:
-                case ast.Call(
-                    func=ast.Attribute(
-                        attr="run" | "rows" | "row" | "value", value=ast.Name(id="db")
-                    ),
-                    args=[ast.Constant(value=str(name))],
-                ):
-                    yield f"{file.name}:{node.lineno}", name
-                case _:
-                    pass
+    for file, node in nodes():
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="run" | "rows" | "row" | "value", value=ast.Name(id="db")),
+                args=[ast.Constant(value=str(name))],
+            ):
+                yield f"{file}:{node.lineno}", name
+            case _:
+                pass
 
 
 def test_no_query_is_asked_for_that_is_not_there():

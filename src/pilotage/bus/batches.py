@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import anyio
 
-from pilotage.bus.port import Message
+from pilotage import errors
+from pilotage.bus.port import Bus, Message
 
 #: Messages, and bytes of them, that go into one transaction.
 MOST = 400
 _MOST_BYTES = 8_000_000
+#: How long to rest before messages go back that could not be written, in seconds.
+_REST_S = 5.0
 
 
 async def take(
@@ -43,3 +47,27 @@ def _some(here: deque[Message]) -> list[Message]:
         taken.append(here.popleft())
         size += len(taken[-1].body)
     return taken
+
+
+async def settle(
+    bus: Bus, messages: Sequence[Message], take: Callable[[Sequence[Message]], Awaitable[None]],
+    log: logging.Logger,
+) -> None:  # fmt: skip
+    """Have messages taken in, and tell the broker; an odd one stops no other."""
+    try:
+        await take(messages)
+    except errors.StoreUnavailable as error:
+        words = "%s; %d messages go back to the broker"
+        log.error(words, error, len(messages))  # noqa: TRY400 - the error says it all
+        await anyio.sleep(_REST_S)
+        await bus.ack(*messages, done=False)
+    except Exception:
+        # What it says is asked for again, if it matters.
+        if len(messages) == 1:
+            log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
+            await bus.ack(*messages)
+            return
+        for one in messages:
+            await settle(bus, [one], take, log)
+    else:
+        await bus.ack(*messages)

@@ -36,6 +36,14 @@ Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 Email = Annotated[
     str, Meta(pattern=r"^([^\s@\x00-\x1f\x7f,;<>]{1,64}@[A-Za-z0-9.-]{1,255})?$(?!\n)")
 ]  # fmt: skip
+#: Bytes of one stream of a job that a status carries, and the same in base64.
+MOST_LOG = 32_768
+Bytes = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$(?!\n)", max_length=MOST_LOG * 4 // 3 + 4)
+]  # fmt: skip
+#: Characters of what a function returned that a status carries.
+MOST_RESULT = 400_000
+Json = Annotated[str, Meta(max_length=MOST_RESULT)]
 Digest = Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")]
 #: A further option of the batch system, which the site must allow.
 Option = Annotated[

@@ -7,6 +7,7 @@ sender skip steps, adopt somebody's batch job or choose any folder: `state`, `sc
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -64,7 +65,7 @@ def understand(body: bytes, site: str = "") -> Understood:
     found = strict.load(body)
     if "v" in found or "kind" in found:
         return Understood(wire.read(found))
-    return argo(found) if "subjobs" in found else balsam(found, site)
+    return argo(found, site) if "subjobs" in found else balsam(found, site)
 
 
 def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
@@ -96,7 +97,7 @@ def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
     return Understood(_convert(plain, Job), notes)
 
 
-def argo(found: Mapping[str, Any]) -> Understood:
+def argo(found: Mapping[str, Any], site: str = "") -> Understood:
     """Read a job definition of Argo's: jobs of Balsam's, one after the other."""
     _closed(found, _CHAIN)
     given = _Fields(found)
@@ -109,7 +110,7 @@ def argo(found: Mapping[str, Any]) -> Understood:
     notes: list[str] = []
     for at, one in enumerate(subjobs):
         place = f"subjobs[{at}]"
-        part = _within(place, balsam, one)
+        part = _within(place, functools.partial(balsam, site=site), one)
         notes += [f"{place}: {note}" for note in part.notes]
         jobs.append(part.message)
     plain = {

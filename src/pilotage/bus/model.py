@@ -16,9 +16,11 @@ from msgspec import Meta
 from pilotage.bus.fields import (
     MOST,
     Below,
+    Bytes,
     Count,
     Digest,
     Email,
+    Json,
     Line,
     MaybeWord,
     Name,
@@ -338,6 +340,34 @@ class Status(
     left: Annotated[tuple[Left, ...], Meta(max_length=1000)] = ()
     #: Bytes of its inputs, told when it is over.
     read: Whole = 0
+    #: The ends of what it wrote to its two streams, in base64, told when it is over.
+    stdout: Bytes = ""
+    stderr: Bytes = ""
+    #: What its function returned, as JSON, told when it is over.
+    result: Json = ""
+
+
+class BatchQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A queue of the batch system, as it was when it was looked at."""
+
+    #: Its name.
+    name: Word
+    #: Whether jobs go there that name none.
+    default: bool = False
+    #: Whether it takes jobs.
+    open: bool = True
+    #: Nodes that take jobs.
+    nodes: Whole = 0
+    #: Those of them that are empty.
+    free_nodes: Whole = 0
+    #: Cores of its largest node.
+    cpus: Whole = 0
+    #: Bytes of memory of its largest node.
+    memory: Whole = 0
+    #: Seconds of wall time that a job may have; 0 means any.
+    time: Seconds = 0.0
+    #: Jobs of this site that may be there at once; 0 means any number.
+    jobs: Whole = 0
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -351,6 +381,21 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     since: Seconds = 0.0
     #: What it said.
     text: Annotated[str, Meta(max_length=2000)] = ""
+    #: Its queues, if it shows them.
+    queues: Annotated[tuple[BatchQueue, ...], Meta(max_length=200)] = ()
+    #: When those were looked at, in seconds since 1970.
+    seen: Seconds = 0.0
+
+
+class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """That a site takes no more jobs."""
+
+    #: Who had it drained.
+    by: Line = ""
+    #: Why.
+    why: Line = ""
+    #: Since when, in seconds since 1970.
+    since: Seconds = 0.0
 
 
 class Heartbeat(
@@ -377,6 +422,8 @@ class Heartbeat(
     since: Seconds = 0.0
     #: Whether it takes no more jobs.
     draining: bool = False
+    #: Who had it drained, when and why, if that is known.
+    drain: Drain = Drain()
     #: Jobs by state.
     counts: dict[State, Whole] = {}
     #: Status messages that wait to be sent.
@@ -387,6 +434,8 @@ class Heartbeat(
     disk_free: Whole = 0
     #: How the batch system is.
     scheduler: Scheduler = Scheduler()
+    #: Applications that the site runs.
+    applications: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

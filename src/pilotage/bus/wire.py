@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage import errors
 from pilotage.bus import strict
 from pilotage.bus.model import (
     VERSION,
@@ -38,8 +38,6 @@ _KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,
     "status": Status, "heartbeat": Heartbeat, "answer": Answer, "refusal": Refusal,
 }  # fmt: skip
-# Messages that come together are read by several threads.
-text.prime(*_KINDS.values())
 #: Verbs that are about jobs, and would be about all of them if none is named.
 _OF_JOBS = ("cancel", "hold", "release", "retry", "resend")
 

@@ -11,7 +11,7 @@ from pilotage import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.pilot.model import State
+from pilotage.pilot.model import Project, State
 
 if TYPE_CHECKING:
     from pilotage.hub.fleet import Pilot
@@ -22,6 +22,12 @@ _STYLES: dict[str, Style] = {
     State.AVAILABLE: "green", State.DRAINING: "yellow", State.LOST: "red", State.FAILED: "red",
     State.DOWN: "dim",
 }  # fmt: skip
+_PROJECT = {
+    Project.UNKNOWN: "",
+    Project.HIDDEN: "not seen by payloads; what they declare is brought",
+    Project.READABLE: "seen by payloads, which may read it",
+    Project.WRITABLE: "seen by payloads, which may write there",
+}
 _Numbers = Annotated[tuple[int, ...], Parameter(help="Numbers of pilots.")]
 _Site = Annotated[str, Parameter(help="All pilots of this site, too.")]
 
@@ -160,6 +166,7 @@ def _sheet(one: Pilot, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
             "gpus": ", ".join(gpu.name for gpu in facts.gpus),
             "sandboxes": ", ".join(facts.sandboxes),
             "batch": facts.batch,
+            "project": _PROJECT[facts.project],
             "works in": facts.work,
             "also": ", ".join(f"{name}={value}" for name, value in facts.attributes.items()),
         }

@@ -133,7 +133,7 @@ def _step(
     }
     more = one.total - len(tasks)
     notes = [f"… and {more} more tasks: `--limit` shows them"] if more > 0 and not state else []
-    jobs = [each.job for task in tasks for each in task.attempts if each.way == "here" and each.job]
+    jobs = [each.job for task in tasks for each in task.attempts if each.way != "flow" and each.job]
     if jobs:
         notes.append(f"`pilotage logs {jobs[-1]}` prints what it wrote")
     return Answer({"flow": number, "step": data}, shown, (name,), tuple(notes))

@@ -54,8 +54,10 @@ def submit(
 
     asked = read(file, params(param))
     patience = units.seconds(timeout) if timeout else None
+    with at.open() as project:
+        waits = project.check_flow(asked)
     if dry_run:
-        return _plan(asked)
+        return _plan(asked, waits)
     new = NewFlow(
         flow=asked, key=key or f"command.{secrets.token_hex(12)}", owner=me(), source="command",
         tag=tag,
@@ -64,7 +66,7 @@ def submit(
         with project.db.transaction():
             number = moves.submit(project.db, new, project.clock.now())
         project.poke()
-        notes = flow.idle(project)
+        notes = (*waits, *flow.idle(project))
     if wait:
         return flow_follow.follow(number, at, notes, patience)
     count = flow.counted(len(asked.steps))
@@ -137,7 +139,7 @@ def _chain(source: bytes) -> Flow | None:
     return from_chain(message) if isinstance(message, Chain) else None
 
 
-def _plan(asked: Flow) -> Answer:
+def _plan(asked: Flow, notes: tuple[str, ...]) -> Answer:
     """Say what would be started, and draw it."""
     from pilotage.flow import picture, sketch
 
@@ -149,4 +151,4 @@ def _plan(asked: Flow) -> Answer:
         values = ", ".join(f"{name} = {value}" for name, value in asked.params.items())
         shown.append(line(Styled("params  ", "dim"), values))
     shown += ["", *sketch.as_text(drawn, 0.0).rstrip("\n").split("\n")]
-    return Answer({"flow": msgspec.to_builtins(asked)}, tuple(shown))
+    return Answer({"flow": msgspec.to_builtins(asked)}, tuple(shown), notes=notes)

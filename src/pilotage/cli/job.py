@@ -14,6 +14,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
+from pilotage.match.sites import Sites
 
 app = App(name="job", help="List, show and forget jobs.", group_commands="Commands")
 for _place, _help in (
@@ -47,21 +48,33 @@ def ls(
             states=state, name=name, tag=tag, since=start, most=most + 1 if most else 2**62
         )
         found = project.jobs(wanted)
-        where = shape.sites(project.db, found) if at.mode == "table" else {}
+        where = shape.where(project.db, found) if at.mode != "quiet" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
             from pilotage.hub import facts, offers
 
             running = project.running()
             scene = offers.read(project.db, project.settings, now=now, running=running)
-            reasons = facts.reasons(found, scene, now)
+            reasons = facts.reasons(found, scene, now, _sites(project, found, now))
     more = bool(most) and len(found) > most
     found = found[-most:] if more else found
     return Answer(
-        data={"jobs": [shape.job(one) for one in found], "more": more},
+        data={"jobs": [shape.job(one, where.get(one.id)) for one in found], "more": more},
         shown=(shape.jobs(found, now, where, reasons),) if found else (),
         ids=tuple(one.id for one in found),
         notes=_notes(found, more=more),
+    )
+
+
+def _sites(project: Project, found: list[Job], now: float) -> Sites | None:
+    """Read how sites are that queued jobs name; nothing if none does."""
+    named = {one.spec.site for one in found if one.state is State.QUEUED and one.spec.site}
+    if not named:
+        return None
+    from pilotage.hub import site_view
+
+    return site_view.standing(
+        project.db, project.root, project.settings, now, named, running=project.running()
     )
 
 
@@ -84,11 +97,12 @@ def show(
         for number in select.numbers(project, selector):
             one = project.job(number)
             attempts = project.attempts(number)
-            facts = shape.job(one) | shape.definition(one)
+            place = shape.where(project.db, [one]).get(number)
+            facts = shape.job(one, place) | shape.definition(one)
             sender = owner_of(project.db, number)
             facts |= {} if sender is None else {"user": sender}
             data.append(facts | {"attempts": [shape.attempt(each) for each in attempts]})
-            shown += [*([""] if shown else []), *sheet.job(one, attempts, now, sender)]
+            shown += [*([""] if shown else []), *sheet.job(one, attempts, now, sender, place)]
     return Answer({"jobs": data}, tuple(shown), tuple(each["id"] for each in data))
 
 

@@ -71,6 +71,13 @@ def _one(
     if name == "stdout" and not many and (size := written.size(written.path(tried.dir, other))):
         notes.append(f"it wrote {size} bytes to stderr too: `pilotage logs {number} --stderr`")
     if not os.path.isdir(tried.dir):
+        flow = tried.starter.removeprefix("flow:")
+        if flow != tried.starter:
+            steps = f"`pilotage flow show {flow}` has its steps, whose jobs wrote something"
+            return Answer(
+                _data(job, tried.number, name, b""),
+                notes=(f"job {number} is flow {flow}: {steps}",),
+            )
         # Of calls of functions and of jobs on pilots there is a directory only if they wrote.
         gone = f"it wrote nothing, or its directory was removed: {tried.dir}"
         notes = [f"there is no output of job {number}; {gone}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from pilotage import errors, text
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
+from pilotage.hub import books as shelf
 from pilotage.hub.project import Project
 from pilotage.rule import book as books
 from pilotage.rule import graph as graphs
@@ -79,7 +81,7 @@ def show(
         "sweep": sweep,
         "params": ", ".join(f"{key} = {value}" for key, value in spec.params.items()),
         "outputs": ", ".join(spec.outputs.values()),
-        "needs": sheet.needs(spec.resources),
+        "needs": sheet.needs(spec),
         "retry": f"{spec.retry.attempts} attempts" if spec.retry.attempts > 1 else "",
         "limit": f"{spec.limit.key}, {spec.limit.most} at once" if spec.limit else "",
         "book": f"{_short(rule.book, root)}:{rule.line or ''}".rstrip(":"),
@@ -106,7 +108,8 @@ def add(
     if not file.is_file():
         raise errors.NotFound(f"there is no file `{file}`", hint="a book is a .toml or .py file")
     with at.open() as project:
-        return _changed(project.add_book(file))
+        notes = _sites(project, shelf.load(file, project.root).rules)
+        return _changed(project.add_book(file), notes)
 
 
 @app.command
@@ -161,17 +164,40 @@ def check(
     """Look for mistakes without changing anything."""
     with at.open() as project:
         if file is not None:
-            book = books.load(file, str(project.root))
-            names, inert = sorted(book.rules), dict(book.inert)
+            book = shelf.load(file, project.root)
+            rules, inert = book.rules, dict(book.inert)
         else:
             loaded = project.read_books()
             if loaded.failed:
                 raise next(iter(loaded.failed.values()))
-            names, inert = sorted(loaded.rules), loaded.inert
-    notes = tuple(f"{name} waits for the recipe `{recipe}`" for name, recipe in inert.items())
+            rules, inert = loaded.rules, loaded.inert
+        notes = [f"{name} waits for the recipe `{recipe}`" for name, recipe in inert.items()]
+        notes += _sites(project, rules)
+    names = sorted(rules)
     words = f" {shape.count(len(names), 'rule')} in order"
     data = {"ok": True, "rules": names, "inert": inert}
-    return Answer(data, (line(Styled("✔", "green"), words),), tuple(names), notes)
+    return Answer(data, (line(Styled("✔", "green"), words),), tuple(names), tuple(notes))
+
+
+def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
+    """Refuse rules whose sites will never take their jobs; return why those of others will wait."""
+    from pilotage.hub import site_view
+    from pilotage.match import sites
+
+    named = {one.spec.site for one in rules.values() if one.spec.site}
+    now, running = project.clock.now(), project.running()
+    known = site_view.standing(
+        project.db, project.root, project.settings, now, named, running=running
+    )
+    notes = []
+    for name, one in rules.items():
+        found = known.judge(one.spec)
+        if found is not None and found.final:
+            said, at = sites.message(found, now), f"rule.{name}.site"
+            raise errors.BadRule(said, hint=sites.hint(found), file=one.book, line=one.line, at=at)
+        if found is not None:
+            notes.append(f"{name}: {sites.message(found, now)}")
+    return notes
 
 
 @app.command
@@ -190,13 +216,13 @@ def diff(
                 raise next(iter(loaded.failed.values()))
             new = loaded.rules
         else:
-            new = books.load(file, str(project.root)).rules
+            new = shelf.load(file, project.root).rules
             mine = str(file.resolve())
             old = {name: one for name, one in old.items() if one.book == mine or name in new}
     return _changed(books.diff(old, new))
 
 
-def _changed(found: Diff) -> Answer:
+def _changed(found: Diff, notes: Iterable[str] = ()) -> Answer:
     shown: list[Shown] = [line(Styled(f"+ {name}", "green")) for name in found.added]
     shown += [line(Styled(f"- {name}", "red")) for name in found.removed]
     for change in found.changed:
@@ -205,8 +231,8 @@ def _changed(found: Diff) -> Answer:
             f"    {one.field}: {_value(one.old)} → {_value(one.new)}" for one in change.fields
         ]
     names = (*found.added, *found.removed, *(change.name for change in found.changed))
-    notes = () if shown else ("nothing changes",)
-    return Answer({"diff": msgspec.to_builtins(found)}, tuple(shown), names, notes)
+    said = (*notes, *(() if shown else ("nothing changes",)))
+    return Answer({"diff": msgspec.to_builtins(found)}, tuple(shown), names, said)
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from pilotage import units
 from pilotage.cli.answer import Style, Styled, Table, columns
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Attempt, Job, State
+from pilotage.match.chosen import Chosen, places
 from pilotage.store import Db
 
 STYLES: dict[str, Style] = {
@@ -48,14 +48,14 @@ def state(word: str) -> Styled:
     return Styled(word.replace("_", " "), STYLES.get(word, ""))
 
 
-def job(one: Job) -> dict[str, Any]:
-    """Write a job for programs, without its definition."""
+def job(one: Job, place: Chosen | None) -> dict[str, Any]:
+    """Write a job for programs, without its definition; `place` is where it runs or ran."""
     return {
         "id": one.id, "name": one.name, "state": one.state, "reason": one.reason,
         "rule": one.rule, "tag": one.tag, "priority": one.priority, "attempt": one.attempt,
         "created": stamp(one.created), "started": stamp(one.started), "ended": stamp(one.ended),
         "not_before": stamp(one.not_before or None), "path": one.binding.path,
-        "event": one.event, "parent": one.parent,
+        "event": one.event, "parent": one.parent, "place": msgspec.to_builtins(place),
     }  # fmt: skip
 
 
@@ -84,19 +84,23 @@ def elapsed(one: Job, now: float) -> str:
     return units.for_people(max(0.0, (one.ended or now) - one.started))
 
 
-def sites(db: Db, found: Iterable[Job]) -> dict[int, str]:
-    """Find where jobs run or ran: this machine, or the site of a pilot."""
-    tried = {one.id: "local" for one in found if one.attempt}
-    return tried | dict(db.rows("job_sites", ids=json.dumps(list(tried))) if tried else ())
+def where(db: Db, found: Iterable[Job]) -> dict[int, Chosen]:
+    """Find where jobs run or ran."""
+    return places(db, [one.id for one in found if one.attempt])
+
+
+def site(place: Chosen | None) -> str:
+    """Name the site of a place."""
+    return place.site if place else ""
 
 
 def jobs(
-    found: Iterable[Job], now: float, where: Mapping[int, str], reasons: Mapping[int, str] = {}
+    found: Iterable[Job], now: float, where: Mapping[int, Chosen], reasons: Mapping[int, str] = {}
 ) -> Table:
     """Write jobs as a table with the columns of a batch system."""
     rows = (
         (
-            one.id, one.name, state(one.state), elapsed(one, now), where.get(one.id, ""),
+            one.id, one.name, state(one.state), elapsed(one, now), site(where.get(one.id)),
             reasons.get(one.id, one.reason),
         )
         for one in found

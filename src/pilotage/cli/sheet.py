@@ -9,15 +9,20 @@ from pilotage import text, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model
+from pilotage.match.chosen import Chosen
 
 _ATTEMPTS = columns("TRY> STATE BEGAN TIME> CPU> MEMORY> ENDED")
 _LABEL = 11
 
 
 def job(
-    one: model.Job, attempts: Sequence[model.Attempt], now: float, sender: str | None = None
-) -> Iterator[Shown]:
-    """Write a job with its definition and its attempts; `sender` is whose message it came by."""
+    one: model.Job, attempts: Sequence[model.Attempt], now: float, sender: str | None = None,
+    place: Chosen | None = None,
+) -> Iterator[Shown]:  # fmt: skip
+    """Write a job with its definition and its attempts.
+
+    `sender` is whose message it came by, `place` where it runs or ran.
+    """
     yield line(Styled(f"job {one.id}", "bold"), f"  {one.name}  ", shape.state(one.state))
     facts = {
         "reason": one.reason,
@@ -28,7 +33,7 @@ def job(
         "sweep": _pairs(one.binding.sweep),
         "params": _pairs(one.spec.params),
         "outputs": _pairs(one.spec.outputs),
-        "needs": needs(one.spec.resources),
+        "needs": needs(one.spec),
         "where": where(one.spec),
         "limit": one.limit_key and f"{one.limit_key.replace(':', ', ')} at once",
         "retry": f"{one.spec.retry.attempts} attempts" if one.spec.retry.attempts > 1 else "",
@@ -37,7 +42,8 @@ def job(
         "cause": cause(one) if sender is None else f"a message of {sender}",
         "made": shape.clock(one.created),
         "time": shape.elapsed(one, now),
-        "directory": attempts[-1].dir if attempts else "",
+        "place": at(place),
+        **_where_it_is(attempts),
     }
     for name, value in facts.items():
         if value:
@@ -45,6 +51,31 @@ def job(
     if attempts:
         yield ""
         yield Table(_ATTEMPTS, tuple(_attempt(each, now) for each in attempts))
+
+
+def _where_it_is(attempts: Sequence[model.Attempt]) -> dict[str, str]:
+    """Name the folder of the last attempt, or the flow that it is."""
+    if not attempts:
+        return {}
+    flow = attempts[-1].starter.removeprefix("flow:")
+    return {"flow": flow} if flow != attempts[-1].starter else {"directory": attempts[-1].dir}
+
+
+def at(place: Chosen | None) -> str:
+    """Write where a job runs or ran."""
+    if place is None:
+        return ""
+    match place.kind:
+        case "local":
+            return "this machine"
+        case "pilot":
+            return f"pilot {place.pilot} at {place.site}"
+        case "batch":
+            return f"the batch queue of {place.site}"
+        case "agent":
+            return f"the site {place.site}, by its agent"
+        case "hub":
+            return "another hub"
 
 
 def pair(name: str, value: str) -> Shown:
@@ -77,10 +108,15 @@ def runs(recipe: model.Recipe) -> str:
             return f"{recipe.file or '(Python)'}{':' if function else ''}{function}"
         case model.Notebook(file=file):
             return file or "(notebook)"
+        case model.Workflow(file=file, flow=flow):
+            return f"flow {flow.get('name', '')} of {file}" if file else f"flow {flow.get('name')}"
 
 
-def needs(resources: model.Resources) -> str:
-    """Write what a job needs on one line."""
+def needs(spec: model.JobSpec) -> str:
+    """Write what a job needs on one line; a workflow needs nothing but what its steps do."""
+    if isinstance(spec.recipe, model.Workflow):
+        return ""
+    resources = spec.resources
     parts = [shape.count(resources.cpus, "cpu")]
     if resources.memory is not None:
         parts.append(f"{units.bytes_for_people(resources.memory)} of memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,12 @@ from pilotage import errors
 from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.cli.site_state import State, look
+from pilotage.cli.site_state import look, style
+from pilotage.hub import edge_seen
+from pilotage.hub.site_view import Seen
+from pilotage.rule.names import closest
 from pilotage.site import files
-from pilotage.site.agent import FILE as AGENT
-from pilotage.site.agent import settings as agent
-from pilotage.site.model import BATCH, FACTORY, Site, check_batch
+from pilotage.site.model import BATCH, Site, check_batch
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
@@ -29,10 +31,6 @@ for _name, _place, _help in (
     ("send", "site_send:send", "Send a job to a site by the broker."),
     ("control", "site_control:control", "Change the course of jobs at a site, or of the site."),
     ("forget", "site_edges:forget", "Forget a site that is no longer served."),
-    ("setup", "site_run:setup", "Write the settings of an agent."),
-    ("run", "site_run:run", "Serve this site: take jobs from a broker and run them here."),
-    ("unit", "site_run:unit", "Print a unit by which systemd keeps the agent running."),
-    ("status", "site_status:status", "Show how the agent of this site is."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 
@@ -87,6 +85,10 @@ def add(
     """Write the file of a new site."""
     site = described.site()
     with at.open() as project:
+        if edge_seen.record(project.db, name):
+            message = f"an agent speaks for a site `{name}` already"
+            hint = f"choose another name; `pilotage site forget {name}` if it is gone for good"
+            raise errors.Conflict(message, hint=hint)
         file = files.write(project.root, name, site)
         shown = file.relative_to(project.root)
     notes = (f"`pilotage site check {name}` looks at all it needs",)
@@ -97,19 +99,22 @@ def add(
 def ls(*, at: Common = HERE) -> Answer:
     """List all sites, and how they are."""
     with at.open() as project:
-        states, heard = look(project), site_edges.look(project)
-        notes = site_edges.notes(project, heard)
-    rows = [_row(one) for one in states.values()] + [site_edges.row(one) for one in heard.edges]
+        seen = look(project)
+        notes = site_edges.notes(project, seen)
+    notes += tuple(one.conflict for one in seen.sites if one.conflict)
+    rows = [_row(one) for one in seen.sites]
     if not rows and not notes:
         notes = ("no sites: `pilotage site add NAME --batch slurm --host HOST`",)
+    broker = seen.broker
     return Answer(
         {
-            "sites": [_data(one) for one in states.values()],
-            "edges": [site_edges.data(one) for one in heard.edges],
-            "broker": site_edges.broker(heard),
+            "sites": [_data(one) for one in seen.sites],
+            "broker": None
+            if broker is None
+            else {"trouble": broker.trouble, "since": shape.stamp(broker.since)},
         },
         (Table(_HEADS, tuple(rows)),) if rows else (),
-        (*states, *(one.name for one in heard.edges)),
+        tuple(one.name for one in seen.sites),
         notes,
     )
 
@@ -118,91 +123,131 @@ def ls(*, at: Common = HERE) -> Answer:
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a site."""
     with at.open() as project:
-        seen = site_edges.look(project)
-        notes = site_edges.notes(project, seen)
-        heard = next((one for one in seen.edges if one.name == name), None)
-        if heard and name not in files.names(project.root):
-            data = {"edge": site_edges.data(heard), "broker": site_edges.broker(seen)}
-            return Answer(data, tuple(site_edges.show(heard)), (name,), notes)
-        if name not in files.names(project.root) and project.settings.bus.url:
-            message = f"there is no site `{name}`, and none of that name was heard of"
-            raise errors.NotFound(message, hint=notes[0] if notes else site_edges.SOON)
-        site = files.read(project.root, name)
-        state = look(project)[name]
+        seen = look(project)
+        one = find(seen.sites, name)
+        notes = site_edges.notes(project, seen) if one.agent else ()
         file = files.file_of(project.root, name)
-    data = {"site": _data(state) | {"file": str(file), "settings": msgspec.to_builtins(site)}}
-    shown = _sheet(name, site, state, file)
-    if heard:
-        data["edge"] = site_edges.data(heard)
-        shown += ["", *site_edges.show(heard)]
-    return Answer(data, tuple(shown), (name,), notes if heard else ())
+        site = None
+        if one.kind in ("batch", "factory"):
+            site = files.read(project.root, name)
+    data = _data(one)
+    if site is not None:
+        data |= {"file": str(file), "settings": msgspec.to_builtins(site)}
+    return Answer({"site": data}, tuple(_sheet(one, site, file)), (name,), notes)
+
+
+def find(sites: Iterable[Seen], name: str) -> Seen:
+    """Return a site by its name, or say what was probably meant."""
+    known = {one.name: one for one in sites}
+    if name not in known:
+        hint = f"{closest(name, known)}; `pilotage site add` makes one"
+        raise errors.NotFound(f"there is no site `{name}`", hint=hint)
+    return known[name]
+
+
+_Reason = Annotated[str, Parameter(help="Why, for those whose jobs wait.")]
 
 
 @app.command
-def drain(name: _Name, /, *, at: Common = HERE) -> Answer:
+def drain(name: _Name, /, *, reason: _Reason = "", at: Common = HERE) -> Answer:
     """Give a site nothing more; what is there goes on to its end."""
-    return _ask(name, "drain", "is given nothing more", at)
+    return _ask(name, "drain", "is given nothing more", reason, at)
 
 
 @app.command
 def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Give a site work again after `drain`."""
-    return _ask(name, "", "is given work again", at)
+    return _ask(name, "", "is given work again", "", at)
 
 
-def _ask(name: str, asked: str, said: str, at: Common) -> Answer:
+def _ask(name: str, asked: str, said: str, reason: str, at: Common) -> Answer:
     with at.open() as project:
-        site_edges.check_here(project, name, asked or "resume")
-        if not _served_here(project.root, name):
-            files.read(project.root, name)
-        project.ask_site(name, asked)
-    return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,))
+        one = find(look(project).sites, name)
+        project.ask_site(name, asked, reason)
+    notes = _still(one) if not asked else ()
+    return Answer({"site": name, "asked": asked}, (f"{name} {said}",), (name,), notes)
 
 
-def _served_here(root: Path, name: str) -> bool:
-    """Say whether a site is the one that the agent of this folder serves."""
-    file = root / AGENT
-    return file.exists() and agent.read(file).site == name
+def _still(one: Seen) -> tuple[str, ...]:
+    """Say that a site takes no jobs by its own choice, whatever this hub does."""
+    if one.agent is None or not one.agent.draining:
+        return ()
+    asks = f"`pilotage site control {one.name} resume` asks it"
+    return (f"its administrator has drained {one.name}: {asks}",)
 
 
-def _data(state: State) -> dict[str, Any]:
-    seen = state.seen
-    return {
-        "name": seen.name, "batch": seen.batch, "host": seen.host, "about": seen.about,
-        "state": state.word, "trouble": state.trouble, "since": shape.stamp(seen.since),
-        "asked": seen.asked, "jobs": seen.jobs, "pilots": seen.pilots,
-        "heard": shape.stamp(seen.heard),
-    }  # fmt: skip
+def _data(one: Seen) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(one)
+    for key in ("since", "heard"):
+        facts[key] = shape.stamp(getattr(one, key))
+    if one.drain is not None:
+        facts["drain"]["at"] = shape.stamp(one.drain.at)
+    if one.agent is not None:
+        times = {"since": shape.stamp(one.agent.since), "heard": shape.stamp(one.agent.heard)}
+        facts["agent"] |= times
+    return facts
 
 
-def _row(state: State) -> tuple[Cell, ...]:
-    seen = state.seen
-    word, about = Styled(state.word, state.style), state.trouble or seen.about
-    where = "elsewhere" if seen.batch == FACTORY else seen.host or "here"
-    return seen.name, seen.batch, where, word, state.jobs, seen.pilots, about
+def _row(one: Seen) -> tuple[Cell, ...]:
+    about = one.conflict or _drained(one) or one.words or one.about
+    jobs = sum(one.jobs.values())
+    if one.agent is not None:
+        jobs = max(jobs, one.agent.live)
+    return one.name, one.batch, _where(one), Styled(one.state, style(one)), jobs, one.pilots, about
 
 
-def _sheet(name: str, site: Site, state: State, file: Path) -> list[Shown]:
-    seen, fresh = state.seen, Site(batch=site.batch)
-    usual = msgspec.to_builtins(site.defaults)
-    jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in seen.jobs.items())
+def _where(one: Seen) -> str:
+    match one.kind:
+        case "batch":
+            return one.host or "here"
+        case "factory":
+            return "elsewhere"
+        case "agent":
+            return "at our port" if one.agent and one.agent.ported else "by messages"
+        case "pilots":
+            return "by its pilots"
+
+
+def _drained(one: Seen) -> str:
+    if one.drain is None:
+        return ""
+    by = f" by {one.drain.by}" if one.drain.by else ""
+    why = f": {one.drain.why}" if one.drain.why else ""
+    since = f" since {shape.clock(one.drain.at)}" if one.drain.at else ""
+    return f"drained{by}{since}{why}"
+
+
+def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
+    jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     told = {
-        "about": site.about,
-        "trouble": state.trouble,
-        "since": shape.clock(seen.since) if seen.since else "",
-        "asked": seen.asked,
-        "batch": site.batch,
-        "host": site.host or ("" if site.batch == FACTORY else "this machine"),
-        "factory": f"heard of at {shape.clock(seen.heard)}" if seen.heard else "",
-        "jobs": f"{jobs or 'none'}; {site.jobs} at most",
-        "pilots": str(seen.pilots) if seen.pilots else "",
-        "unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value),
-        "file": str(file),
+        "conflict": one.conflict,
+        "drained": _drained(one).removeprefix("drained "),
+        "about": one.about,
+        "trouble": one.words,
+        "since": shape.clock(one.since) if one.since else "",
+        "batch": one.batch,
+        "host": one.host or ("this machine" if one.kind == "batch" else ""),
+        "factory": f"heard of at {shape.clock(one.heard)}"
+        if one.heard and one.kind == "factory"
+        else "",
+        "jobs": (jobs or "none") + (f"; {site.jobs} at most" if site else ""),
+        "pilots": str(one.pilots) if one.pilots else "",
+        **(site_edges.facts(one.agent) if one.agent else {}),
+        **(_settings(site, file) if site else {}),
     }
+    head = line(Styled(f"site {one.name}", "bold"), "  ", Styled(one.state, style(one)),
+                f"  {_where(one)}")  # fmt: skip
+    return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+
+
+def _settings(site: Site, file: Path) -> dict[str, str]:
+    """Write what the file of a site says beside the defaults."""
+    fresh, usual = Site(batch=site.batch), msgspec.to_builtins(site.defaults)
+    told = {"unless": ", ".join(f"{key} {value}" for key, value in usual.items() if value)}
+    shown = {"batch", "host", "about", "jobs", "defaults"}
     told |= {
         key: str(getattr(site, key))
         for key in Site.__struct_fields__
-        if key not in {*told, "defaults"} and getattr(site, key) != getattr(fresh, key)
+        if key not in shown and getattr(site, key) != getattr(fresh, key)
     }
-    head = line(Styled(f"site {name}", "bold"), "  ", Styled(state.word, state.style))
-    return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+    return {**told, "file": str(file)}

@@ -12,15 +12,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pilotage import errors, units
-from pilotage.cli import site_trial
+from pilotage.cli import site_heard, site_trial
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.doctor import Check, report
 from pilotage.cli.live import Board
+from pilotage.cli.site import find
+from pilotage.cli.site_state import look
 from pilotage.site import files
 from pilotage.site.batch import known
 from pilotage.site.batch.model import Batch, BatchError, Call
-from pilotage.site.model import FACTORY, Site
+from pilotage.site.model import Site
 from pilotage.site.remote import Remote
 from pilotage.site.shell.choose import choose
 from pilotage.site.shell.model import Shell
@@ -59,10 +61,13 @@ def check(
 ) -> Answer:
     """Look at all that a site needs, and say what to do about what is missing."""
     with at.open() as project:
+        one = find(look(project).sites, name)
+        if one.kind != "batch":
+            if run or rate:
+                message = f"this hub does not reach {name} itself: no `--run` and no `--rate`"
+                raise errors.UsageError(message, hint=f"`pilotage site check {name}` alone")
+            return report(site_heard.check(project, one))
         site = files.read(project.root, name)
-        if site.batch == FACTORY:
-            message = f"{name} is fed by a factory: it is looked at from there"
-            raise errors.UsageError(message, hint="`pilotage site ls` says when it was heard of")
         walk = _Walk(name, site, project.state, units.seconds(patience) if run else 0.0, rate=rate)
     return report(asyncio.run(_all(walk, name)))
 

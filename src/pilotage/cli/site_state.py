@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import errors
 from pilotage.cli.answer import Style
-from pilotage.hub import places
-from pilotage.hub.feed.fed import silence
-from pilotage.hub.places import Seen
+from pilotage.hub import site_view
+from pilotage.hub.site_view import Looked, Seen
 from pilotage.site import files
-from pilotage.site.model import FACTORY
 from pilotage.site.shell.ssh import Ssh
 from pilotage.site.shell.words import Kind
 
@@ -21,80 +19,45 @@ if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
 _STYLES: dict[str, Style] = {
-    "connected": "green", "here": "green", "fed": "green", "not connected": "dim",
-    "not fed": "dim", "drained": "yellow",
+    "connected": "green", "here": "green", "fed": "green", "well": "green",
+    "not connected": "dim", "not fed": "dim", "unknown": "dim", "unheard": "dim",
+    "drained": "yellow", "draining": "yellow", "not served": "yellow",
 }  # fmt: skip
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """How a site is."""
-
-    seen: Seen
-    #: Such as `connected`, `needs login` or `not answering`.
-    word: str
-    #: What is wrong, and what to do.
-    trouble: str = ""
-
-    @property
-    def style(self) -> Style:
-        """The colour of the word."""
-        return _STYLES.get(self.word, "red")
-
-    @property
-    def jobs(self) -> int:
-        """How many jobs are there."""
-        return sum(self.seen.jobs.values())
+def look(project: Project) -> Looked:
+    """Say how all sites are; no connection is made."""
+    running = project.running()
+    found = site_view.look(
+        project.db, project.root, project.settings, project.clock.now(), running=running
+    )
+    return found._replace(sites=asyncio.run(_all(project, found.sites)))
 
 
-def look(project: Project) -> dict[str, State]:
-    """Say how sites are; no connection is made."""
-    seen = places.sites(project.db, project.root, project.clock.now())
-    return asyncio.run(_all(project, seen))
+def style(one: Seen) -> Style:
+    """Return the colour of the state of a site."""
+    if one.conflict:
+        return "red"
+    found = _STYLES.get(one.state, "red")
+    warned = one.agent is not None and one.agent.warned
+    return "yellow" if warned and found == "green" else found
 
 
-async def _all(project: Project, seen: list[Seen]) -> dict[str, State]:
-    states = await asyncio.gather(*(_one(project, one) for one in seen))
-    return {one.name: state for one, state in zip(seen, states, strict=True)}
+async def _all(project: Project, seen: Iterable[Seen]) -> list[Seen]:
+    return list(await asyncio.gather(*(_one(project, one) for one in seen)))
 
 
-async def _one(project: Project, seen: Seen) -> State:
-    if seen.batch == FACTORY:
-        word, trouble = _fed(seen, project.clock.now())
-    else:
-        word, trouble = _told(seen) if seen.kept else await _found(project, seen.name)
-    if seen.asked == "drain" and not trouble:
-        word = "drained"
-    return State(seen=seen, word=word, trouble=trouble)
-
-
-def _fed(seen: Seen, now: float) -> tuple[str, str]:
-    """Say whether a factory was heard of lately."""
-    words = silence(seen.heard, now)
-    if not words:
-        return "fed", seen.words
-    return ("silent" if seen.heard else "not fed"), words
-
-
-def _told(seen: Seen) -> tuple[str, str]:
-    """Take the word of the hub that looks after the site."""
-    if not seen.trouble:
-        return "connected" if seen.host else "here", ""
-    return "needs login" if "pilotage site login" in seen.trouble else "not answering", seen.trouble
-
-
-async def _found(project: Project, name: str) -> tuple[str, str]:
-    """Look whether there is a connection, and why there was none at the last try."""
-    try:
-        site = files.read(project.root, name)
-    except errors.ConfigError as error:
-        return "bad file", str(error)
-    if not site.host:
-        return "here", ""
-    shell = Ssh(name, site.host, project.state, settings=site.ssh_config)
+async def _one(project: Project, one: Seen) -> Seen:
+    """Look for a connection to a site that no hub looks after, and why there was none."""
+    if one.state != "not connected" or one.kept:
+        return one
+    site = files.read(project.root, one.name)
+    shell = Ssh(one.name, site.host, project.state, settings=site.ssh_config)
     if await shell.alive():
-        return "connected", ""
+        return msgspec.structs.replace(one, state="connected")
     trouble = shell.nest.trouble()
     if trouble is None:
-        return "not connected", ""
+        return one
     words = f"{trouble.message}: {trouble.hint}" if trouble.hint else trouble.message
-    return "needs login" if trouble.kind is Kind.LOGIN else "not answering", words
+    state = "needs login" if trouble.kind is Kind.LOGIN else "not answering"
+    return msgspec.structs.replace(one, state=state, words=words)

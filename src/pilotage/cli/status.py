@@ -17,6 +17,7 @@ from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 from pilotage.match import queued
+from pilotage.match.chosen import Chosen
 
 _FEW = 5
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD)
@@ -41,7 +42,7 @@ def status(
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
         stuck = facts.hopeless(project.db, scene, project.root, now)
-        where = shape.sites(project.db, trouble[-_FEW:])
+        where = shape.where(project.db, trouble)
     totals = Counter[str]()
     for states in counts.values():
         totals.update(states)
@@ -51,7 +52,7 @@ def status(
         "rules": rules,
         "jobs": {state: totals.get(state, 0) for state in State},
         "names": [{"name": name, **states} for name, states in counts.items()],
-        "trouble": [shape.job(one) for one in trouble],
+        "trouble": [shape.job(one, where.get(one.id)) for one in trouble],
     }
     data["hopeless"] = [{"id": one, "jobs": count, "reason": why} for one, count, why in stuck]
     head = _head(project, rules, totals, running=running)
@@ -117,7 +118,7 @@ def _cell(state: State, count: int) -> Cell:
 
 
 def _troubles(
-    trouble: list[Job], totals: Counter[str], now: float, where: dict[int, str]
+    trouble: list[Job], totals: Counter[str], now: float, where: dict[int, Chosen]
 ) -> list[Shown]:
     if not trouble:
         return []

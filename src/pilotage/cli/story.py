@@ -11,6 +11,7 @@ from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
+from pilotage.match.chosen import Chosen
 from pilotage.result import story as stories
 from pilotage.result.story import Story
 
@@ -19,17 +20,18 @@ def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     """Tell all that happened to jobs, from event to result."""
     with at.open() as project:
         found = [stories.tell(project.db, one) for one in select.numbers(project, selector)]
+        where = shape.where(project.db, [one.job for one in found])
     shown: list[Shown] = []
     for one in found:
         shown += [*([""] if shown else []), *_sheet(one)]
     return Answer(
-        {"jobs": [_data(one) for one in found]},
+        {"jobs": [_data(one, where.get(one.job.id)) for one in found]},
         tuple(shown),
         tuple(one.job.id for one in found),
     )
 
 
-def _data(found: Story) -> dict[str, Any]:
+def _data(found: Story, place: Chosen | None) -> dict[str, Any]:
     moments = [
         {
             "time": shape.stamp(one.time),
@@ -41,7 +43,7 @@ def _data(found: Story) -> dict[str, Any]:
     ]
     children = msgspec.to_builtins(found.children)
     facts = {"moments": moments, "outputs": found.outputs, "children": children}
-    return shape.job(found.job) | facts
+    return shape.job(found.job, place) | facts
 
 
 def _sheet(found: Story) -> list[Shown]:

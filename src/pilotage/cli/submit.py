@@ -49,19 +49,19 @@ def submit(
     """Queue a command, a script or a job file; it is safe when this returns."""
     draft = spec.build(words, wishes)
     with at.open() as project:
-        if draft.spec.site:
-            _check(project, draft.spec)
+        asked = submission.bound(draft.spec, str(project.root))
+        said = _check(project, asked) if asked.site else []
         new = NewJob(
-            draft.spec,
-            limit_key=submission.limit_key(draft.spec),
+            asked,
+            limit_key=submission.limit_key(asked),
             after=tuple(select.numbers(project, after)),
             tag=tag or draft.tag,
         )
         if dry_run:
-            return _plan(project, new, draft.notes)
+            return _plan(project, new, (*draft.notes, *said))
         number = project.submit(new)
         running = project.running()
-        notes = [*draft.notes, *_warnings(project, new)]
+        notes = [*draft.notes, *(said or _warnings(project, new))]
     if not running:
         notes.append(f"nothing runs this project now; job {number} is kept: start `pilotage up`")
     if wait_ or propagate:
@@ -76,12 +76,15 @@ def submit(
     )
 
 
-def _check(project: Project, asked: JobSpec) -> None:
-    """Refuse what the site that is named would not take."""
-    from pilotage.site import files
+def _check(project: Project, asked: JobSpec) -> list[str]:
+    """Refuse what the site that is named will never take; return why it does not take it now."""
+    from pilotage.hub import site_view
 
     try:
-        files.check_job(project.root, asked)
+        return site_view.check(
+            project.db, project.root, project.settings, [asked], project.clock.now(),
+            running=project.running(),
+        )  # fmt: skip
     except errors.BadRule as error:
         raise errors.UsageError(f"`--{error.at}`: {error.message}", hint=error.hint) from None
 
@@ -124,7 +127,7 @@ def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:
     rows = {
         "runs": sheet.runs(new.spec.recipe),
         "in": new.spec.cwd or "(a directory of its own)",
-        "needs": sheet.needs(new.spec.resources),
+        "needs": sheet.needs(new.spec),
         "where": sheet.where(new.spec),
         "after": ", ".join(f"job {one}" for one in new.after),
         "outputs": ", ".join(new.spec.outputs.values()),

@@ -13,6 +13,7 @@ from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub import auth
 from pilotage.hub.auth import Scope
+from pilotage.site import files
 
 app = App(name="token", help="Make, list and revoke tokens.", group_commands="Commands")
 _HEADS = columns("ID> SCOPE OWNER SITE STATE EXPIRES LABEL")
@@ -23,7 +24,9 @@ _PEOPLE = (Scope.ADMIN, Scope.USER)
 
 @app.command
 def new(
-    scope: Annotated[Scope, Parameter(help="For admin, user, read, pool, factory, site or enrol.")],
+    scope: Annotated[
+        Scope, Parameter(help="For admin, user, read, pool, factory, agent, site or enrol.")
+    ],
     /,
     *,
     owner: Annotated[
@@ -35,7 +38,7 @@ def new(
         str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")
     ] = "",
     site: Annotated[
-        str, Parameter(help="The site of pilots that enrol with it; for a factory, A,B,… too.")
+        str, Parameter(help="The site of its agent or pilots; for a factory, A,B,… too.")
     ] = "",
     label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",
     at: Common = HERE,
@@ -49,6 +52,9 @@ def new(
     if not owner and scope in _PEOPLE:
         owner = getpass.getuser()
     with at.open() as project, project.db.transaction() as db:
+        if scope is Scope.AGENT and site in files.names(project.root):
+            message = f"`{site}` is a site of this project already, which needs no agent"
+            raise errors.Conflict(message, hint="name the agent's site in another way")
         secret, number = auth.mint(
             db, scope, owner, now=project.clock.now(), lifetime=seconds, pool=pool, site=site,
             label=label, uses=uses,

@@ -35,6 +35,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_NOUNS, "event", "event:app", "Send messages, and see what happened."),
     (_NOUNS, "pilot", "pilot:app", "List, show and drain pilots, be one, or pack one."),
     (_NOUNS, "site", "site:app", "Add, list and check sites, and log in to them."),
+    (_NOUNS, "agent", "agent:app", "Set up, run and drain the agent of this site."),
     (_NOUNS, "app", "app:app", "Add, list and try the applications that this site runs."),
     (_NOUNS, "pool", "pool:app", "See what pools of pilots do and why, and steer them."),
     (_NOUNS, "share", "share:share", "Show who has used how much, and what they are due."),

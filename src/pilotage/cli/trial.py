@@ -97,7 +97,7 @@ def _trial(one: Trial) -> list[Shown]:
     if not one.verdict.fires:
         reasons = one.verdict.reasons
         return [line(Styled("✘", "red"), f" {one.rule}"), *(f"    {why}" for why in reasons)]
-    words = f" {one.rule}  makes {shape.count(one.count, 'job')}"
+    words = f" {one.rule}  makes {shape.count(one.count, one.what)}"
     shown: list[Shown] = [line(Styled("✔", "green"), words)]
     shown += [f"    {one.note}"] if one.note else []
     for job in one.jobs[:_FEW]:

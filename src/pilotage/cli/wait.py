@@ -42,17 +42,19 @@ def wait(
         bad = [one for one in found if one.state is not State.DONE]
         for one in bad[:_FEW]:
             _tell(project, one)
-        table = shape.jobs(bad, project.clock.now(), shape.sites(project.db, bad))
-    return _answer(found, bad, table)
+        where = shape.where(project.db, found)
+        table = shape.jobs(bad, project.clock.now(), where)
+        data = [shape.job(one, where.get(one.id)) for one in found]
+    return _answer(data, bad, table)
 
 
-def _answer(found: list[Job], bad: list[Job], table: Table, notes: Sequence[str] = ()) -> Answer:
+def _answer(found: list[dict[str, Any]], bad: list[Job], table: Table) -> Answer:
     rest = f"{len(bad)} of {shape.count(len(found), 'job')} did not end well"
     return Answer(
-        {"jobs": [shape.job(one) for one in found], "ok": not bad},
+        {"jobs": found, "ok": not bad},
         (table,) if bad and len(found) > 1 else (),
-        tuple(one.id for one in found),
-        (*notes, rest) if bad and len(found) > 1 else tuple(notes),
+        tuple(one["id"] for one in found),
+        (rest,) if bad and len(found) > 1 else (),
         status=1 if bad else 0,
     )
 
@@ -129,7 +131,7 @@ def for_one(number: int, at: Common, *, propagate: bool, notes: Sequence[str]) -
         _until_ended(project, [number], None, pump.pass_on)
         pump.pass_on()
         job = project.job(number)
-        data: dict[str, Any] = shape.job(job)
+        data = shape.job(job, shape.where(project.db, [job]).get(number))
         attempts = project.attempts(number)
         status = 0 if job.state is State.DONE else 1
         if job.state is not State.DONE:

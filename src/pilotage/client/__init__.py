@@ -14,6 +14,8 @@ from concurrent.futures import as_completed
 
 from pilotage.client.aio import AsyncClient, AsyncFuture
 from pilotage.client.executor import Executor
+from pilotage.client.file import File
+from pilotage.client.flow import AsyncFlowRun, FlowRun
 from pilotage.client.future import Future
 from pilotage.client.model import Ended
 from pilotage.client.options import Options
@@ -21,10 +23,13 @@ from pilotage.client.sync import Client, connect
 
 __all__ = [
     "AsyncClient",
+    "AsyncFlowRun",
     "AsyncFuture",
     "Client",
     "Ended",
     "Executor",
+    "File",
+    "FlowRun",
     "Future",
     "Options",
     "as_completed",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from pilotage import errors
-from pilotage.client import encode, rest, where, work
+from pilotage.client import flow as flows
+from pilotage.client import rest, where, work
 from pilotage.client.carrier import Carrier
 from pilotage.client.core import core
-from pilotage.client.future import value
+from pilotage.client.future import tell, value
 from pilotage.client.model import Delivery, Ended, Part, Return, Ticket
 from pilotage.client.options import Options, change
 from pilotage.client.where import Address
@@ -46,6 +47,9 @@ class AsyncFuture(asyncio.Future[T], Ticket):
         """Take the result."""
         if self.done():
             return
+        if found.left:
+            self.left = found.left
+            tell(found)
         if found.error is not None:
             self.set_exception(found.error)
         elif found.returns and found.returns[0].error is not None:
@@ -64,6 +68,8 @@ class AsyncBatch(Ticket, Generic[T]):
 
     def deliver(self, found: Delivery) -> None:
         """Take some of the results."""
+        if found.left:
+            tell(found)
         some = found.returns if found.error is None else [found] * found.count
         self._found[found.at : found.at + len(some)] = some
         self._news.set()
@@ -131,16 +137,28 @@ class AsyncClient:
     ) -> AsyncFuture[T]: ...
 
     @overload
-    def submit(self, work: list[str] | tuple[str, ...] | JobSpec, /) -> AsyncFuture[Ended]: ...
+    def submit(
+        self, work: list[str] | tuple[str, ...] | JobSpec, /, **options: object
+    ) -> AsyncFuture[Ended]: ...
 
     def submit(self, work_: Any, /, *args: Any, **kwargs: Any) -> AsyncFuture[Any]:
-        """Have a function called, or a program or a job run; await what it returns."""
+        """Have a function called, or a program or a job run; await what it returns.
+
+        Keywords that a function does not take, and all that a program is given, are options.
+        """
         future: AsyncFuture[Any] = AsyncFuture(self._carrier.drop)
-        if callable(work_):
-            spec = self._definitions.of_function(work_)
-            self._carrier.add(spec, Part(future, 0, [encode.call(args, kwargs)]))
+        definitions = self._definitions
+        if kwargs and (changes := work.options_among(work_, kwargs)):
+            definitions = definitions.changed(changes)
+            kwargs = {name: one for name, one in kwargs.items() if name not in changes}
+        if not callable(work_):
+            self._carrier.add_job(definitions.of_job(work_, args), future)
+            return future
+        spec, call, binding = definitions.of_call(work_, args, kwargs)
+        if binding:
+            self._carrier.add_call(spec, Part(future, 0, [call]), binding)
         else:
-            self._carrier.add_job(work.of_job(work_, self._options, args, kwargs), future)
+            self._carrier.add(spec, Part(future, 0, [call]))
         return future
 
     def map(
@@ -148,11 +166,13 @@ class AsyncClient:
         chunksize: int | Literal["auto"] = "auto",
     ) -> AsyncIterator[T]:  # fmt: skip
         """Call a function on all elements, and give the results in their order."""
-        spec = self._definitions.of_function(function)
-        calls = [encode.call(args, {}) for args in zip(*iterables)]  # noqa: B905 - as the built-in
-        batch: AsyncBatch[T] = AsyncBatch(len(calls))
+        rows = list(zip(*iterables))  # noqa: B905 - as the built-in
+        batch: AsyncBatch[T] = AsyncBatch(len(rows))
+        spec, calls, own = self._definitions.of_calls(function, rows)
         if calls:
             self._carrier.add(spec, Part(batch, 0, calls), 0 if chunksize == "auto" else chunksize)
+        for at, (each, call, binding) in enumerate(own):
+            self._carrier.add_call(each, Part(batch, at, [call]), binding)
         return batch.results(self._carrier.drop)
 
     async def gather(self, futures: Iterable[AsyncFuture[T]]) -> list[T]:
@@ -168,6 +188,14 @@ class AsyncClient:
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
                 yield one
+
+    async def flow(
+        self, what: flows.What, params: Mapping[str, Any] | None = None, *, key: str = "",
+        tag: str = "",
+    ) -> flows.AsyncFlowRun:  # fmt: skip
+        """Start a workflow: a file, its content, or a `pilotage.Flow`; the same key is the same."""
+        number = await asyncio.to_thread(flows.start, self._address, what, params, key, tag)
+        return flows.AsyncFlowRun(self._address, number)
 
     # -- jobs ------------------------------------------------------------------------------------
 

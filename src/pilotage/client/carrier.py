@@ -83,6 +83,12 @@ class Carrier:
         self._core.add_job(spec, ticket)
         self._soon()
 
+    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+        """Have a call made that is a job of its own."""
+        self._check()
+        self._core.add_call(spec, part, binding)
+        self._soon()
+
     def ask(self, op: str, fields: dict[str, Any], ticket: Ticket) -> None:
         """Have a request answered."""
         self._check()

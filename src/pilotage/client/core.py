@@ -5,6 +5,7 @@ Whatever happens to the connection, each call that is added is answered exactly 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,11 +15,12 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.client import replies, wire
-from pilotage.client.model import Delivery, Ended, Parcel, Part, Return, Ticket
+from pilotage.client.model import Delivery, Ended, Parcel, Part, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, Kind
 from pilotage.client.replies import End, Reply
 from pilotage.client.where import Address
 
+_log = logging.getLogger("pilotage.client")
 PROTOCOL = 1
 #: How long the hub may wait for ends before it answers that there are none.
 WAIT_S = 30.0
@@ -53,6 +55,8 @@ class Core:
         self._jobs: dict[int, Parcel] = {}
         #: Ends of jobs whose numbers we have not heard yet.
         self._early: dict[int, End] = {}
+        #: What the hub said of jobs that wait for their sites; each is told once.
+        self._noted: set[str] = set()
         self._after = 0
         self._number = 0
         self._incoming = wire.Incoming()
@@ -76,6 +80,11 @@ class Core:
         """Take a job that is sent as it is."""
         ticket.parcel = Parcel(spec, binding, [Part(ticket, 0, [b""])])
         self._unsent.append(ticket.parcel)
+
+    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+        """Take a call that is a job of its own."""
+        part.ticket.parcel = Parcel(spec, binding, [part], calls=True)
+        self._unsent.append(part.ticket.parcel)
 
     def ask(self, op: str, fields: dict[str, Any], ticket: Ticket) -> None:
         """Take a request that may be repeated without harm."""
@@ -230,6 +239,9 @@ class Core:
             self.ready = True
             self.owner, self.slots = reply.owner, reply.cpus or self.slots
         elif op == "submit":
+            for note in set(reply.notes) - self._noted:
+                _log.warning("%s", note)
+            self._noted |= set(reply.notes)
             return self._confirm(what, reply.ids)
         elif op == "ends":
             self._after = max(self._after, reply.after)
@@ -284,15 +296,17 @@ class Core:
         if parcel is None:
             self._early[end.job] = end
             return
-        if parcel.kind is None:
+        if not parcel.calls:
             yield self._ended(parcel, end)
             return
         found = replies.returns(end)
-        if end.state == "done" and found.returns:
+        if found.returns and parcel.kind is None and replies.counts(end, found):
+            yield self._own(parcel, found)
+        elif found.returns and parcel.kind is not None and end.state == "done":
             parcel.kind.away -= 1
             parcel.kind.learn(found.wall, len(found.returns), len(bytes(end.result)))
-            yield from self._hand_out(parcel, found.returns)
-        elif end.state == "failed" and parcel.count > 1:
+            yield from self._hand_out(parcel, found)
+        elif end.state == "failed" and parcel.kind is not None and parcel.count > 1:
             # One of them ended the worker: alone, each shows whether it was that one.
             parcel.kind.away -= 1
             parcel.kind.put_back(list(_singles(parcel)), alone=True)
@@ -307,14 +321,24 @@ class Core:
         ended = Ended(end.job, end.state, end.reason, text.load(data) if data else None)
         return Delivery(ticket, 0, end.job, [], answer=ended)
 
-    def _hand_out(self, parcel: Parcel, returns: list[Return]) -> Iterator[Delivery]:
+    def _own(self, parcel: Parcel, found: Returns) -> Delivery:
+        """Give the ticket of a call that is a job of its own what that returned."""
+        (part,) = parcel.parts
+        left = found.left.get(0, [])
+        return Delivery(part.ticket, part.at, parcel.job, found.returns[:1], left=left)
+
+    def _hand_out(self, parcel: Parcel, found: Returns) -> Iterator[Delivery]:
         """Give each ticket what its calls returned; calls that were not made go again."""
         at = 0
         for number, part in enumerate(parcel.parts):
-            mine = returns[at : at + len(part.calls)]
-            at += len(part.calls)
+            mine = found.returns[at : at + len(part.calls)]
             if mine:
-                yield Delivery(part.ticket, part.at, parcel.job, mine)
+                one = Delivery(part.ticket, part.at, parcel.job, mine)
+                if found.left:
+                    calls = range(at, at + len(mine))
+                    one.left = [name for call in calls for name in found.left.get(call, ())]
+                yield one
+            at += len(part.calls)
             if len(mine) < len(part.calls):
                 rest = Part(part.ticket, part.at + len(mine), part.calls[len(mine) :])
                 parcel.kind.put_back([rest, *parcel.parts[number + 1 :]])

@@ -9,10 +9,25 @@ from typing import Any
 import msgspec
 
 from pilotage import errors
+from pilotage.client.file import File
 from pilotage.client.wire import LONGEST
 
 _PLAIN = frozenset({int, str, bool, type(None)})
-_strict = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+class FilesError(Exception):
+    """There are files among the arguments; `file.lift` takes them out."""
+
+
+def _other(value: Any) -> Any:  # noqa: ANN401 - whatever JSON has no word for
+    if isinstance(value, File):
+        raise FilesError
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+_strict = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_other
+).encode
 _fast = msgspec.json.Encoder().encode
 
 
@@ -31,7 +46,7 @@ def call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def _carefully(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    hint = "arguments are numbers (not NaN), text, lists and dicts with text as keys"
+    hint = "arguments are numbers (not NaN), text, lists, dicts with text as keys, `pilotage.File`"
     try:
         data = _strict([args, kwargs]).encode()
     except UnicodeEncodeError:
@@ -41,5 +56,5 @@ def _carefully(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         raise errors.UsageError(f"an argument is not JSON: {error}", hint=hint) from None
     if len(data) > LONGEST // 2:
         message = f"the arguments of one call take {len(data)} bytes"
-        raise errors.TooLarge(message, hint="write large data to a file, and pass its path")
+        raise errors.TooLarge(message, hint="write large data to a file, and pass `pilotage.File`")
     return data

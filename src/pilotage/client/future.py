@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pilotage import errors
 from pilotage.client.model import Delivery, Return, Ticket
 
 T = TypeVar("T")
+_log = logging.getLogger("pilotage.client")
 
 
 class Future(concurrent.futures.Future[T], Ticket):
@@ -39,6 +41,9 @@ class Future(concurrent.futures.Future[T], Ticket):
 
     def deliver(self, found: Delivery) -> None:
         """Take the result."""
+        if found.left:
+            self.left = found.left
+            tell(found)
         error = found.error
         if error is None and found.returns and found.returns[0].error is not None:
             error = found.returns[0].error.exception(found.job)
@@ -60,6 +65,8 @@ class Batch(Ticket, Generic[T]):
 
     def deliver(self, found: Delivery) -> None:
         """Take some of the results."""
+        if found.left:
+            tell(found)
         with self._news:
             if found.error is None:
                 self._found[found.at : found.at + len(found.returns)] = found.returns
@@ -86,6 +93,15 @@ class Batch(Ticket, Generic[T]):
                 left = None if end is None else end - time.monotonic()
                 if (left is not None and left <= 0) or not self._news.wait(left):
                     raise errors.TimedOut("the results did not come in time")
+
+
+def tell(found: Delivery) -> None:
+    """Log which files calls have left undeclared."""
+    names = ", ".join(map(repr, found.left))
+    _log.warning(
+        "job %s: %s was left in the folder of the call and is gone: declare it as an output",
+        found.job, names,
+    )  # fmt: skip
 
 
 def value(found: Return | Delivery | None) -> Any:  # noqa: ANN401 - whatever was returned

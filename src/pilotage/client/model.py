@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from pilotage import errors
+
+_HINTS = {
+    "FileNotFoundError": "a call runs in an empty folder: pass `pilotage.File`, or name `inputs`"
+}
 
 
 class Error(msgspec.Struct, gc=False):
@@ -19,7 +24,10 @@ class Error(msgspec.Struct, gc=False):
 
     def exception(self, job: int | None) -> errors.RemoteError:
         """Make it an exception of ours."""
-        return errors.RemoteError(self.message, kind=self.type, trace=self.traceback, job=job)
+        return errors.RemoteError(
+            self.message, hint=_HINTS.get(self.type, ""), kind=self.type, trace=self.traceback,
+            job=job,
+        )  # fmt: skip
 
 
 class Return(msgspec.Struct):
@@ -35,6 +43,8 @@ class Returns(msgspec.Struct):
     returns: list[Return] = []
     #: The seconds that all calls took together.
     wall: float = 0.0
+    #: By the place of a call, names of files that it left undeclared, and that are gone.
+    left: dict[int, list[str]] = {}
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -57,6 +67,8 @@ class Ticket:
     wanted: bool = True
     #: The job that holds its only call.
     parcel: Parcel | None = None
+    #: Files that the call left in its folder and did not declare; they are gone.
+    left: Sequence[str] = ()
 
     def deliver(self, found: Delivery) -> None:
         """Take what has come; nothing is done with it here."""
@@ -76,7 +88,10 @@ class Part(msgspec.Struct):
 class Parcel:
     """A job with calls, or any other, on its way."""
 
-    def __init__(self, spec: bytes, binding: bytes, parts: list[Part], kind: Any = None) -> None:  # noqa: ANN401
+    def __init__(
+        self, spec: bytes, binding: bytes, parts: list[Part], kind: Any = None,  # noqa: ANN401
+        *, calls: bool = False,
+    ) -> None:  # fmt: skip
         #: What makes sending it twice the same as once.
         self.key = secrets.token_hex(16)
         self.spec = spec
@@ -84,6 +99,8 @@ class Parcel:
         self.parts = parts
         #: Where its calls come from; nothing for any other job.
         self.kind = kind
+        #: Whether it holds calls.
+        self.calls = calls or kind is not None
         self.count = sum(len(part.calls) for part in parts)
         #: Its number, once it is known.
         self.job: int | None = None
@@ -104,3 +121,5 @@ class Delivery(msgspec.Struct, gc=False):
     count: int = 1
     #: The answer to a request, or how a job ended.
     answer: Any = None
+    #: Names of files that its calls left undeclared.
+    left: list[str] = []

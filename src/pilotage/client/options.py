@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pilotage import errors, units
-from pilotage.job.model import Call, Command, JobSpec, Recipe, Resources, Retry, Via
+from pilotage.client import file
+from pilotage.job.model import App, Call, Command, JobSpec, Recipe, Resources, Retry, Via
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,19 +44,36 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     python: str = ""
     #: Environment variables.
     env: dict[str, str] = {}
-    #: The directory to work in.
+    #: The directory to work in; empty means a folder of its own. `"."` is the project's folder.
     cwd: str = ""
+    #: Files and folders that it reads, from the project's folder; `*` and `**` stand for many.
+    inputs: tuple[str, ...] = ()
+    #: Files and folders that it writes, by a name of your choice; a list names each by its path.
+    outputs: dict[str, str] = {}
+    #: The same for what it may write or not.
+    optional_outputs: dict[str, str] = {}
+    #: The registered application that runs; what is submitted is its arguments.
+    app: str = ""
+    #: Parameters of the application.
+    params: dict[str, Any] = {}
 
     def spec(self, recipe: Recipe, name: str) -> JobSpec:
         """Make the definition of a job."""
         if isinstance(recipe, Call) and self.python:
             recipe = msgspec.structs.replace(recipe, python=self.python)
         time = self.timeout
+        declares = bool(self.inputs or self.outputs or self.optional_outputs)
+        # A program that names files finds them by these names.
+        cwd = "." if declares and isinstance(recipe, Command) else ""
         return JobSpec(
             recipe,
             self.name or name[:200],
             env={key: _literal(value) for key, value in self.env.items()},
-            cwd=_literal(self.cwd),
+            cwd=_literal(self.cwd) or cwd,
+            params=_literals(self.params),
+            inputs=tuple(_literal(one) for one in self.inputs),
+            outputs=_literals(self.outputs),
+            optional_outputs=_literals(self.optional_outputs),
             resources=Resources(
                 cpus=self.cpus,
                 memory=_size(self.memory),
@@ -76,11 +94,39 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 def change(options: Options, changes: dict[str, Any]) -> Options:
     """Return options with some of them changed."""
     known = {name: getattr(options, name) for name in Options.__struct_fields__}
+    named = {name: _NAMES[name](changes[name]) for name in _NAMES if name in changes}
     try:
-        return msgspec.convert(known | changes, Options)
+        return msgspec.convert(known | changes | named, Options)
     except msgspec.ValidationError as error:
         names = ", ".join(Options.__struct_fields__)
         raise errors.UsageError(f"options: {error}", hint=f"there are {names}") from None
+
+
+def _inputs(paths: Any) -> tuple[str, ...]:  # noqa: ANN401 - whatever a caller gives
+    if isinstance(paths, str | Mapping) or not isinstance(paths, Iterable):
+        raise errors.UsageError("`inputs` is a list of files", hint='such as ["data/x.csv"]')
+    return tuple(file.name(one) for one in paths)
+
+
+def _outputs(paths: Any) -> dict[str, str]:  # noqa: ANN401 - whatever a caller gives
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        hint = 'such as {"table": "out/x.csv"}'
+        raise errors.UsageError("outputs are names and files", hint=hint)
+    if isinstance(paths, Mapping):
+        return {str(name): file.name(one) for name, one in paths.items()}
+    return {one: one for one in map(file.name, paths)}
+
+
+_NAMES: dict[str, Callable[[Any], Any]] = {
+    "inputs": _inputs,
+    "outputs": _outputs,
+    "optional_outputs": _outputs,
+}
+
+
+def application(app: str, args: Sequence[str]) -> App:
+    """Make the recipe of an application; its arguments are what they are."""
+    return App(app, command(["", *args]).argv[1:])
 
 
 def command(argv: Sequence[str]) -> Command:
@@ -88,6 +134,15 @@ def command(argv: Sequence[str]) -> Command:
     if not argv or not all(isinstance(word, str) for word in argv):
         raise errors.UsageError("a command is a list of text", hint='such as ["fit", "a.csv"]')
     return Command(tuple(_literal(word) for word in argv))
+
+
+def _literals(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Keep braces as they are, wherever there is text."""
+    if isinstance(value, str):
+        return _literal(value)
+    if isinstance(value, dict):
+        return {name: _literals(one) for name, one in value.items()}
+    return [_literals(one) for one in value] if isinstance(value, list) else value
 
 
 def _literal(word: str) -> str:

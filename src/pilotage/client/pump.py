@@ -69,6 +69,13 @@ class Pump:
             self._core.add_job(spec, ticket)
         self._wake()
 
+    def add_call(self, spec: bytes, part: Part, binding: bytes) -> None:
+        """Have a call made that is a job of its own."""
+        with self._lock:
+            self._check()
+            self._core.add_call(spec, part, binding)
+        self._wake()
+
     def ask(self, op: str, fields: dict[str, Any], ticket: Ticket) -> None:
         """Have a request answered."""
         with self._lock:

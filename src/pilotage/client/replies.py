@@ -28,6 +28,8 @@ class Reply(msgspec.Struct):
     n: int | None = None
     error: dict[str, Any] | None = None
     ids: list[int] = []
+    #: Why some of these jobs will wait for their sites.
+    notes: list[str] = []
     ends: list[End] = []
     after: int = 0
     cpus: int = 0
@@ -57,6 +59,15 @@ def returns(end: End) -> Returns:
     except msgspec.DecodeError:
         # It is the result of something else than calls.
         return Returns()
+
+
+def counts(end: End, found: Returns) -> bool:
+    """Say whether what a call with files returned or raised is the end of it.
+
+    A call that returned may have failed all the same: a declared output is missing.
+    """
+    raised = bool(found.returns) and found.returns[0].error is not None
+    return end.state == "done" or (end.state == "failed" and raised)
 
 
 def failure(end: End) -> errors.JobFailed:

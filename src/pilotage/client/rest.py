@@ -28,16 +28,27 @@ def job(address: Address, number: int) -> dict[str, Any]:
     return found
 
 
+def flow(address: Address, number: int) -> dict[str, Any]:
+    """Read one workflow."""
+    found: dict[str, Any] = _get(address, f"/flows/{number}", {})
+    return found
+
+
+def post(address: Address, path: str, body: dict[str, Any] | None) -> Any:  # noqa: ANN401 - any JSON
+    """Ask for something to be done that is done once however often it is asked for."""
+    return _ask(address, "POST", path, body)
+
+
 def _get(address: Address, path: str, query: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
     """Read something."""
     given = {name: value for name, value in query.items() if value is not None}
     return _ask(address, "GET", path + (f"?{urlencode(given)}" if given else ""))
 
 
-def _ask(address: Address, method: str, path: str) -> Any:  # noqa: ANN401 - any JSON value
+def _ask(address: Address, method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
     """Ask for something once."""
     with contextlib.closing(Session(address, _TIMEOUT_S)) as session:
-        return session.ask(method, path)
+        return session.ask(method, path, body)
 
 
 class Session:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from pilotage import errors
-from pilotage.client import encode, rest, where, work
+from pilotage.client import flow as flows
+from pilotage.client import rest, where, work
 from pilotage.client.core import core
 from pilotage.client.future import Batch, Future
 from pilotage.client.model import Ended, Part
@@ -45,16 +46,28 @@ class Client:
     def submit(self, work: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]: ...
 
     @overload
-    def submit(self, work: list[str] | tuple[str, ...] | JobSpec, /) -> Future[Ended]: ...
+    def submit(
+        self, work: list[str] | tuple[str, ...] | JobSpec, /, **options: object
+    ) -> Future[Ended]: ...
 
     def submit(self, work_: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have a function called, or a program or a job run; return its future."""
+        """Have a function called, or a program or a job run; return its future.
+
+        Keywords that a function does not take, and all that a program is given, are options.
+        """
         future: Future[Any] = Future(self._pump.drop)
-        if callable(work_):
-            spec = self._definitions.of_function(work_)
-            self._pump.add(spec, Part(future, 0, [encode.call(args, kwargs)]))
+        definitions = self._definitions
+        if kwargs and (changes := work.options_among(work_, kwargs)):
+            definitions = definitions.changed(changes)
+            kwargs = {name: one for name, one in kwargs.items() if name not in changes}
+        if not callable(work_):
+            self._pump.add_job(definitions.of_job(work_, args), future)
+            return future
+        spec, call, binding = definitions.of_call(work_, args, kwargs)
+        if binding:
+            self._pump.add_call(spec, Part(future, 0, [call]), binding)
         else:
-            self._pump.add_job(work.of_job(work_, self._options, args, kwargs), future)
+            self._pump.add(spec, Part(future, 0, [call]))
         return future
 
     def map(
@@ -62,16 +75,25 @@ class Client:
         chunksize: int | Literal["auto"] = "auto", timeout: float | None = None,
     ) -> Iterator[T]:  # fmt: skip
         """Call a function on all elements, and give the results in their order."""
-        spec = self._definitions.of_function(function)
-        calls = [encode.call(args, {}) for args in zip(*iterables)]  # noqa: B905 - as the built-in
-        batch: Batch[T] = Batch(len(calls))
+        rows = list(zip(*iterables))  # noqa: B905 - as the built-in
+        batch: Batch[T] = Batch(len(rows))
+        spec, calls, own = self._definitions.of_calls(function, rows)
         if calls:
             self._pump.add(spec, Part(batch, 0, calls), 0 if chunksize == "auto" else chunksize)
+        for at, (each, call, binding) in enumerate(own):
+            self._pump.add_call(each, Part(batch, at, [call]), binding)
         return batch.results(self._pump.drop, timeout)
 
     def gather(self, futures: Iterable[Future[T]]) -> list[T]:
         """Wait for all results, and return them in the order of the futures."""
         return [future.result() for future in futures]
+
+    def flow(
+        self, what: flows.What, params: Mapping[str, Any] | None = None, *, key: str = "",
+        tag: str = "",
+    ) -> flows.FlowRun:  # fmt: skip
+        """Start a workflow: a file, its content, or a `pilotage.Flow`; the same key is the same."""
+        return flows.FlowRun(self._address, flows.start(self._address, what, params, key, tag))
 
     # -- jobs ------------------------------------------------------------------------------------
 

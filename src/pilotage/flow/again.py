@@ -11,11 +11,16 @@ from pilotage.flow import definition, graph, policy, records
 from pilotage.flow.calloff import call_off_child
 from pilotage.flow.ends import deliver, finish
 from pilotage.flow.journal import note
-from pilotage.flow.model import FINAL
+from pilotage.flow.model import FINAL, job_of
 from pilotage.flow.progress import begin, settle
+from pilotage.job import machine
+from pilotage.job import moves as job_moves
+from pilotage.job import records as jobs
+from pilotage.job.model import State
 from pilotage.rule.names import closest
 
 if TYPE_CHECKING:
+    from pilotage.job.model import Job
     from pilotage.store import Db
 
 
@@ -45,6 +50,7 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
     seeds = list(steps) or [one.name for one in known.values() if one.state in _BAD]
     if not seeds and head.flow.to and head.state in ("failed", "cancelled"):
         deliver(db, flow, now)
+        _resume_job(db, flow, now)
         return []
     if not seeds:
         message = f"nothing of flow {flow} failed or was called off"
@@ -62,6 +68,15 @@ def rerun(db: Db, flow: int, steps: Collection[str], now: float) -> list[str]:
         ended = begin(db, flow, now)
     finish(db, ended, now)
     return [name for name in known if name in again]
+
+
+def retry(db: Db, job: Job, *, now: float) -> State:
+    """Try a job again that ended badly; that of a step is followed by another of its workflow."""
+    attempt = records.by_job(db, job.id)
+    if attempt is None or job.state not in machine.FINAL or job.state is State.DONE:
+        return job_moves.again(db, job, now=now)
+    rerun(db, attempt.flow, (), now)
+    return State.QUEUED
 
 
 def _reset(
@@ -92,8 +107,17 @@ def _reset(
     )  # fmt: skip
     db.run("flow_steps_recount", flow=flow, steps=names)
     note(db, now, flow, "running", "run again")
+    _resume_job(db, flow, now)
     for name in (one for one in known if one in again):
         note(db, now, flow, "running" if name in partly else "waiting", "run again", step=name)
+
+
+def _resume_job(db: Db, flow: int, now: float) -> None:
+    """Have the job that a flow is go on with it, if it ended badly."""
+    _, key = db.row("flow_whose", flow=flow) or (None, "")
+    state, _ = db.row("end_facts", id=job_of(key)) or ("", 0)
+    if state in machine.FINAL and state != "done":
+        job_moves.again(db, jobs.get(db, job_of(key)), now=now)
 
 
 def _harms(db: Db, flow: int, row: records.StepRow) -> bool:

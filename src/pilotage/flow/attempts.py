@@ -36,35 +36,35 @@ def attempt(
         "flow_attempt_new", task=task, number=number, flow=flow, way=way, site=site,
         key=f"flow.{flow}.{task}.{number}", job=job, place=place, now=now,
     )  # fmt: skip
+    if job is not None and (cause := db.row("flow_cause", flow=flow)) is not None:
+        db.run("flow_job_caused", job=job, cause=cause[0], depth=cause[1] + 1)
     note(db, now, flow, "ready", f"sent to {site}" if site else "", step=step, task=task,
          number=number)  # fmt: skip
     return int(number)
 
 
-def hear(  # noqa: PLR0913, PLR0917 - what a status message says
-    db: Db, key: str, seq: int | None, state: str, reason: str, kind: str, code: str,
-    job: int | None, now: float,
+def hear(
+    db: Db, key: str, seq: int, state: str, reason: str, kind: str, code: str, now: float
 ) -> bool:  # fmt: skip
-    """Take in what a site says of an attempt; say whether it counts.
+    """Take in what became of an attempt; say whether it counts.
 
-    Of two words the one with the higher number is newer; the answer to a question has none. Nothing
-    follows upon the last word. What an attempt says that is fenced or no longer the current one is
-    noted with it, and changes nothing else. The last word does not end the task: whoever has looked
-    at what the attempt left calls `end`.
+    Of two words the one with the higher number is newer. Nothing follows upon the last word. What
+    an attempt says that is fenced or no longer the current one is noted with it, and changes
+    nothing else. The last word does not end the task: whoever has looked at what the attempt left
+    calls `end`.
     """
     row = db.row("flow_attempt_spoken", key=key)
     if row is None:
         return False
     task, number, last, was, fenced, ended, current, stands, flow, step, started = row
-    old = seq is not None and seq <= last
-    if was in OVER or ended is not None or old or state not in _SAID:
+    if was in OVER or ended is not None or seq <= last or state not in _SAID:
         db.run("flow_attempt_heard", key=key, now=now)
         return False
     if started is None and state in ("running", "staging_out", "done"):
         started = now
     db.run(
-        "flow_attempt_hear", key=key, seq=seq or 0, state=state, reason=reason, kind=kind,
-        code=code, job=job, now=now, started=started,
+        "flow_attempt_hear", key=key, seq=seq, state=state, reason=reason, kind=kind, code=code,
+        now=now, started=started,
     )  # fmt: skip
     if fenced or number != current or stands in FINAL:
         return False
@@ -75,11 +75,6 @@ def hear(  # noqa: PLR0913, PLR0917 - what a status message says
     if state != was:
         note(db, now, flow, state, reason, step=step, task=task, number=number)
     return True
-
-
-def cancelled(db: Db, task: int, number: int, now: float, reason: str = "called off") -> bool:
-    """Take in that an attempt has been called off where it was."""
-    return end(db, task, number, End(state="cancelled", reason=reason, kind="person"), now)
 
 
 def fence(db: Db, task: int, now: float, reason: str = "given up") -> int | None:

@@ -13,8 +13,9 @@ Mistakes are told when it is checked, by `definition` or `submit`.
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ from pilotage.flow.read import from_dict
 from pilotage.job.owner import me
 from pilotage.store import Db
 
+_log = logging.getLogger("pilotage.flow")
+
 
 class Place(Protocol):
     """What a flow can be given to: a `pilotage.Project`."""
@@ -36,6 +39,10 @@ class Place(Protocol):
 
     def poke(self) -> None:
         """Tell whoever runs the project that there is something new."""
+        ...
+
+    def check_flow(self, flow: model.Flow, /) -> tuple[str, ...]:
+        """Refuse a flow whose sites will never take its steps; return which steps will wait."""
         ...
 
 
@@ -66,10 +73,12 @@ class Flow:
         self._steps: dict[str, dict[str, Any]] = {}
 
     def step(self, name: str, **keys: Any) -> Made:  # noqa: ANN401 - what the schema takes
-        """Add a step; keys are those of `[step.NAME]`."""
+        """Add a step; keys are those of `[step.NAME]`, and `python` may be a function."""
         if name in self._steps:
             raise errors.BadFlow(f"there is a step `{name}` already")
         self._steps[name] = {key: _written(value) for key, value in keys.items()}
+        if callable(keys.get("python")):
+            self._steps[name] |= _function(keys["python"])
         return Made(name)
 
     def output(self, name: str, what: Made | str) -> None:
@@ -97,10 +106,21 @@ class Flow:
             owner=me(),
             tag=tag,
         )
+        for note in project.check_flow(new.flow):
+            _log.warning("%s", note)
         with project.db.transaction():
             number = moves.submit(project.db, new, project.clock.now())
         project.poke()
         return number
+
+
+def _function(function: Callable[..., Any]) -> dict[str, str]:
+    """Write a function by its source, so that it can be called elsewhere."""
+    from pilotage.client.function import recipe  # few flows have functions
+
+    found = recipe(function)
+    source = found.source or Path(found.file).read_text(encoding="utf-8")
+    return {"python": f"{source}\n", "function": found.function}
 
 
 def _written(value: Any) -> Any:  # noqa: ANN401 - any value of a key

@@ -14,9 +14,6 @@ from pilotage.flow.model import Flow, Step
 if TYPE_CHECKING:
     from pilotage.store import Db
 
-# Whoever writes and whoever reads begin at the same moment, in threads of their own.
-text.prime(Flow, Step)
-
 
 class Head(msgspec.Struct, frozen=True):
     """What a flow is and where, without its steps."""

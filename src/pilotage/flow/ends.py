@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pilotage import text
+from pilotage.clock import dice
 from pilotage.flow import definition, policy
 from pilotage.flow.journal import note
-from pilotage.flow.model import FINAL, End
+from pilotage.flow.model import FINAL, End, job_of
 from pilotage.flow.progress import Ended, task_over
 from pilotage.flow.values import Values
+from pilotage.job import moves as job_moves
+from pilotage.job import records as jobs
+from pilotage.job import retry
+from pilotage.job.moves import AWAY
+from pilotage.job.outcome import Cause
 
 if TYPE_CHECKING:
     from pilotage.store import Db
 
+#: A result is for conditions and lists, not for data: so many bytes of JSON at most.
+MOST_RESULT = 65_536
 #: What an attempt can be at the last.
 OVER = frozenset({"done", "failed", "cancelled", "rejected", "lost"})
 
@@ -24,7 +32,8 @@ def end(
     """Take in how an attempt ended; say whether that counts.
 
     Only the first word on the current attempt does, and none on one that is fenced. A `result`
-    that is not nothing is written down first. A task that is tried again is queued; one that is not
+    that is not nothing is written down first, or else what the function returned that the attempt
+    was. A task that is tried again is queued; one that is not
     is over, and with the last one its step, and with the last of those the flow.
     """
     facts = db.row("flow_task_facts", task=task)
@@ -33,12 +42,18 @@ def end(
     attempt = db.row("flow_attempt_facts", task=task, number=number)
     if attempt is None or attempt[4] or attempt[5] is not None:
         return False
+    returned = "" if result is not None else _returned(db, task, number)
+    if how.state == "done" and len(returned) > MOST_RESULT:
+        reason = f"what it returned has {len(returned)} bytes, and {MOST_RESULT} are the most"
+        how = End(state="failed", reason=reason, kind="application", code="result")
     _close(db, task, number, attempt, how, now)
     flow = facts[0]
     words = how.reason or f"it was {how.state}"
     if how.state == "done":
         if result is not None:
             set_result(db, task, number, result)
+        elif returned:
+            db.run("flow_task_result", task=task, number=number, result=returned)
         finish(db, task_over(db, task, facts, "done", "", now), now)
     elif db.value("flow_state", flow=flow) != "running":
         off = how.state in ("cancelled", "lost")
@@ -46,6 +61,11 @@ def end(
     else:
         _again(db, task, facts, how, now)
     return True
+
+
+def _returned(db: Db, task: int, number: int) -> str:
+    """Return what the function returned that an attempt was, unless its result is known."""
+    return db.value("flow_attempt_returned", task=task, number=number) or ""
 
 
 def _close(
@@ -120,13 +140,34 @@ def close(db: Db, flow: int, state: str, reason: str, now: float) -> None:
     """Write down the last state of a flow, and tell the task that it is the inside of."""
     db.run("flow_end", flow=flow, state=state, reason=reason, ended=now)
     note(db, now, flow, state, reason)
-    row = db.row("flow_of_task", flow=flow)
-    if row is None:
+    task, key = db.row("flow_whose", flow=flow) or (None, "")
+    if job := job_of(key):
+        end_job(db, job, flow, now)
+    if task is None:
         return
-    task, key = row
     how = End(state=state, reason=reason, kind="application" if state == "failed" else "")  # type: ignore[arg-type]
     result = outcome(db, flow) if state == "done" else None
     end(db, task, int(key.rpartition(".")[2]), how, now, result=result)
+
+
+def end_job(db: Db, job: int, flow: int, now: float) -> None:
+    """End the job that a flow is, as the flow has ended; one that is over already stays so."""
+    facts = db.row("job_end_facts", id=job)
+    if facts is None or facts[0] not in AWAY:
+        return
+    state, reason = db.row("flow_how", flow=flow) or ("", "")
+    started = db.value("job_started", id=job) or now
+    how = retry.End(
+        ok=state == "done",
+        message="" if state == "done" else f"flow {flow} is {state}: {reason}",
+        cause=Cause.NONE if state == "done" else Cause.STEP,
+        # What a person wants of the job goes before what became of its flow.
+        call_off=reason if state == "cancelled" and not facts[3] else "",
+        wall=max(0.0, now - started),
+        result=text.dump(outcome(db, flow)) if state == "done" else "",
+    )
+    spec = jobs.get(db, job).spec
+    job_moves.finish(db, job, facts[1], spec, how, now=now, dice=dice())
 
 
 def outcome(db: Db, flow: int) -> dict[str, Any]:

@@ -31,8 +31,8 @@ FINAL = frozenset({State.DONE, State.FAILED, State.SKIPPED, State.CANCELLED})
 
 #: What the failure of a step means: for the flow, or what is tried instead.
 OnFailure = Literal["fail", "continue", "retry", "other_site"]
-#: How a task runs: by a message to an agent, as a job of this hub, or as a flow of its own.
-Way = Literal["bus", "here", "flow"]
+#: How a task runs: as a job at a site with an agent, as another job, or as a flow of its own.
+Way = Literal["edge", "here", "flow"]
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +119,7 @@ class Notify(
     #: A routing key; each change of a step is told there.
     reply: str = ""
     #: Whose words those messages are in.
-    speech: Literal["pilotage", "argo"] = "pilotage"
+    speech: Literal["pilotage", "argo", "balsam"] = "pilotage"
     #: The number by which the sender of a legacy definition knows it.
     number: int = 0
     #: A URL that is told of the end.
@@ -141,11 +141,27 @@ class Flow(
     steps: dict[str, Step]
     #: What comes out: by name, a step or `step/output`.
     outputs: dict[str, str] = {}
-    #: A URL that those go to at the end.
+    #: A URL, or a path below the project's folder, that those go to at the end.
     to: str = ""
+    #: Whether each run has a folder of its own there.
+    runs: bool = False
     #: How often tasks may be tried again, in all.
     retries: int = 100
     notify: Notify = Notify()
+
+
+#: What begins the keys of flows that are jobs.
+_OF_JOB = "job:"
+
+
+def job_key(job: int) -> str:
+    """Return the key of the flow that a job is: there is one, however often it is begun."""
+    return f"{_OF_JOB}{job}"
+
+
+def job_of(key: str) -> int:
+    """Return the job that a flow is, by its key; 0 if it is none."""
+    return int(key.removeprefix(_OF_JOB)) if key.startswith(_OF_JOB) else 0
 
 
 class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +171,7 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     #: The same key again is the same flow; with another definition it is refused. Never empty.
     key: str
     owner: str
-    #: Where it came from: `command`, `message`, `api` or `flow`.
+    #: Where it came from: `command`, `message`, `api`, `flow` or `rule`.
     source: str = "command"
     #: The task that it is the inside of.
     parent: int | None = None

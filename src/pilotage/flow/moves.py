@@ -8,7 +8,7 @@ while it is not fenced.
 from __future__ import annotations
 
 from pilotage.flow.again import rerun, stale
-from pilotage.flow.attempts import attempt, cancelled, fence, hear, postpone
+from pilotage.flow.attempts import attempt, fence, hear, postpone
 from pilotage.flow.calloff import cancel
 from pilotage.flow.ends import delivered, end, give_up
 from pilotage.flow.ends import set_result as result
@@ -20,7 +20,6 @@ __all__ = [
     "Order",
     "attempt",
     "cancel",
-    "cancelled",
     "delivered",
     "end",
     "fence",

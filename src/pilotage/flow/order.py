@@ -106,7 +106,7 @@ def _filled(step: Step, look: Callable[[str], Any]) -> Step:
         recipe=_recipe(step.recipe, look),
         env={key: line(value, look) for key, value in step.env.items()},
         config=line(step.config, look),
-        inputs=tuple(_take(take, look) for take in step.inputs),
+        inputs=tuple(one for take in step.inputs for one in _takes(take, look)),
         outputs=_lines(step.outputs, look),
         result=line(step.result, look),
         queue=line(step.queue, look),
@@ -115,10 +115,13 @@ def _filled(step: Step, look: Callable[[str], Any]) -> Step:
     )
 
 
-def _take(take: Take, look: Callable[[str], Any]) -> Take:
-    return Take(
-        take.step, line(take.output, look), line(take.url, look), line(take.path, look), take.sha256
-    )
+def _takes(take: Take, look: Callable[[str], Any]) -> list[Take]:
+    """Fill an input; one that is a list of files or URLs becomes many."""
+    found = fill(take.url, look)
+    return [
+        Take(take.step, line(take.output, look), write(url), line(take.path, look), take.sha256)
+        for url in (found if isinstance(found, list | tuple) else (found,))
+    ]
 
 
 def _lines(parts: tuple[str, ...], look: Callable[[str], Any]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.bus.fields import Email, Route
-from pilotage.flow import check
+from pilotage.flow import check, template
 from pilotage.flow.chain import from_chain
 from pilotage.flow.model import Flow, Notify
 from pilotage.flow.schema import FlowText
@@ -40,12 +40,15 @@ _LINE = re.compile(r"at line (\d+)")
 def read(
     source: str | bytes, *, form: Form = "toml", base: Path | None = None,
     params: Mapping[str, Any] | None = None, file: str = "", recipes: bool = True,
+    later: bool = False, files: set[str] | None = None,
 ) -> Flow:  # fmt: skip
     """Read a workflow.
 
     Files that it names are looked for in `base`; without one it may name none. `params` are values
-    of its parameters. `file` is what mistakes call it. Unless `recipes`, its steps may run
-    applications of sites and flows alone: what came from elsewhere runs no program of its own here.
+    of its parameters; with `later` they come when it starts, by `given`. `file` is what mistakes
+    call it. Unless `recipes`, its steps may run applications of sites and flows alone: what came
+    from elsewhere runs no program of its own here. Workflows that are read with it are added to
+    `files`.
     """
     if len(source) > MOST_BYTES:
         message = f"the workflow has {len(source)} bytes, and {MOST_BYTES} are the most"
@@ -56,8 +59,18 @@ def read(
         raise errors.BadFlow(f"this is not text: {error}", file=file) from None
     with _placed(file, written if form == "toml" else ""):
         data = _toml(written) if form == "toml" else _json(written)
-        files = (base / Path(file).name,) if base is not None and file else ()
-        return _whole(data, _Reader(base, recipes=recipes, files=files), params or {})
+        own = (base / Path(file).name,) if base is not None and file else ()
+        reader = _Reader(base, recipes=recipes, files=own, found=files)
+        return _whole(data, reader, None if later else params or {})
+
+
+def given(flow: Flow, values: Mapping[str, Any]) -> Flow:
+    """Give the parameters of a workflow that was read before their values."""
+    like = {name: _like(flow.params.get(name), one, name) for name, one in values.items()}
+    missing = [name for name, usual in flow.params.items() if usual is None and name not in like]
+    if missing:
+        raise errors.BadFlow(f"the parameter `{missing[0]}` has no value")
+    return msgspec.structs.replace(flow, params=flow.params | like)
 
 
 def from_dict(
@@ -69,7 +82,7 @@ def from_dict(
         return _whole(data, _Reader(base, recipes=recipes), params or {})
 
 
-def _whole(data: object, reader: _Reader, params: Mapping[str, Any]) -> Flow:
+def _whole(data: object, reader: _Reader, params: Mapping[str, Any] | None) -> Flow:
     flow = check.complete(_flow(data, "", reader, params))
     check.check(flow)
     return flow
@@ -80,9 +93,10 @@ class _Reader:
 
     def __init__(
         self, base: Path | None, *, recipes: bool, files: tuple[Path, ...] = (), depth: int = 0,
-        counts: tuple[Iterator[int], Iterator[int]] | None = None,
+        counts: tuple[Iterator[int], Iterator[int]] | None = None, found: set[str] | None = None,
     ) -> None:  # fmt: skip
         self.base = base
+        self._found: set[str] = set() if found is None else found
         self.recipes = recipes
         # Those that led here, each named by the one before it.
         self._files = files
@@ -112,6 +126,7 @@ class _Reader:
         if next(self._counts[1]) > MOST_FILES:
             message = f"files of flows are read more than {MOST_FILES} times"
             raise errors.BadFlow(message, hint="`each` makes many tasks of one flow")
+        self._found.add(str(file))
         try:
             source = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -126,7 +141,7 @@ class _Reader:
     def _below(self, base: Path | None, *files: Path) -> _Reader:
         return _Reader(
             base, recipes=self.recipes, files=(*self._files, *files), depth=self._depth + 1,
-            counts=self._counts,
+            counts=self._counts, found=self._found,
         )  # fmt: skip
 
 
@@ -135,7 +150,8 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _flow(
-    data: object, name: str, reader: _Reader, given: Mapping[str, Any], *, inside: bool = False
+    data: object, name: str, reader: _Reader, given: Mapping[str, Any] | None, *,
+    inside: bool = False,
 ) -> Flow:  # fmt: skip
     if not isinstance(data, dict):
         raise errors.BadFlow("a workflow is a table", hint="write `[step.NAME]`")
@@ -157,15 +173,19 @@ def _flow(
         steps=steps,
         outputs=written.outputs,
         to=written.to,
+        # Whoever names the flow in the address has a folder for each already.
+        runs=bool(written.to) and "flow" not in template.names(written.to),
         retries=written.retries,
         notify=notify,
     )
 
 
-def _params(written: FlowText, given: Mapping[str, Any], *, inside: bool) -> dict[str, Any]:
+def _params(written: FlowText, given: Mapping[str, Any] | None, *, inside: bool) -> dict[str, Any]:
     """Return the parameters with their values; those of a flow within come when it begins."""
     required = texts(written.required)
     known = {**dict.fromkeys(required), **written.params}
+    if given is None:
+        return known
     for name in given:
         if name not in known:
             message = f"the flow has no parameter `{name}`"

@@ -101,9 +101,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     fenced: int
     #: 0, 1 if it is to be called off, more once that was said.
     cancel: int
-    sent: float | None
     heard: float | None
-    asked: float | None
     created: float
     started: float | None
     ended: float | None
@@ -120,7 +118,9 @@ class Line(msgspec.Struct, frozen=True):
     id: int
     time: float
     flow: int
+    #: Empty if it is on the flow as a whole.
     step: str
+    #: 0 if it is on the step as a whole.
     task: int
     number: int
     state: str
@@ -214,6 +214,18 @@ def by_key(db: Db, key: str) -> AttemptRow | None:
     """Read the attempt that a site knows by a key."""
     row = db.row("flow_attempt_by_key", key=key)
     return None if row is None else AttemptRow(*row)
+
+
+def by_job(db: Db, job: int) -> AttemptRow | None:
+    """Read the attempt that a job is."""
+    row = db.row("flow_attempt_by_job", job=job)
+    return None if row is None else AttemptRow(*row)
+
+
+def by_site_key(db: Db, key: str) -> AttemptRow | None:
+    """Read the attempt that a site with an agent knows by a key: that of its job, or its own."""
+    row = db.row("flow_attempt_by_site_key", key=key)
+    return by_key(db, key) if row is None else by_job(db, row[0])
 
 
 def over(db: Db, most: int = 1000) -> list[AttemptRow]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
 from pilotage.flow.model import OnFailure
 from pilotage.rule.schema import Amount, Part, Texts
 
@@ -62,9 +61,9 @@ class StepText(Part, msgspec.Struct, frozen=True):
     interpreter: Texts | None = None
     #: Arguments of a script or application.
     args: tuple[str, ...] | None = None
-    #: A Python file beside the workflow, or `"file.py:function"`.
+    #: A Python file beside the workflow, `"file.py:function"`, or text of more than one line.
     python: str | None = None
-    #: The function of that file.
+    #: The function of it that is called; what it returns is the result of the task.
     function: str | None = None
     #: A Jupyter notebook beside the workflow.
     notebook: str | None = None
@@ -131,7 +130,3 @@ class InputText(Part, frozen=True):
     #: What it is called below the folder of the job.
     name: str = msgspec.field(name="as", default="")
     sha256: str = ""
-
-
-# Workflows that come together are read by several threads.
-text.prime(FlowText, StepText, InputText)

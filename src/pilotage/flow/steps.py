@@ -19,12 +19,14 @@ from pilotage.rule.recipe import recipe
 from pilotage.rule.schema import Amount, RecipeText
 from pilotage.rule.trigger import texts
 
-#: Keys that make a recipe; `command` and `function` are brought to those of a rule first.
+#: Keys that make a recipe; `command` is brought to that of a rule first.
 _RECIPE = (
-    "run", "script", "interpreter", "args", "python", "notebook", "kernel", "output", "app",
-    "python_bin",
+    "run", "script", "interpreter", "args", "python", "function", "notebook", "kernel", "output",
+    "app", "python_bin",
 )  # fmt: skip
 _KINDS = ("run", "command", "script", "python", "notebook", "app")
+#: Those of them that name a file beside the workflow, unless they are the text of one.
+_FILES = ("script", "python", "notebook")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -111,9 +113,8 @@ def _recipe(written: StepText, reader: Reader) -> dict[str, Any]:
             with key("command"):
                 raise errors.BadFlow("there is a `run` already", hint="give one of the two")
         facts["run"] = written.command
-    if written.function is not None:
-        facts["python"] = f"{written.python or ''}:{written.function}"
-    if reader.base is None and given[0] in ("python", "notebook"):
+    beside = getattr(written, given[0])
+    if reader.base is None and given[0] in _FILES and "\n" not in beside:
         with key(given[0]):
             raise errors.BadFlow("there is no file here", hint="submit the workflow from a file")
     built = recipe(RecipeText(**facts), str(reader.base or "."))

@@ -57,15 +57,20 @@ def submit(db: Db, new: NewFlow, now: float) -> int:
     return number
 
 
+#: What begins keys that are ours alone.
+_RESERVED = (("flow.", "flow", "flows within others"), ("job:", "rule", "flows of rules"))
+
+
 def _label(new: NewFlow) -> None:
     """Complain of a key or tag that cannot be; keys of flows within others are ours alone."""
     for what, word in (("key", new.key), ("tag", new.tag)):
         if len(word) > check.LONGEST or not word.isprintable():
             message = f"{text.show(word[:40])!r} cannot be the {what} of a flow"
             raise errors.BadFlow(message, hint=f"at most {check.LONGEST} printable characters")
-    if not new.key or (new.key.startswith("flow.") and new.source != "flow"):
-        message = f"{new.key!r} cannot be the key of a flow"
-        raise errors.BadFlow(message, hint="flows within others have keys that begin with `flow.`")
+    for first, source, whose in _RESERVED:
+        if not new.key or (new.key.startswith(first) and new.source != source):
+            message = f"{new.key!r} cannot be the key of a flow"
+            raise errors.BadFlow(message, hint=f"{whose} have keys that begin with `{first}`")
 
 
 def within(db: Db, task: int, now: float) -> int | None:

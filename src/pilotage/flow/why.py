@@ -73,11 +73,11 @@ def task(one: Open, silent: Mapping[str, str], now: float) -> str:
     if one.way is None or one.state == State.QUEUED:
         return _queued(one, now)
     where = look.place(one.way, one.site)
-    if (words := silent.get(where)) and one.way == "bus":
+    if (words := silent.get(where)) and one.way == "edge":
         return f"is at {where}: {words}"
-    if one.way == "bus" and one.sent is None:
-        return f"is on its way to {where}" + (f": {one.words}" if one.words else "")
-    if one.way == "bus" and one.heard is None:
+    if one.way == "edge" and one.stage == State.READY and one.sent is None:
+        return f"is on its way to {where}"
+    if one.way == "edge" and one.sent is not None and one.heard is None:
         return f"was sent to {where}, which has not answered yet"
     stage = one.stage or one.state
     told = f"{_STAGES.get(stage, stage)} {'here' if where == look.HERE else f'at {where}'}"

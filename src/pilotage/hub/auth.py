@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage import errors, text
+from pilotage.bus.fields import Word
 from pilotage.job.owner import me
 from pilotage.store import Db
 
@@ -23,8 +24,10 @@ FRESH = 2.0
 #: The admin token of the machine that the hub runs on.
 FILE = "admin-token"
 _TEN_YEARS_S = 10 * 365 * 86400.0
+#: For how long the key of an agent counts after it was last renewed.
+AGENT_S = 30 * 86400.0
 _MOST_CACHED = 10_000
-_FORM = re.compile(r"pil_[aursepf]_[A-Za-z0-9_-]{43}")
+_FORM = re.compile(r"pil_[aursepfg]_[A-Za-z0-9_-]{43}")
 _HINT = "`pilotage token new` makes one"
 
 
@@ -45,8 +48,12 @@ class Scope(StrEnum):
     FACTORY = "factory"
     #: Sees pools, and steers those that are steered from outside; one of them, if it names one.
     POOL = "pool"
+    #: Speaks for one site, as its agent; it is used once, and a key of the agent's replaces it.
+    AGENT = "agent"
 
 
+#: What tokens of a scope begin with, where it is not the first letter.
+_LETTERS = {Scope.AGENT: "g"}
 #: Which scopes may do what one asks for.
 _COVERS: dict[Scope, frozenset[Scope]] = {
     Scope.ADMIN: frozenset({Scope.ADMIN}),
@@ -57,6 +64,7 @@ _COVERS: dict[Scope, frozenset[Scope]] = {
     Scope.FACTORY: frozenset({Scope.ADMIN, Scope.FACTORY}),
     # To see pools; whoever steers one must say so beside.
     Scope.POOL: frozenset({Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL}),
+    Scope.AGENT: frozenset({Scope.AGENT}),
 }
 
 
@@ -100,12 +108,24 @@ def mint(  # noqa: PLR0913 - so many facts has a token
     site: str = "", label: str = "", uses: int | None = None, pilot: int | None = None,
 ) -> tuple[str, int]:  # fmt: skip
     """Make a token; its text is told once, and its number names it from then on."""
-    secret = f"pil_{scope[0]}_{secrets.token_urlsafe(32)}"
+    if scope is Scope.AGENT:
+        _check_site(site)
+        uses = 1
+    secret = f"pil_{_LETTERS.get(scope, scope[0])}_{secrets.token_urlsafe(32)}"
     number = db.value(
         "token_add", digest=digest(secret), scope=scope, owner=owner, pool=pool, site=site,
         label=label, now=now, expires=now + lifetime, uses=uses, pilot=pilot,
     )  # fmt: skip
     return secret, int(number)
+
+
+def _check_site(site: str) -> None:
+    """Refuse a token for an agent that names no site, or one that no message could name."""
+    try:
+        msgspec.convert(site, Word)
+    except msgspec.ValidationError:
+        message = f"an agent serves one site, and {text.show(site) or 'nothing'} names none"
+        raise errors.UsageError(message, hint="`--site NAME`") from None
 
 
 def digest(secret: str) -> str:
@@ -131,6 +151,26 @@ def consume(db: Db, secret: str, scope: Scope, now: float) -> Grant:
     if not grant.covers(scope):
         raise errors.Denied(f"a token for {grant.scope} cannot {scope}", hint=_HINT)
     db.run("token_use", id=grant.id)
+    return grant
+
+
+def admit(db: Db, secret: str, key: str, site: str, now: float) -> Grant:
+    """Let the agent of a site in, and have a key of its making count in the place of its secret.
+
+    The secret is a token that was made for this, or the key before; a token ends what earlier
+    agents of the site have.
+    """
+    grant = look(db, secret, now)
+    if not grant.covers(Scope.AGENT):
+        hint = "`pilotage token new agent --site NAME` makes one"
+        raise errors.Denied(f"a token for {grant.scope} is not for an agent", hint=hint)
+    if grant.site != site:
+        message = f"this token is for the site `{grant.site}`, and the agent serves `{site}`"
+        raise errors.Denied(message, hint="`site` in agent.toml names it")
+    if not _FORM.fullmatch(key):
+        raise errors.UsageError("the key of an agent has another form")
+    db.run("agent_others_revoke", site=site, id=grant.id, now=now)
+    db.run("agent_renew", id=grant.id, digest=digest(key), expires=now + AGENT_S)
     return grant
 
 

@@ -13,6 +13,7 @@ from pilotage import errors, text
 from pilotage.event import records as events
 from pilotage.job import model, moves, records
 from pilotage.job.model import State
+from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
 from pilotage.site import launch
 from pilotage.store import Db
@@ -85,6 +86,11 @@ def where(db: Db, hub: str) -> tuple[Where, bool]:
     return found, True
 
 
+def forwards(db: Db) -> bool:
+    """Say whether another hub runs the jobs of this project."""
+    return events.cursor(db, _CURSOR) is not None
+
+
 def note(db: Db, at: Where) -> None:
     """Write down how far we are."""
     events.advance(db, _CURSOR, text.dump(at))
@@ -151,8 +157,8 @@ def finish(db: Db, out: Out, end: End, now: float) -> None:
     following = _following(end, asked=row[3])
     db.run(
         "attempt_end", job=job, number=attempt, now=now, state=following.attempt, exit=None,
-        signal=None, reason=end.reason, cpu=None, wall=None, max_rss=None, read_bytes=None,
-        written_bytes=None,
+        signal=None, reason=end.reason, cause=Cause.NONE, cpu=None, wall=None, max_rss=None,
+        read_bytes=None, written_bytes=None,
     )  # fmt: skip
     if end.result is not msgspec.UNSET:
         db.run("result_put", job=job, body=text.dump(end.result))

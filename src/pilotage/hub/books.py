@@ -12,6 +12,8 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.event import records
+from pilotage.hub import rule_flow
+from pilotage.job.model import Workflow
 from pilotage.rule import book as books
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
@@ -34,6 +36,8 @@ class Loaded(msgspec.Struct, frozen=True):
     failed: dict[str, errors.BadRule]
     #: Rules whose recipe no book has: name to the recipe's name.
     inert: dict[str, str]
+    #: Files of workflows that rules start, those with mistakes among them.
+    flows: frozenset[str] = frozenset()
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -50,6 +54,11 @@ class Known(msgspec.Struct, frozen=True):
     loaded: float
 
 
+def load(file: Path, base: Path) -> books.Book:
+    """Read a book with the workflows that its rules start."""
+    return _checked(books.load(file, str(base)), base)
+
+
 def _checked(one: books.Book, base: Path) -> books.Book:
     """Refuse rules whose jobs a site of the project would not take."""
     for rule in one.rules.values():
@@ -58,7 +67,18 @@ def _checked(one: books.Book, base: Path) -> books.Book:
         except errors.BadRule as error:
             error.file, error.at = one.origin, f"rule.{rule.name}.{error.at}"
             raise
-    return one
+    return _completed(one)
+
+
+def _completed(one: books.Book) -> books.Book:
+    """Read the workflows that the rules of a book start."""
+    rules = {name: rule_flow.complete(rule, _toml(one)) for name, rule in one.rules.items()}
+    return msgspec.structs.replace(one, rules=rules)
+
+
+def _toml(one: books.Book) -> str:
+    """Return the text of a book in which keys have lines."""
+    return "" if one.origin.endswith(".py") else one.source
 
 
 def read(db: Db, folder: Path, base: Path) -> Loaded:
@@ -67,31 +87,48 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
-            found.append(_checked(books.load(file, str(base)), base))
+            found.append(load(file, base))
         except errors.BadRule as error:
             failed[str(file)] = error
     for name, origin, source, _ in db.rows("book_list"):
         try:
-            found.append(_added(name, origin, source, base))
+            found.append(_completed(_added(name, origin, source, base)))
         except errors.BadRule as error:
             failed[name] = error
     rules = None
     while rules is None:
         try:
-            rules = books.combine(found)
+            texts = {one.origin: _toml(one) for one in found}
+            rules = {
+                name: rule_flow.complete(rule, texts.get(rule.book, ""))
+                for name, rule in books.combine(found).items()
+            }
         except errors.BadRule as error:
             # Each book that takes a name of another is left out, until the rest agree.
             left = [one for one in found if one.origin != error.file]
             if len(left) == len(found):
                 raise
             failed[error.file], found = error, left
+            rules = None
     inert = {
         name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
     }
-    return Loaded(rules, failed, inert)
+    return Loaded(rules, failed, inert, _workflows(rules.values(), failed.values()))
+
+
+def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> frozenset[str]:
+    """List the files of workflows, also of those with mistakes: they may be mended."""
+    recipes = (rule.spec.recipe for rule in rules)
+    found = {file for one in recipes if isinstance(one, Workflow) for file in one.files}
+    return frozenset(found | {one.file for one in failed if isinstance(one, errors.BadFlow)})
 
 
 def _files(folder: Path) -> list[Path]:
+    """List the books of a folder; workflows that rules name may lie beside them."""
+    return [file for file in _shown(folder) if not rule_flow.is_workflow(file)]
+
+
+def _shown(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     names = [file for file in folder.iterdir() if file.suffix in SUFFIXES]
@@ -112,7 +149,7 @@ def add(db: Db, file: Path, base: Path, now: float) -> str:
     """Keep a book; the caller applies all books after it."""
     origin = str(file.resolve())
     source = file.read_text(encoding="utf-8")
-    books.load(file, str(base))
+    load(file, base)
     db.run("book_put", name=origin, origin=origin, source=source, now=now)
     return origin
 
@@ -187,10 +224,10 @@ def in_force(db: Db) -> bool:
     return int(records.cursor(db, _IN_FORCE) or 0) >= generation(db)
 
 
-def fingerprint(folder: Path) -> str:
-    """Tell one state of the folder of books from another."""
+def fingerprint(folder: Path, flows: Iterable[str] = ()) -> str:
+    """Tell one state of the folder of books, and of workflows that rules start, from another."""
     facts: list[Any] = []
-    for file in _files(folder):
+    for file in (*_shown(folder), *map(Path, sorted(flows))):
         with contextlib.suppress(OSError):  # it left between the two looks
             found = file.stat()
             facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))

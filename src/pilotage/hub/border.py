@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pilotage import errors, text
+from pilotage.payload.model import Ending, Usage, Why
 from pilotage.pilot import model, wire
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -19,6 +20,8 @@ _MOST_HOST = 255
 _MOST_NEWS = 50_000
 _LAST_PID = 1 << 31
 _FAR = 2**53
+#: Characters of what is said of an end.
+_MOST_WORDS = 2000
 
 
 def check_version(protocol: int) -> None:
@@ -77,6 +80,27 @@ def attempt(key: str) -> tuple[int, int]:
     if found is None:
         raise errors.UsageError(f"{text.show(key)[:100]!r} is no attempt")
     return int(found[1]), int(found[2])
+
+
+def ending(end: model.End) -> Ending:
+    """Return an end that a pilot reports, within what can be; an unknown reason is no evidence."""
+    try:
+        reason = Why(end.reason)
+    except ValueError:
+        reason = Why.LOST
+    words = text.show(end.message)[:_MOST_WORDS] if end.message else ""
+    usage = None if end.usage is None else _usage(end.usage)
+    return Ending(
+        end.key, end.time, number(end.exit), number(end.signal), reason, words, usage, end.result
+    )
+
+
+def _usage(used: Usage) -> Usage:
+    """Keep what a payload used within what can be."""
+    return Usage(
+        size(used.wall), size(used.cpu_user), size(used.cpu_system), number(used.max_rss) or 0,
+        number(used.read_bytes) or 0, number(used.written_bytes) or 0,
+    )  # fmt: skip
 
 
 def number(value: int | None) -> int | None:

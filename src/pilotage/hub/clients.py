@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from asyncio import wrap_future
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -43,15 +43,16 @@ class Clients:
 
     def __init__(
         self, writer: Writer, reader: Db, gate: auth.Gate, queue: Queue, clock: Clock,
-        judge: Callable[[JobSpec], None] = lambda _: None,
+        judge: Callable[[Db, Iterable[JobSpec]], list[str]] = lambda *_: [], root: str = "",
     ) -> None:  # fmt: skip
-        """Take what refuses jobs that no site of the project would take."""
+        """Take what refuses jobs that their sites will never take, and says why others wait."""
         self._writer = writer
         self._reader = reader
         self._gate = gate
         self._queue = queue
         self._clock = clock
         self._judge = judge
+        self._root = root
         self._news = asyncio.Event()
         queue.on_end.append(self._ring)
 
@@ -85,14 +86,15 @@ class Clients:
             )
         for job in message.jobs:
             submission.check(job)
-            self._judge(job.spec)
+        notes = self._judge(self._reader, (job.spec for job in message.jobs))
         step = functools.partial(
-            submission.add, items=message.jobs, owner=client.owner, now=self._clock.now()
-        )
+            submission.add, items=message.jobs, owner=client.owner, now=self._clock.now(),
+            root=self._root,
+        )  # fmt: skip
         added = wrap_future(self._writer.submit(step))
         # The matchmaker looks in the same transaction, so that jobs are claimed as they come in.
         self._queue.poke()
-        return {"ids": await added}
+        return {"ids": await added, **({"notes": notes} if notes else {})}
 
     async def _ends(self, client: Client, message: wire.Ends) -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -196,6 +196,11 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     dead: str = "pilotage.dead"
     #: The topics that heartbeats of sites come by.
     beats: str = "heartbeat.**"
+    #: The topics that jobs and chains of others come by, each with the user whose those are that
+    #: carry no name which the broker has checked; empty means that they are refused.
+    jobs: dict[str, str] = {}
+    #: Where it is told how jobs go that came as definitions of Balsam.
+    balsam_status: str = "balsam_job_status"
     #: Seconds between signs of life of the connection, and how long sending may take.
     heartbeat: int = 15
     patience: float = 30.0

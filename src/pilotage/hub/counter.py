@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from pilotage import errors, text, units
-from pilotage.hub import border, judge
+from pilotage.hub import border
 from pilotage.hub.config import Pilots
 from pilotage.hub.roster import OVER, Held, Line, Pilot, Roster
+from pilotage.hub.staging import Staging
 from pilotage.job import bulk, moves, retry
+from pilotage.job.model import JobSpec
+from pilotage.job.outcome import Cause
 from pilotage.match.queue import NOBODY, Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Request, Stop
+from pilotage.payload.model import Why
+from pilotage.payload.outcome import classify
 from pilotage.pilot import model, wire
 from pilotage.pilot.model import State
-from pilotage.pilot.stencil import Refused, Stencils
+from pilotage.pilot.stencil import CalledOff, Refused, Stencils
 from pilotage.site import output
 from pilotage.site.local import Listener
 from pilotage.store import Db
@@ -38,17 +43,19 @@ class Counter:
     """Deals out work, and takes in how it ended."""
 
     def __init__(
-        self, queue: Queue, roster: Roster, stencils: Stencils, settings: Pilots, folder: str,
-        listener: Listener,
+        self, queue: Queue, roster: Roster, stencils: Stencils, staging: Staging,
+        settings: Pilots, folder: str, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
         self._queue = queue
         self._roster = roster
         self._stencils = stencils
+        self._staging = staging
+        #: By attempt, the launches whose data is being looked at.
+        self._loading: dict[str, asyncio.Task[None]] = {}
         self._folder = folder
         self._listener = listener
         self._longest = _PATIENCE * units.seconds(settings.heartbeat)
-        self._lease = units.seconds(settings.lease)
         self._loop = asyncio.get_running_loop()
 
     def sync(self, pilot: Pilot, message: wire.Sync, line: Line) -> None:
@@ -56,7 +63,7 @@ class Counter:
         border.check_sync(message)
         if pilot.open >= _MOST_OPEN:
             raise errors.UsageError("too many questions at once", hint="wait for the answers")
-        pilot.heard(self._lease)
+        self._roster.heard(pilot)
         if pilot.state not in OVER and pilot.line is not line:
             refusal = errors.Conflict(_UNKNOWN, hint="resume it here")
             line.send(wire.refusal(message.n, message.p, refusal))
@@ -76,7 +83,7 @@ class Counter:
 
     def log(self, pilot: Pilot, message: wire.Log) -> None:
         """Write down what a payload wrote, where commands look for it."""
-        pilot.heard(self._lease)
+        self._roster.heard(pilot)
         if pilot.holds(message.key):
             job, attempt = border.attempt(message.key)
             output.write(
@@ -86,6 +93,7 @@ class Counter:
     async def again(self, pilot: Pilot, missing: list[Held]) -> list[bytes]:
         """Write the launches of attempts anew whose first answer was lost on the way."""
         pilot.backlog.clear()
+        missing = [one for one in missing if one.key not in self._loading]
         if not missing:
             return []
         found: list[Granted] = []
@@ -149,7 +157,7 @@ class Counter:
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
             if data and held.spec:
                 output.write(self._folder, job, attempt, stream, -1, data)
-        judged = judge.judge(held, end)
+        judged = _classify(pilot, held, end)
         pilot.done += judged.ok
         return bulk.Ended(job, attempt, held.number, judged)
 
@@ -163,6 +171,7 @@ class Counter:
         if pilot.asked is message:
             pilot.unpark()
         for held in ending:
+            self._staging.forget(held.key)
             if pilot.held.get(held.job) is held:
                 del pilot.held[held.job]
             if held.rule:
@@ -179,12 +188,16 @@ class Counter:
     def _stopped(self, pilot: Pilot, stop: Stop) -> bool:
         """Stop a job; say whether its pilot need not hear of it, since it has not been told."""
         held = pilot.held.get(stop.job)
-        if held is not None:
-            held.stopping = stop.words
-        if pilot.backlog.pop(stop.job, None) is None or held is None:
+        if held is None:
+            return False
+        held.stopping = stop.words
+        loading = self._loading.get(held.key)
+        if loading is not None:
+            loading.cancel()
+        elif pilot.backlog.pop(stop.job, None) is None:
             return False
         del pilot.held[stop.job]
-        end = retry.End(ok=False, message=stop.words, stopped=True)
+        end = retry.End(ok=False, message=stop.words, cause=Cause.STOPPED, stopped=True)
         self._finish(pilot, [bulk.Ended(held.job, held.attempt, held.number, end)])
         return True
 
@@ -207,13 +220,15 @@ class Counter:
         refused = []
         for claim in granted.claims:
             spec = granted.specs[claim.spec]
+            if self._staging.wanted(pilot.facts, claim, spec):
+                self._load(pilot, claim, spec)
+                continue
             try:
                 body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
                 if len(body) > _LAUNCH:
                     raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
             except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
-                called_off = str(error) if isinstance(error, Refused) else ""
-                end = retry.End(ok=False, message=f"cannot start: {error}", call_off=called_off)
+                end = _failure(pilot, error)
                 refused.append(bulk.Ended(claim.job, claim.attempt, claim.spec, end))
                 continue
             pilot.held[claim.job] = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
@@ -224,6 +239,62 @@ class Counter:
                 outputs[claim.job] = [text.store_path(path) for path in files]
         self._finish(pilot, refused)
         return outputs
+
+    def _load(self, pilot: Pilot, claim: moves.Claim, spec: JobSpec) -> None:
+        """Have the launch of a job with data written; its files may have to be read for that."""
+        held = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
+        pilot.held[claim.job] = held
+        task = self._loop.create_task(self._stage(pilot, claim, held))
+        self._loading[held.key] = task
+        task.add_done_callback(lambda _: self._loading.pop(held.key))
+
+    async def _stage(self, pilot: Pilot, claim: moves.Claim, held: Held) -> None:
+        spec = cast("JobSpec", held.spec)
+        try:
+            kind = self._stencils.sandbox(spec, pilot.facts)
+            body, files, binding = await self._staging.prepare(pilot.facts, claim, spec, kind)
+            if len(body) > _LAUNCH:
+                raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the job must not wait for ever
+            if pilot.held.get(claim.job) is held:
+                del pilot.held[claim.job]
+                end = _failure(pilot, error)
+                self._finish(pilot, [bulk.Ended(claim.job, claim.attempt, claim.spec, end)])
+            return
+        self._listener.started(claim, binding, files)
+        if files:
+            outputs = {claim.job: [text.store_path(path) for path in files]}
+            await self._queue.do(lambda _ledger, db, _now: moves.declare(db, outputs))
+        if pilot.held.get(claim.job) is held:
+            pilot.backlog[claim.job] = body
+            self._queue.nudge(pilot.number)
+
+
+def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
+    """Return what an end that a pilot reports means for its job."""
+    ending = border.ending(end)
+    if ending.reason is Why.NOT_STARTED:
+        # What a node lacks, such as a folder or a program, is no fault of the job.
+        return _refused(pilot, ending.message)
+    if end.unsaved:
+        words = f"its results cannot be brought home: {text.show(end.unsaved)[:2000]}"
+        return retry.End(ok=False, message=words, cause=Cause.OUTPUT)
+    return classify(ending, held.spec.ok_codes if held.spec else (0,), lambda: end.missing)
+
+
+def _refused(pilot: Pilot, why: str) -> retry.End:
+    """Return that a pilot cannot run a job: another place may."""
+    message = f"pilot {pilot.number} at {pilot.site} cannot run it: {why}"
+    return retry.End(ok=False, message=message, cause=Cause.NOT_STARTED, refused=True)
+
+
+def _failure(pilot: Pilot, error: Exception) -> retry.End:
+    """Say what it means that a job could not be sent to a pilot."""
+    if isinstance(error, Refused):
+        return _refused(pilot, str(error))
+    called_off = str(error) if isinstance(error, CalledOff) else ""
+    words = f"cannot start: {error}"
+    return retry.End(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
 
 
 def _refuse(pilot: Pilot, message: wire.Sync, line: Line, error: Exception) -> None:

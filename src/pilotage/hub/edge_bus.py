@@ -25,7 +25,11 @@ def connect(
     """
     if not bus.url:
         message = "this project has no broker: `bus.url` in pilotage.toml is not set"
-        raise errors.ConfigError(message, hint="the page on the edge service shows how")
+        hint = (
+            "jobs at a site whose agent dials this hub are those of `pilotage submit` and "
+            "`pilotage cancel`; the page on the edge service shows how to name a broker"
+        )
+        raise errors.ConfigError(message, hint=hint)
     try:
         from pilotage.bus.amqp.bus import AmqpBus
         from pilotage.bus.amqp.model import Broker

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pilotage import units
-from pilotage.bus.model import Heartbeat
+from pilotage.bus.model import Drain, Heartbeat
 
 Word = Literal["well", "draining", "trouble", "silent"]
 
@@ -78,10 +78,16 @@ def tell(word: str, beat: Heartbeat, age: float) -> str:
         return f"no heartbeat for {units.for_people(age)}"
     said = troubles(beat, age) if word == "trouble" else []
     if beat.draining:
-        said.append("takes no more jobs")
+        said.append(drained(beat.drain))
     if soon := _ends(beat, age):
         said.append(soon)
     return "; ".join(said)
+
+
+def drained(drain: Drain) -> str:
+    """Say that a site takes no more jobs, by whom and why."""
+    by = f", drained by {drain.by}" if drain.by else ""
+    return f"takes no more jobs{by}{f': {drain.why}' if drain.why else ''}"
 
 
 def past(word: Word) -> str:

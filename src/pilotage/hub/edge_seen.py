@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
 
-from pilotage.bus.model import Heartbeat
+from pilotage.bus.model import Drain, Heartbeat, Scheduler
 from pilotage.hub import edge_health
 from pilotage.hub.edge_health import Word
-from pilotage.hub.places import FRESH_S
 from pilotage.store import Db
 
+#: What the hub writes of sites and of the broker counts for so long, in seconds.
+FRESH_S = 20.0
+#: The age of what a site reported is told in steps of so many seconds.
+_STEP_S = 10.0
 _DEAF = "no hub listens to the broker now: `pilotage up` does"
 
 
@@ -25,6 +29,8 @@ class Record(msgspec.Struct, frozen=True):
     since: float
     gaps: list[float]
     beat: Heartbeat
+    #: Whether its agent comes by this hub's port, and not by a broker.
+    ported: bool = False
 
 
 class Broker(msgspec.Struct, frozen=True):
@@ -46,12 +52,20 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     #: Whether something will be wrong soon.
     warned: bool
+    #: Whether it takes no more jobs, and who had it so, when and why.
+    draining: bool
+    drain: Drain
     #: Since when it is as it is, and when it was heard of last.
     since: float
     heard: float
-    #: Who speaks for it, as the broker knows them.
+    #: Who speaks for it, as the broker knows them; and whether it comes by this hub's own port.
     speaker: str
+    ported: bool
     batch: str
+    #: How its batch system is, and what its queues have.
+    scheduler: Scheduler
+    #: Applications that it runs.
+    applications: tuple[str, ...]
     #: Jobs there by state.
     jobs: dict[str, int]
     #: Status messages that wait to be sent.
@@ -71,6 +85,42 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     def live(self) -> int:
         """How many jobs are not at an end."""
         return edge_health.live(self.jobs)
+
+
+def offer(one: Edge, now: float) -> dict[str, Any]:
+    """Return what requirements and rank may ask of a site, as its agent reported it last.
+
+    Its age is known in steps, so that a place is not described anew with each look.
+    """
+    queues = [queue for queue in one.scheduler.queues if queue.open]
+    found: dict[str, Any] = {
+        "age": max(0.0, now - one.heard) // _STEP_S * _STEP_S, "jobs": one.live,
+        "disk": one.disk_free,
+    }  # fmt: skip
+    if not queues:
+        return found
+    for queue in queues:
+        found[f"free_nodes_{_plain(queue.name)}"] = queue.free_nodes
+        if queue.time:
+            found[f"time_limit_{_plain(queue.name)}"] = queue.time
+        if queue.jobs:
+            found[f"job_limit_{_plain(queue.name)}"] = queue.jobs
+    longest = [queue.time for queue in queues if queue.time]
+    if len(longest) == len(queues):
+        found["time_limit"] = max(longest)
+    usual = [queue for queue in queues if queue.default] or queues
+    return found | {
+        "queues": sorted(queue.name for queue in queues),
+        "nodes": max(queue.nodes for queue in queues),
+        "free_nodes": max(queue.free_nodes for queue in usual),
+        "cpus": max(queue.cpus for queue in queues),
+        "memory": max(queue.memory for queue in queues),
+    }
+
+
+def _plain(name: str) -> str:
+    """Write the name of a queue so that it can be part of a name in an expression."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -98,10 +148,11 @@ def record(db: Db, name: str) -> Record | None:
 
 
 def _record(row: tuple[Any, ...]) -> Record | None:
-    name, speaker, heard, state, since, gaps, body = row
+    name, speaker, heard, state, since, gaps, body, ported = row
     try:
         beat = msgspec.json.decode(body, type=Heartbeat)
-        return Record(name, speaker, heard, state, since, msgspec.json.decode(gaps), beat)
+        lasting = msgspec.json.decode(gaps)
+        return Record(name, speaker, heard, state, since, lasting, beat, bool(ported))
     except msgspec.MsgspecError:
         # Of another version; the next heartbeat is of this one.
         return None
@@ -116,13 +167,15 @@ def _broker(db: Db, now: float, *, running: bool) -> Broker:
 
 def _edge(one: Record, broker: Broker, now: float) -> Edge:
     beat, age = one.beat, max(0.0, now - one.heard)
-    known = not broker.trouble
+    # What is wrong with the broker matters to those alone that come by it.
+    known = not broker.trouble or (one.ported and broker.trouble != _DEAF)
     words = edge_health.tell(one.state, beat, age) if known else edge_health.past(one.state)
     left = edge_health.days(beat, age)
     return Edge(
         name=one.name, state=one.state if known else "unknown", words=words,
-        warned=known and edge_health.warned(beat, age), since=one.since, heard=one.heard,
-        speaker=one.speaker, batch=beat.scheduler.batch,
+        warned=known and edge_health.warned(beat, age), draining=beat.draining, drain=beat.drain,
+        since=one.since, heard=one.heard, speaker=one.speaker, ported=one.ported,
+        batch=beat.scheduler.batch, scheduler=beat.scheduler, applications=beat.applications,
         jobs={str(word): count for word, count in beat.counts.items()}, outbox=beat.outbox,
         certificate_days=None if left is None else round(left, 2),
         disk_free=beat.disk_free, version=beat.version, epoch=beat.epoch,

@@ -1,31 +1,30 @@
-"""Listens to the heartbeats of sites that are reached by the bus alone, and says how those are.
+"""Listens to the heartbeats of sites with an agent, and says how those are.
 
 A broker that is away says nothing of sites: none is called silent before we have listened for
-long enough.
+long enough. At the hub's own port it is always listened.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
 
 import anyio
+import msgspec
 
 from pilotage import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message
+from pilotage.edge.link.sites import Lines
 from pilotage.hub import edge_bus, edge_health, edge_seen
 from pilotage.hub.edge_seen import Record
 from pilotage.hub.project import Project
+from pilotage.site import records
 from pilotage.store import Db, Writer
-
-if TYPE_CHECKING:
-    from pilotage.bus.amqp.bus import AmqpBus
 
 _log = logging.getLogger("pilotage.edge")
 _T = TypeVar("_T")
@@ -40,20 +39,25 @@ _ALARM_S = 60.0
 _ALARM = "edge "
 _NOT_YET = "not connected yet"
 _NOT_BOUND = "connected, and not listening yet"
+#: Who speaks for a site whose agent comes by this hub's port: its token does.
+_PORT = "its token, at the hub's port"
 #: So many who say odd things are told of.
 _MOST_ODD = 100
 
 
 class Edges:
-    """All sites that this hub hears of by the bus."""
+    """All sites with an agent that this hub hears of."""
 
-    def __init__(self, project: Project, writer: Writer) -> None:
-        """Get ready; nothing happens before `run`."""
-        self._writer, self._now = writer, project.clock.now
+    def __init__(self, project: Project, writer: Writer, lines: Lines) -> None:
+        """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
+        self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus
-        #: Why nothing is heard, and since when it is as it is.
-        self._trouble, self._since = _NOT_YET, self._now()
-        #: Whether the broker has a queue for us.
+        #: Why the broker is not heard, and since when it is as it is; none is no trouble.
+        self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
+        #: Since when it is listened at the port.
+        self._begun = self._since
+        #: How it goes with the broker just now, and whether that has a queue for us.
+        self._broker: Callable[[], str] = lambda: self._trouble
         self._bound = False
         self._shown = 0.0
         #: Alarms that are raised.
@@ -63,45 +67,67 @@ class Edges:
     async def run(self) -> None:
         """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
         await self._do(self._load)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep, "the port", self._listen_at_port)
+            tasks.start_soon(self._keep, "sites", self._watch)
+            if self._settings.url:
+                tasks.start_soon(self._keep, "broker", self._listen)
+
+    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Have a part go on after something that went wrong."""
         while True:
-            trouble = "it is begun anew after a mistake"
             try:
-                await self._listen()
+                await part()
             except errors.PilotageError as error:
-                trouble = f"{error}: {error.hint}" if error.hint else str(error)
-                _log.error("broker: %s", trouble)
+                _log.error("%s: %s", name, error)
             except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("broker: this is a mistake in Pilotage")
-            with contextlib.suppress(errors.StoreUnavailable):
-                await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
-            await anyio.sleep(_ANEW_S)
+                _log.exception("%s: this is a mistake in Pilotage", name)
+            await anyio.sleep(_ANEW_S if name == "broker" else _LOOK_S)
 
     async def _listen(self) -> None:
+        """Listen to the broker."""
         pattern, self._bound = self._settings.beats, False
-        async with (
-            edge_bus.connect(self._settings, self._root, pattern) as bus,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(self._watch, bus)
-            async with bus.subscribe(pattern) as messages:
-                self._bound = True
-                async for message in messages:
-                    if beat := self._read(message):
-                        hear = functools.partial(_hear, message.user, beat, self._now())
-                        await self._do(hear)
-                    await bus.ack(message)
+        trouble = "it is begun anew after a mistake"
+        try:
+            async with edge_bus.connect(self._settings, self._root, pattern) as bus:
+                self._broker = lambda: bus.trouble or ("" if self._bound else _NOT_BOUND)
+                async with bus.subscribe(pattern) as messages:
+                    self._bound = True
+                    async for message in messages:
+                        if beat := self._read(message, self._site_of(message)):
+                            step = functools.partial(_by_broker, message.user, beat, self._now())
+                            await self._do(step)
+                        await bus.ack(message)
+        except errors.PilotageError as error:
+            trouble = f"{error}: {error.hint}" if error.hint else str(error)
+            raise
+        finally:
+            self._broker = lambda: trouble
 
-    async def _watch(self, bus: AmqpBus) -> None:
+    async def _listen_at_port(self) -> None:
+        async with self._lines.subscribe("heartbeat.*") as messages:
+            async for message in messages:
+                # Which site it is says the token of the agent, and nothing else does.
+                if beat := self._read(message, message.user):
+                    await self._do(functools.partial(_hear, _PORT, beat, self._now()))
+                await self._lines.ack(message)
+
+    async def _watch(self) -> None:
         """Look at the broker and at all sites, again and again."""
         while True:
-            trouble = bus.trouble or ("" if self._bound else _NOT_BOUND)
+            trouble = self._broker()
             await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
             await anyio.sleep(_LOOK_S)
 
     # -- heartbeats ------------------------------------------------------------------------------
 
-    def _read(self, message: Message) -> Heartbeat | None:
-        """Read a heartbeat; whoever may send to one site's topic must not speak for another."""
+    def _site_of(self, message: Message) -> str:
+        """Return the site that a topic of the broker is for; empty means any."""
+        own, star, _ = self._settings.beats.partition("*")
+        return message.topic.removeprefix(own) if star else ""
+
+    def _read(self, message: Message, site: str) -> Heartbeat | None:
+        """Read a heartbeat; who may speak for one site must not speak for another."""
         try:
             beat = wire.decode(message.body)
         except errors.BadMessage as error:
@@ -110,8 +136,7 @@ class Edges:
         if not isinstance(beat, Heartbeat):
             self._wonder(message, "it is no heartbeat")
             return None
-        own, star, _ = self._settings.beats.partition("*")
-        if star and message.topic.removeprefix(own) != beat.site:
+        if site and site != beat.site:
             self._wonder(message, f"it is of the site {beat.site}")
             return None
         return beat
@@ -143,15 +168,19 @@ class Edges:
         if due:
             self._shown = now
             db.run("edges_listen", trouble=trouble, since=self._since, now=now)
-        known = edge_seen.records(db)
-        if not trouble:
-            known = [self._judged(db, one, now) for one in known]
-        self._alarm(db, _alarms(known, trouble, self._since, now), due=due)
+        # Of sites by a broker that is away nothing is known now.
+        known = [
+            self._judged(db, one, self._begun if one.ported else self._since, now)
+            for one in edge_seen.records(db)
+            if one.ported or not trouble
+        ]
+        files = {row[1] for row in db.rows("site_all") if row[10] == "batch"}
+        self._alarm(db, _alarms(known, files, trouble, self._since, now), due=due)
 
-    def _judged(self, db: Db, one: Record, now: float) -> Record:
+    def _judged(self, db: Db, one: Record, listening: float, now: float) -> Record:
         """Say anew how a site is; of one that was not heard of since we listen, what is known."""
-        word = edge_health.judge(one.beat, now - max(one.heard, self._since), one.gaps)
-        if word != "silent" and one.heard < self._since:
+        word = edge_health.judge(one.beat, now - max(one.heard, listening), one.gaps)
+        if word != "silent" and one.heard < listening:
             word = one.state
         if word == one.state:
             return one
@@ -159,7 +188,7 @@ class Edges:
         _log.warning("site %s is %s: %s", one.name, word,
                      edge_health.tell(word, one.beat, now - one.heard))  # fmt: skip
         db.run("edges_became", name=one.name, state=word, since=since)
-        return Record(one.name, one.speaker, one.heard, word, since, one.gaps, one.beat)
+        return msgspec.structs.replace(one, state=word, since=since)
 
     def _alarm(self, db: Db, wanted: dict[str, tuple[float, str]], *, due: bool) -> None:
         """Raise alarms, those that somebody else has cleared too, and call others off."""
@@ -174,6 +203,16 @@ class Edges:
         return await wrap_future(self._writer.submit(step))
 
 
+def _by_broker(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
+    """Note a heartbeat that came by the broker, unless its site is served at this hub's port."""
+    if db.value("agent_site", site=beat.site) is None:
+        _hear(speaker, beat, now, db)
+    else:
+        _log.info(
+            "%r sends heartbeats of %s, whose agent is at this hub's port", speaker, beat.site
+        )
+
+
 def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
     """Note a heartbeat that has just come."""
     before = edge_seen.record(db, beat.site)
@@ -184,6 +223,9 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
             _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
             return
         gaps = edge_health.learn(before.gaps, before.beat, beat)
+    if not records.stand(db, beat.site, "agent") and not before:
+        _log.error("an agent speaks for %s, and sites/%s.toml has that name: the file counts",
+                   beat.site, beat.site)  # fmt: skip
     word = edge_health.judge(beat, 0.0, gaps)
     since = before.since if before and before.state == word else now
     db.run(
@@ -195,17 +237,18 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
 
 
 def _alarms(
-    known: list[Record], trouble: str, since: float, now: float
+    known: list[Record], files: Collection[str], trouble: str, since: float, now: float
 ) -> dict[str, tuple[float, str]]:
     """Say what needs a person, since when and in which words."""
-    if trouble:
-        # Of sites nothing is known now.
-        words = f"the broker cannot be reached: {trouble}"
-        return {f"{_ALARM}broker": (since, words)} if now - since >= _ALARM_S else {}
     found = {}
+    if trouble and now - since >= _ALARM_S:
+        found[f"{_ALARM}broker"] = (since, f"the broker cannot be reached: {trouble}")
     for one in known:
         name = f"{_ALARM}site {one.name}"
-        if one.state == "silent":
+        if one.name in files:
+            words = f"two sites are called {one.name}: a file of the project, and one with an agent"
+            found[name] = (one.since, words)
+        elif one.state == "silent":
             words = f"site {one.name} is silent: no heartbeat comes from its agent"
             found[name] = (one.since, words)
         elif one.state == "trouble" and now - one.since >= _ALARM_S:

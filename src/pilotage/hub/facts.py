@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from pilotage import text, units
-from pilotage.hub import config, offers
+from pilotage.hub import config, offers, site_view
 from pilotage.hub.config import Settings
 from pilotage.hub.offers import Scene
 from pilotage.job import records
-from pilotage.job.model import Attempt, Job, JobSpec, State
+from pilotage.job.model import Attempt, Job, JobSpec, State, Workflow
 from pilotage.job.owner import me
-from pilotage.match import queued
+from pilotage.match import queued, sites
 from pilotage.match.cluster import Clusters
 from pilotage.match.facts import Facts, Kept, Line, Quota
 from pilotage.match.place import SITE
 from pilotage.match.share import Row, Shares, group_of
+from pilotage.match.sites import Objection, Sites
 from pilotage.result import logs
 from pilotage.store import Db
 
@@ -35,6 +36,9 @@ class Witness:
         """Look around; pools are those of the project in `root`."""
         self._root = root
         self._clusters = Clusters()
+        self._settings = settings
+        #: By name of a site that was asked for, what is known of all.
+        self._sites: dict[str, Sites] = {}
         self._db = db
         self._shares = config.matcher(settings).shares
         self._shares.load(Row(*row) for row in db.rows("usage_all"))
@@ -56,6 +60,7 @@ class Witness:
             if job.limit_key
             else (),
             where=_where(db, last),
+            flow=_flow(last),
             attempt=last,
             asked=db.value("job_asked_of", id=number) or "",
             last_words=_last_words(last.dir) if last else "",
@@ -64,18 +69,30 @@ class Witness:
 
     def _queued(self, job: Job) -> dict[str, Any]:
         """Read what only matters to a job in the queue."""
-        if job.state is not State.QUEUED:
+        if job.state is not State.QUEUED or isinstance(job.spec.recipe, Workflow):
             return {}
         owner, scene = job.owner or me(), self.scene
         reserved = scene.reserved.get(job.id)
         return {
             "prospect": scene.offers.prospect(job.spec, owner),
+            "site": self._site(job),
             "coming": scene.coming,
             "kept": Kept(_pilot(reserved.pilot), reserved.at) if reserved else None,
             "quota": _quota(self._shares, owner, scene.cores, job.spec.resources.cpus),
             "ahead": self._line(job, owner),
             **self._pools(job, owner),
         }
+
+    def _site(self, job: Job) -> Objection | None:
+        """Find out why the site that a job names does not take it."""
+        site, root = job.spec.site, self._root
+        if root is None or not site:
+            return None
+        if site not in self._sites:
+            self._sites[site] = site_view.standing(
+                self._db, root, self._settings, self._now, [site], running=self._running
+            )
+        return self._sites[site].judge(job.spec)
 
     def _pools(self, job: Job, owner: str) -> dict[str, Any]:
         """Find out what pools would do for a job."""
@@ -111,6 +128,12 @@ def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> Quo
     return None
 
 
+def _flow(attempt: Attempt | None) -> int:
+    """Return the flow that an attempt is; 0 if it is none."""
+    mark, _, number = attempt.starter.partition(":") if attempt else ("", "", "")
+    return int(number) if mark == "flow" and number else 0
+
+
 def _where(db: Db, attempt: Attempt | None) -> str:
     """Name the place of an attempt."""
     if attempt is not None and attempt.starter.startswith(SITE):
@@ -143,23 +166,32 @@ def _last_words(folder: str) -> str:
     return text.show(written.decode("utf-8", "replace").strip())[:_LONGEST]
 
 
-def reasons(found: Iterable[Job], scene: Scene, now: float) -> dict[int, str]:
-    """Say in short why queued jobs do not start, for a column of a table."""
+def reasons(
+    found: Iterable[Job], scene: Scene, now: float, known: Sites | None = None
+) -> dict[int, str]:
+    """Say in short why queued jobs do not start, for a column of a table.
+
+    `known` are the sites that such jobs name.
+    """
     short: dict[int, str] = {}
     for job in found:
         if job.state is not State.QUEUED:
             continue
-        why = [job.reason, _in_short(job, scene)]
+        workflow = isinstance(job.spec.recipe, Workflow)
+        why = [job.reason, "" if workflow else _in_short(job, scene, known, now)]
         if job.not_before > now and not job.reason:
             why.append(f"may start in {units.for_people(job.not_before - now)}")
         short[job.id] = "; ".join(filter(None, why))
     return short
 
 
-def _in_short(job: Job, scene: Scene) -> str:
+def _in_short(job: Job, scene: Scene, known: Sites | None, now: float) -> str:
     if reserved := scene.reserved.get(job.id):
         return f"{_pilot(reserved.pilot)} is kept for it"
-    return queued.brief(scene.offers.prospect(job.spec, job.owner or me()))
+    prospect = scene.offers.prospect(job.spec, job.owner or me())
+    if known is not None and not prospect.ever and (found := known.judge(job.spec)):
+        return sites.message(found, now)
+    return queued.brief(prospect)
 
 
 def hoped(db: Db, root: Path, spec: JobSpec, owner: str, now: float) -> str:
@@ -178,6 +210,8 @@ def hopeless(db: Db, scene: Scene, root: Path, now: float) -> list[tuple[int, in
     kinds = []
     for number, owner in db.rows("job_queued_kinds"):
         spec = records.read_spec(db.value("spec_body", id=number))
+        if isinstance(spec.recipe, Workflow):
+            continue
         prospect = scene.offers.prospect(spec, owner or me())
         if prospect.never and not hoped(db, root, spec, owner or me(), now):
             kinds.append((number, owner))

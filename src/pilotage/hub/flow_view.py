@@ -25,6 +25,8 @@ _ASKED = 4
 _IDLE = "nothing runs this project now: `pilotage up` does"
 #: A job of the hub in these states waits for something that can be explained.
 _WAITS = frozenset({JobState.QUEUED, JobState.WAITING, JobState.READY, JobState.HELD})
+#: A job for a site with an agent in these states is not there.
+_HERE = frozenset({JobState.QUEUED, JobState.HELD})
 
 
 def sheet(
@@ -52,7 +54,7 @@ def silent(db: Db, now: float, *, running: bool = True) -> dict[str, str]:
     for one in seen.edges:
         if one.state == "silent":
             found[one.name] = f"nothing was heard of it for {units.for_people(now - one.heard)}"
-        elif one.state == "trouble":
+        elif one.state == "trouble" or one.draining:
             found[one.name] = one.words
     return found
 
@@ -70,7 +72,8 @@ def _explained(
     """Ask jobs of this hub that wait why they do, one of each step."""
     jobs: dict[str, int] = {}
     for task in tasks:
-        if task.way == "here" and task.job is not None and task.stage in _WAITS:
+        waits = _WAITS if task.way == "here" else _HERE
+        if task.way != "flow" and task.job is not None and task.stage in waits:
             jobs.setdefault(task.step, task.job)
     if not jobs:
         return steps

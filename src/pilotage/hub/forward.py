@@ -19,12 +19,13 @@ import msgspec
 
 from pilotage import errors
 from pilotage.clock import Clock
+from pilotage.edge.link.line import Line
 from pilotage.hub import away
 from pilotage.hub.away import End, Out
-from pilotage.hub.line import Line
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import machine, records
 from pilotage.job.model import State
+from pilotage.pilot.model import PROTOCOL
 from pilotage.pilot.node import link
 from pilotage.pilot.node.dial import Route
 from pilotage.site import unchanged
@@ -80,8 +81,10 @@ class Forward:
         tries, known = 0, False
         while True:
             try:
-                async with Line.open(self._target.way, self._target.token) as line:
-                    _log.info("jobs go to %s as %s", self._target.name, line.owner)
+                way, token = self._target.way, self._target.token
+                async with Line.open(way, "login", protocol=PROTOCOL, token=token) as line:
+                    owner = str(line.terms.get("owner", ""))
+                    _log.info("jobs go to %s as %s", self._target.name, owner)
                     tries, known = 0, True
                     await self._talk(line)
             except* errors.Denied as group:

@@ -54,13 +54,17 @@ class Lineage:
 
     def started(self, rule: str, runs: Runs, outputs: list[str]) -> None:
         """Note that a job starts."""
-        for path in outputs:
-            self.outputs[path] = (runs.job, runs.depth)
-        while len(self.outputs) > MOST_OUTPUTS:
-            del self.outputs[next(iter(self.outputs))]
+        self.writes(runs.job, runs.depth, outputs)
         if rule and runs.path:
             runs.outputs = tuple(outputs)
             self._runs.setdefault(rule, {})[runs.job] = runs
+
+    def writes(self, job: int, depth: int, outputs: list[str]) -> None:
+        """Note which files a job is about to write."""
+        for path in outputs:
+            self.outputs[path] = (job, depth)
+        while len(self.outputs) > MOST_OUTPUTS:
+            del self.outputs[next(iter(self.outputs))]
 
     def ended(self, rule: str, job: int, now: float) -> None:
         """Note that a job ended; forget those that ended longer ago."""

@@ -33,6 +33,8 @@ class Keeper:
         self._source: FileSource | None = None
         self._generation = -1
         self._fingerprint = ""
+        #: Files of workflows that rules start.
+        self._flows: frozenset[str] = frozenset()
         self._turn = threading.Lock()
 
     def load(self) -> None:
@@ -49,7 +51,7 @@ class Keeper:
     def stale(self) -> bool:
         """Say whether the folder of books is not what was read last."""
         watch = self._project.settings.rules.watch
-        return watch and books.fingerprint(self._project.folder) != self._fingerprint
+        return watch and self._look() != self._fingerprint
 
     def refresh(self) -> None:
         """Follow changes of the folder of books and of the rules in the store."""
@@ -68,16 +70,21 @@ class Keeper:
             self._changed()
 
     def _read_folder(self) -> None:
-        now = books.fingerprint(self._project.folder)
+        now = self._look()
         if now == self._fingerprint:
             return
-        self._fingerprint = now
         loaded, diff = self._writer.do(self._apply)
+        # A workflow that was not watched until now may have changed since it was read: once more.
+        self._fingerprint = now if self._flows == loaded.flows else ""
+        self._flows = loaded.flows
         for name, error in loaded.failed.items():
             hint = f" ({error.hint})" if error.hint else ""
             _log.error("%s: its rules stay as they were: %s%s", name, error, hint)
         if summary := books.summary(diff):
             _log.info("rules: %s", summary)
+
+    def _look(self) -> str:
+        return books.fingerprint(self._project.folder, self._flows)
 
     def _apply(self, db: Db) -> tuple[books.Loaded, Diff]:
         loaded = books.read(db, self._project.folder, self._project.root)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 from pilotage import errors
+from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Client, Clients
 from pilotage.hub.pilots import Desk
 from pilotage.hub.roster import Pilot
@@ -28,9 +30,10 @@ _MOST_TASKS = 256
 class Link(asyncio.Protocol):
     """One connection; several pilots may share it."""
 
-    def __init__(self, desk: Desk, clients: Clients) -> None:
+    def __init__(self, desk: Desk, clients: Clients, agents: Agents) -> None:
         self._desk = desk
         self._clients = clients
+        self._agents = agents
         self._frames = wire.Frames(_STRANGER)
         self._asked: bytes | None = b""
         self._pilots: dict[int, Pilot] = {}
@@ -90,13 +93,55 @@ class Link(asyncio.Protocol):
                 self._desk.sync(self._pilot(message), message, self)
             case wire.Log():
                 self._desk.log(self._pilot(message), message)
+            case wire.Data():
+                self._hand_over(message)
+            case wire.Agent():
+                self._start(self._leave_to_agent(message))
             case _:
-                task = asyncio.get_running_loop().create_task(self._answer(message))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
-                if len(self._tasks) >= _MOST_TASKS and not self._full:
-                    self._full = True
-                    self._transport.pause_reading()
+                self._start(self._answer(message))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if len(self._tasks) >= _MOST_TASKS and not self._full:
+            self._full = True
+            self._transport.pause_reading()
+
+    async def _leave_to_agent(self, message: wire.Agent) -> None:
+        """Leave a connection to the agent of a site; nobody else may have spoken on it."""
+        try:
+            self._check_unused()
+            # Its key counts or not, also when the connection breaks meanwhile.
+            one, version = await asyncio.shield(self._agents.admit(message))
+            self._check_unused()
+        except errors.PilotageError as error:
+            self.send(wire.refusal(message.n, message.p, error))
+            self._transport.close()
+            return
+        self._known()
+        if not self._transport.is_closing():
+            self.send(wire.answer(message, {"site": one.site, "version": version}))
+            self._agents.take_over(self._transport, one)
+
+    def _check_unused(self) -> None:
+        """Refuse to leave a connection to somebody on which others speak."""
+        if self._pilots or self._client or len(self._tasks) > 1:
+            raise errors.UsageError("this connection is for messages", hint="open another")
+
+    def _hand_over(self, message: wire.Data) -> None:
+        """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
+        try:
+            pilot = self._desk.carry(message)
+            if self._pilots or self._client or self._tasks:
+                raise errors.UsageError("this connection is for messages", hint="open another")
+        except errors.PilotageError as error:
+            self.send(wire.refusal(message.n, message.p, error))
+            self._transport.close()
+            return
+        self._known()
+        self.send(wire.answer(message, {}))
+        self._desk.take_over(self._transport, pilot)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -161,6 +206,6 @@ class Link(asyncio.Protocol):
                 if self._client is None:
                     raise errors.Denied("who speaks here?", hint="log in first")
                 return await self._clients.do(self._client, message)
-            case wire.Sync() | wire.Log():
+            case wire.Sync() | wire.Log() | wire.Data() | wire.Agent():
                 raise AssertionError("these were taken before")
         return {}

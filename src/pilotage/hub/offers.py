@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from pilotage import units
-from pilotage.hub import config
+from pilotage.edge import place as edge
+from pilotage.hub import config, edge_seen
 from pilotage.hub.config import Settings
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
@@ -33,6 +35,7 @@ _DELAY_S = 20.0
 _HOLDER = re.compile(r"pilot:([0-9]{1,15})")
 _COMING = frozenset[str]({State.REQUESTED, State.SUBMITTED})
 _STATES: dict[str, str] = {State.LOST: LOST, State.BOOTING: BOOTING, State.DRAINING: DRAINING}
+_EDGES = {"draining": DRAINING, "silent": SILENT, "unknown": SILENT}
 _FACTS = msgspec.json.Decoder(Facts)
 
 
@@ -61,9 +64,15 @@ def read(db: Db, settings: Settings, *, now: float, running: bool, room: bool = 
     """Read all offers; without `room` as if nothing ran there."""
     rows = db.rows("offer_pilots", since=now - _RECENT_S)
     reserved = [Reserved(*row) for row in db.rows("reserved_all")] if running else []
-    judge = _Judge(db, settings, {one.pilot: one.job for one in reserved}, now, running=running)
+    sites = db.rows("site_all")
+    judge = _Judge(
+        db, settings, {one.pilot: one.job for one in reserved}, _drained(sites), now,
+        running=running,
+    )  # fmt: skip
     found = [one for row in rows if (one := _offered(row, judge)) is not None]
-    found += [one for row in db.rows("site_all") if (one := _queue(row, judge)) is not None]
+    found += [one for row in sites if (one := _queue(row, judge)) is not None]
+    numbers = {row[1]: row[0] for row in sites if row[10] == "agent"}
+    found += _edges(db, numbers, judge, now, running=running)
     if not running:
         found.append(Offered(here(config.offer(settings))))
     cores = _take(db, {one.place.number: one.place for one in found}) if room else {}
@@ -75,13 +84,16 @@ class _Judge:
     """Says which pilots get no work now, and why."""
 
     def __init__(
-        self, db: Db, settings: Settings, kept: dict[int, int], now: float, *, running: bool
-    ) -> None:
+        self, db: Db, settings: Settings, kept: dict[int, int], drained: dict[str, str],
+        now: float, *, running: bool,
+    ) -> None:  # fmt: skip
         alarms = db.rows("alarm_all") if running else []
         self._holes = {
             name.removeprefix(HOLE): words for name, _, words in alarms if name.startswith(HOLE)
         }
         self._kept = kept
+        #: By site, why it is given nothing more.
+        self.drained = drained
         self._now = now
         self._patience = 2 * units.seconds(settings.pilots.heartbeat) + _DELAY_S
         self.running = running
@@ -95,6 +107,8 @@ class _Judge:
             return BLOCKED, f"{place.node}: {words}"
         if self.running and silence > self._patience:
             return SILENT, f"the last word came {units.for_people(silence)} ago"
+        if words := self.drained.get(place.site):
+            return DRAINING, words
         if place.number in self._kept:
             return KEPT, f"for job {self._kept[place.number]}"
         return "", ""
@@ -120,17 +134,45 @@ def _offered(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
 
 def _queue(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
     """Make an offer of the batch queue of a site, as its file was when it was last used."""
-    number, name, trouble, _since, seen, facts, asked = row
+    number, name, trouble, _since, seen, facts, *_ = row
     told = msgspec.json.decode(facts)
     if "site" not in told:
         return None
     place = place_of(name, number, msgspec.convert(told["site"], Site))
-    if asked:
-        return Offered(place, DRAINING, f"{name}: a person asked to drain it")
+    if name in judge.drained:
+        return Offered(place, DRAINING, judge.drained[name])
     if trouble:
         return Offered(place, SILENT, f"{name}: {trouble}")
     idle, words = judge.idle(place, "", "", seen)
     return Offered(place, idle, f"{name}: {words}" if words else "")
+
+
+def _drained(sites: Iterable[tuple[Any, ...]]) -> dict[str, str]:
+    """Say by whom sites were drained, and why."""
+    found = {}
+    for row in sites:
+        if row[6]:
+            by, why = row[7] or "a person", f": {row[9]}" if row[9] else ""
+            found[row[1]] = f"{row[1]} was drained by {by}{why}"
+    return found
+
+
+def _edges(
+    db: Db, numbers: dict[str, int], judge: _Judge, now: float, *, running: bool
+) -> list[Offered]:
+    """Make offers of sites with an agent that this hub has heard of."""
+    found = []
+    for one in edge_seen.look(db, now, running=running).edges:
+        if one.name not in numbers:
+            continue
+        facts = edge.Facts(one.batch, one.applications, attributes=edge_seen.offer(one, now))
+        place = edge.place_of(one.name, numbers[one.name], facts)
+        idle = _EDGES.get(one.state, DRAINING if one.draining else "")
+        words = f"{one.name}: {one.words}" if idle else ""
+        if not idle and one.name in judge.drained:
+            idle, words = DRAINING, judge.drained[one.name]
+        found.append(Offered(place, idle, words))
+    return found
 
 
 def holder(mark: str) -> int:

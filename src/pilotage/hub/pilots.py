@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,13 @@ from pilotage import errors, text, units
 from pilotage.hub import auth, border
 from pilotage.hub.config import Pilots
 from pilotage.hub.counter import Counter, as_stop
+from pilotage.hub.data_link import DataLinks
 from pilotage.hub.roster import OVER, Line, Pilot, Roster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot import wire
-from pilotage.pilot.model import Check, State
+from pilotage.pilot.model import Check, Facts, Project, State
+from pilotage.pilot.stencil import strongest
 from pilotage.store import Db
 
 #: Settings of the sandbox that every node can follow.
@@ -25,12 +28,20 @@ _ANY = frozenset({"auto", "none"})
 _MEASURE_S = 5.0
 
 
+class Marker(msgspec.Struct, frozen=True):
+    """A file that only who sees the project's folder can read."""
+
+    path: str
+    #: What it says.
+    secret: str
+
+
 class Desk:
     """Knows on which terms pilots work here."""
 
     def __init__(
         self, queue: Queue, roster: Roster, counter: Counter, settings: Pilots,
-        checks: Callable[[str], list[dict[str, Any]]],
+        checks: Callable[[str], list[dict[str, Any]]], marker: Marker, data: DataLinks,
     ) -> None:  # fmt: skip
         """Get ready; `checks` names the scripts that the nodes of a pool must pass."""
         self._queue = queue
@@ -38,6 +49,8 @@ class Desk:
         self._counter = counter
         self._settings = settings
         self._checks = checks
+        self._marker = marker
+        self._data = data
         self._heartbeat = units.seconds(settings.heartbeat)
         self._lease = units.seconds(settings.lease)
         self.sync = counter.sync
@@ -47,6 +60,8 @@ class Desk:
         """Take a pilot in; its secret is spent in the same transaction."""
         border.check_hello(hello)
         digest = auth.digest(hello.key)
+        # What it sees of the project it must show first.
+        told = msgspec.structs.replace(hello.facts, project=Project.UNKNOWN, boxed=Project.UNKNOWN)
         found: list[tuple[int, str, str]] = []
 
         def add(_ledger: Ledger, db: Db, now: float) -> None:
@@ -59,7 +74,7 @@ class Desk:
             grant = auth.consume(db, hello.token, auth.Scope.ENROL, now)
             site = grant.site or hello.facts.host
             name = text.show(hello.name or hello.facts.host)[:100]
-            facts = text.dump(hello.facts)
+            facts = text.dump(told)
             if grant.pilot is None:
                 number = db.value(
                     "pilot_add", name=name, site=site, pool=grant.pool, state=State.BOOTING,
@@ -77,9 +92,9 @@ class Desk:
 
         await self._queue.do(add)
         number, site, pool = found[-1]
-        pilot = self._roster.add(number, site, pool, hello.facts, State.BOOTING, digest)
+        pilot = self._roster.add(number, site, pool, told, State.BOOTING, digest)
         pilot.line = line
-        pilot.heard(self._lease)
+        self._roster.heard(pilot)
         return pilot
 
     def terms(self, pilot: Pilot) -> dict[str, Any]:
@@ -89,12 +104,12 @@ class Desk:
             "pilot": pilot.number, "site": pilot.site, "heartbeat": self._heartbeat,
             "lease": self._lease, "checks": self._checks(pilot.pool), "env": dict(settings.env),
             "setup": [], "idle": units.seconds(settings.idle) if settings.idle else None,
-            "measure": min(_MEASURE_S, self._heartbeat),
+            "measure": min(_MEASURE_S, self._heartbeat), "marker": self._marker.path,
         }  # fmt: skip
 
     async def ready(self, pilot: Pilot, message: wire.Ready) -> None:
         """Give a pilot work from now on, if its node passed all checks."""
-        pilot.heard(self._lease)
+        self._roster.heard(pilot)
         failed = [one for one in message.checks if not one.ok]
         wanted = self._settings.sandbox
         if wanted not in _ANY and wanted not in pilot.facts.sandboxes:
@@ -104,9 +119,21 @@ class Desk:
             words = "; ".join(f"{one.name} ({one.kind}): {one.words or 'failed'}" for one in failed)
             await self._roster.move(pilot, State.FAILED, text.show(words)[:2000])
             raise errors.Denied(f"this node gets no work: {words}", hint="mend it and come again")
+        if message.seen is not None:
+            await self._roster.describe(pilot, self._sight(pilot.facts, message))
         await self._roster.move(pilot, State.AVAILABLE, "")
         if pilot.state in OVER:
             raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
+
+    def _sight(self, facts: Facts, message: wire.Ready) -> Facts:
+        """Add what payloads of a pilot see of the project, by what it could read of that."""
+        if not hmac.compare_digest((message.seen or "").encode(), self._marker.secret.encode()):
+            return msgspec.structs.replace(facts, project=Project.HIDDEN, boxed=Project.HIDDEN)
+        boxed = Project(message.shown) if message.shown else Project.HIDDEN
+        kind = strongest(facts) if self._settings.sandbox == "auto" else self._settings.sandbox
+        plain = Project.WRITABLE if message.writable else Project.READABLE
+        seen = plain if kind == "none" else boxed
+        return msgspec.structs.replace(facts, project=seen, boxed=boxed)
 
     async def resume(self, message: wire.Resume, line: Line) -> tuple[Pilot, dict[str, Any]]:
         """Go on with a pilot that lost its connection, or that we lost."""
@@ -116,7 +143,7 @@ class Desk:
         if not hmac.compare_digest(pilot.digest, auth.digest(message.key)):
             raise errors.Denied("this key is not that pilot's", hint="enrol anew")
         pilot.line = line
-        pilot.heard(self._lease)
+        self._roster.heard(pilot)
         await self._roster.take_back(pilot)
         if pilot.state in OVER:
             raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
@@ -129,6 +156,19 @@ class Desk:
         launches = await self._counter.again(pilot, again)
         found = self.terms(pilot) | {"stop": stops, "jobs": [msgspec.Raw(one) for one in launches]}
         return pilot, found
+
+    def carry(self, message: wire.Data) -> Pilot:
+        """Find the pilot that wants a connection for the data of its attempts."""
+        border.check_version(message.protocol)
+        pilot = self._roster.pilots.get(message.pilot)
+        known = pilot.digest if pilot else ""
+        if pilot is None or not hmac.compare_digest(known, auth.digest(message.key)):
+            raise errors.Denied("this key is not that pilot's", hint="enrol anew")
+        return pilot
+
+    def take_over(self, transport: asyncio.Transport, pilot: Pilot) -> None:
+        """Move data on a connection from now on."""
+        self._data.take_over(transport, pilot)
 
     async def leave(self, pilot: Pilot, reason: str) -> None:
         """Let a pilot go; what it still holds is queued again."""

@@ -15,6 +15,8 @@ from pilotage.hub import pool_model
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
+from pilotage.match.wish import FOLDER
+from pilotage.pilot.model import Project
 from pilotage.pilot.node.policy import Limits
 from pilotage.pool import files
 from pilotage.pool.files import Aimd, Outside, Pool
@@ -44,13 +46,21 @@ class Hope(msgspec.Struct, frozen=True):
         return Reason(f"pool {self.pool}", self.words)
 
 
-def attributes(name: str, pool: Pool, site: Site) -> dict[str, Any]:
-    """Say what requirements may ask of a pilot of a pool, as far as it is known before it comes."""
+def attributes(name: str, pool: Pool, site: Site, *, sees: bool) -> dict[str, Any]:
+    """Say what requirements may ask of a pilot of a pool, as far as it is known before it comes.
+
+    Whether it sees the project's folder is known by those that came before it.
+    """
     wish = pool.pilot.wish()
     return {
         "site": pool.site, "pool": name, "cpus": wish.cpus, "gpus": wish.gpus, "os": "linux",
-        "batch": site.batch, **({"memory": wish.memory} if wish.memory else {}),
+        "batch": site.batch, FOLDER: sees, **({"memory": wish.memory} if wish.memory else {}),
     }  # fmt: skip
+
+
+def sees(db: Db, pool: str) -> bool:
+    """Say whether the pilot that came last of a pool saw the project's folder; one may before."""
+    return bool(db.value("pool_sight", pool=pool) != Project.HIDDEN)
 
 
 def given(pool: Pool, site: Site, seen: Seen | None) -> Wish:
@@ -94,7 +104,8 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
             # What is wrong with it is told where pools are.
             continue
         wish = given(pool, site, row.seen)
-        if not kind.accepts(attributes(name, pool, site)) or kind.gpus > wish.gpus:
+        like = attributes(name, pool, site, sees=sees(db, name))
+        if not kind.accepts(like) or kind.gpus > wish.gpus:
             continue
         if small := _small(pool, wish, kind):
             found.append(Hope(name, False, small, f"`[pilot]` of pools/{name}.toml says what"))

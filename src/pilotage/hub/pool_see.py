@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from pilotage.hub.pool_drones import Drone, Ended, ended
-from pilotage.hub.pool_hope import MUCH, given
+from pilotage.hub.pool_hope import MUCH, given, sees
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.hub.pool_waiting import Waiting
 from pilotage.match.turn import Ledger
@@ -107,7 +107,7 @@ def look(
 ) -> dict[str, Seen]:  # fmt: skip
     """See all pools."""
     past = ended(db, rows, pools)
-    waiting = Waiting(ledger.matcher, pools, sites, found, rows, now)
+    waiting = Waiting(ledger.matcher, pools, sites, found, rows, now, lambda name: sees(db, name))
     hints = {
         name: (group, told) for group, names, told in waiting.groups() for name in names
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pilotage.hub.pool_drones import Drone
@@ -26,8 +26,9 @@ class Waiting:
     def __init__(
         self, matcher: Matcher, pools: Mapping[str, Pool], sites: Mapping[str, Site],
         found: Mapping[str, list[Drone]], rows: Mapping[str, Row], now: float,
+        sees: Callable[[str], bool],
     ) -> None:  # fmt: skip
-        """Look at every kind of jobs once."""
+        """Look at every kind of jobs once; `sees` says of a pool what its pilots see here."""
         self._matcher = matcher
         self._pools = pools
         self._now = now
@@ -37,7 +38,8 @@ class Waiting:
             for name, pool in pools.items()
         }
         self._like = {
-            name: _like(name, pool, sites[pool.site], found[name]) for name, pool in pools.items()
+            name: _like(name, pool, sites[pool.site], found[name], sees=sees(name))
+            for name, pool in pools.items()
         }
         self._cores: dict[Cluster, float] = {}
         for bucket in self._matcher.buckets.values():
@@ -110,9 +112,9 @@ def _name(group: str, cpus: int, memory: int) -> str:
     return f"{size}{f' {memory / 1e9:.3g} GB' if memory else ''} @{group}"
 
 
-def _like(name: str, pool: Pool, site: Site, mine: list[Drone]) -> dict[str, Any]:
+def _like(name: str, pool: Pool, site: Site, mine: list[Drone], *, sees: bool) -> dict[str, Any]:
     """Say what requirements may ask of such a pilot: as those that are there, or as was asked."""
     for one in mine:
         if one.place is not None and not one.place.attributes.get(QUEUE):
             return one.place.attributes
-    return attributes(name, pool, site)
+    return attributes(name, pool, site, sees=sees)

@@ -18,7 +18,7 @@ import msgspec
 from pilotage import crash, errors, text
 from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
 from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, given, holds, suits
+from pilotage.hub.pool_hope import attributes, given, holds, sees, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
 from pilotage.hub.roster import Roster
 from pilotage.match.cluster import Cluster
@@ -186,7 +186,9 @@ class Pools:
             if not told.asked and (found[name] or not told.reason):
                 look = seen.get(name) or rows.get(name, Row(name)).seen
                 wish = given(pool, sites[pool.site], look)
-                self._offers.append((wish, attributes(name, pool, sites[pool.site])))
+                self._offers.append(
+                    (wish, attributes(name, pool, sites[pool.site], sees=sees(db, name)))
+                )
         if due:
             db.run("pool_need_clear")
             body = [[name, msgspec.json.encode(need).decode()] for name, need in needs.items()]

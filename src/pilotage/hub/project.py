@@ -23,10 +23,13 @@ from pilotage.hub import config
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
+from pilotage.job.owner import me
+from pilotage.site import records as sites
 from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
 
 if TYPE_CHECKING:
+    from pilotage.flow.model import Flow
     from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
@@ -106,10 +109,10 @@ class Project:
                 for _ in range(count)
             ]
 
-    def ask_site(self, name: str, asked: str) -> None:
+    def ask_site(self, name: str, asked: str, why: str = "") -> None:
         """Ask something of a site: `drain`, or nothing any more."""
         with self._change() as db:
-            db.run("site_ask", name=name, asked=asked)
+            sites.ask(db, name, asked, by=me(), why=why, now=self.clock.now())
 
     def cancel(self, numbers: Sequence[int]) -> dict[int, State]:
         """Call jobs off."""
@@ -125,12 +128,23 @@ class Project:
 
     def retry(self, numbers: Sequence[int]) -> dict[int, State]:
         """Try jobs again that ended badly."""
-        return self._each(numbers, moves.again)
+        from pilotage.flow.again import retry  # most commands have nothing to do with workflows
+
+        return self._each(numbers, retry)
 
     def _each(self, numbers: Sequence[int], verb: Callable[..., State]) -> dict[int, State]:
         with self._change() as db:
             now = self.clock.now()
             return {number: verb(db, jobs.get(db, number), now=now) for number in numbers}
+
+    def check_flow(self, flow: Flow) -> tuple[str, ...]:
+        """Refuse a workflow whose sites will never take its steps; return which steps will wait."""
+        from pilotage.hub import site_view  # most commands need no sites
+
+        now, running = self.clock.now(), self.running()
+        return tuple(
+            site_view.check_flow(self.db, self.root, self.settings, flow, now, running=running)
+        )
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class Reception(Listener):
             config.options(project.settings, project.state), _log.warning,
         )  # fmt: skip
         self._timers = Timers(self._intake, writer, now, self._timing)
-        self._ends = Ends(self._intake, writer, self._ended)
+        self._ends = Ends(self._intake, writer, self._ended, str(project.root))
         self.doors = Doors(project, writer, self._intake, self._inbox)
         self.sources = (self._files, self._intake, self._ends)
 
@@ -90,6 +90,10 @@ class Reception(Listener):
         """Let the loop guard know what runs."""
         runs = guard.Runs(claim.job, claim.depth, binding.path, self._now.now())
         self._lineage.started(claim.rule, runs, outputs)
+
+    def writes(self, job: int, depth: int, outputs: list[str]) -> None:
+        """Let the loop guard know which files a job is about to write."""
+        self._lineage.writes(job, depth, outputs)
 
     def ended(self, rule: str, job: int) -> None:
         """Let the loop guard and the rules that wait for ends know."""

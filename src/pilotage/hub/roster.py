@@ -6,11 +6,12 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import msgspec
 
-from pilotage import errors
+from pilotage import errors, text
 from pilotage.hub.gauge import Gauge
 from pilotage.job.model import JobSpec
 from pilotage.job.retry import End
@@ -65,9 +66,9 @@ class Pilot:
     """One pilot."""
 
     __slots__ = (
-        "asked", "backlog", "bye", "cut", "deadline", "digest", "done", "facts", "gauge", "held",
-        "leaving", "line", "number", "open", "place", "pool", "reason", "seen", "shed", "shown",
-        "site", "state", "timer", "until",
+        "asked", "backlog", "bye", "cut", "deadline", "digest", "done", "drained", "facts", "gauge",
+        "held", "leaving", "line", "number", "open", "place", "pool", "reason", "seen", "shed",
+        "shown", "site", "state", "timer", "until",
     )  # fmt: skip
 
     def __init__(
@@ -94,12 +95,14 @@ class Pilot:
         self.timer: asyncio.TimerHandle | None = None
         #: Launches that were too much for one message, by job.
         self.backlog: dict[int, bytes] = {}
-        #: After this time, by the monotonic clock, it counts as lost.
+        #: After this time, by the clock of the roster, it counts as lost.
         self.deadline = math.inf
         self.seen = 0.0
+        #: Whether a person had its site drained: it gets no work, and stays.
+        self.drained = False
         #: When its node is taken away.
         self.until = offer.end(facts, time.time())
-        #: By when it must have left, by the monotonic clock; 0 if nobody sent it away.
+        #: By when it must have left, by the clock of the roster; 0 if nobody sent it away.
         self.bye = 0.0
         #: Whether its pool had it drain, and whether it knows that it leaves: no way back then.
         self.shed = False
@@ -108,11 +111,6 @@ class Pilot:
         self.gauge = Gauge(time.time())
         #: What the store shows of it: when seen, jobs, cores, how busy these are, memory.
         self.shown: tuple[float | None, ...] = ()
-
-    def heard(self, lease: float) -> None:
-        """Note that it lives."""
-        self.seen = time.time()
-        self.deadline = time.monotonic() + lease
 
     @property
     def callable(self) -> bool:
@@ -146,15 +144,23 @@ class Pilot:
 class Roster:
     """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
 
-    def __init__(self, queue: Queue, lease: float) -> None:
-        """Know none yet; `load` reads those of the store."""
+    def __init__(
+        self, queue: Queue, lease: float, tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Know none yet; `load` reads those of the store. Leases end by the clock `tick`."""
         self._queue = queue
         self._lease = lease
+        self.tick = tick
         self.pilots: dict[int, Pilot] = {}
 
     def now(self) -> float:
         """Say what time it is by the clock of the queue."""
         return self._queue.now()
+
+    def heard(self, pilot: Pilot) -> None:
+        """Note that a pilot lives."""
+        pilot.seen = time.time()
+        pilot.deadline = self.tick() + self._lease
 
     async def load(self) -> None:
         """Read the pilots that were here before; each has a whole lease to come back."""
@@ -176,7 +182,7 @@ class Roster:
             number, site, pool, msgspec.json.decode(facts, type=Facts), State(state), digest
         )
         pilot.reason = reason
-        pilot.deadline = time.monotonic() + self._lease
+        pilot.deadline = self.tick() + self._lease
         enrolled, pilot.seen = row[8:10]
         pilot.shed = row[16] == "pool"
         pilot.until = offer.end(pilot.facts, enrolled)
@@ -191,6 +197,7 @@ class Roster:
                 pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until
             )
             ledger.join(pilot.place)
+        pilot.drained = bool(db.value("site_asked", name=pilot.site))
         for lease in pilot.place.leases.values():
             spec = ledger.specs.get(db, lease.spec)
             rule = db.value("job_rule", id=lease.job) or ""
@@ -233,6 +240,16 @@ class Roster:
             self.change(ledger, db, pilot, state, reason, now)
 
         await self._queue.do(change)
+
+    async def describe(self, pilot: Pilot, facts: Facts) -> None:
+        """Note what a pilot has found out about its node before it gets work."""
+        body = text.dump(facts)
+
+        def change(_ledger: Ledger, db: Db, _now: float) -> None:
+            db.run("pilot_describe", id=pilot.number, facts=body)
+
+        await self._queue.do(change)
+        pilot.facts = facts
 
     def change(
         self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
@@ -297,6 +314,16 @@ class Roster:
             lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
         )
 
+    def drain_sites(self, ledger: Ledger, sites: Collection[str]) -> None:
+        """Give pilots of some sites no work, and those of all others work again."""
+        # Listed at once: others may come meanwhile.
+        for pilot in list(self.pilots.values()):
+            if pilot.drained != (pilot.site in sites):
+                pilot.drained = not pilot.drained
+                # It asks again at once.
+                ledger.unpark(pilot.number)
+                _open(pilot)
+
     async def take_back(self, pilot: Pilot) -> None:
         """Give a pilot work that is connected again, and know all that it was given before."""
 
@@ -327,4 +354,5 @@ class Roster:
 
 def _open(pilot: Pilot) -> None:
     if pilot.place is not None:
-        pilot.place.taking = pilot.state is State.AVAILABLE and pilot.line is not None
+        ready = pilot.state is State.AVAILABLE and pilot.line is not None
+        pilot.place.taking = ready and not pilot.drained

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,28 @@ import anyio.to_thread
 from starlette.types import ASGIApp
 
 from pilotage import text, units
-from pilotage.hub import auth, config, front, tls
+from pilotage.edge.link.sites import Lines
+from pilotage.hub import auth, config, front, site_view, tls
+from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
 from pilotage.hub.counter import Counter
+from pilotage.hub.data_link import DataLinks
 from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk
+from pilotage.hub.pilots import Desk, Marker
 from pilotage.hub.project import Project
 from pilotage.hub.roster import Roster
+from pilotage.hub.staging import Staging
 from pilotage.hub.watchman import Watchman
+from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue
 from pilotage.pilot.stencil import Stencils
-from pilotage.site import files
 from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
 #: Where programs on this machine find the hub.
 ADDRESS = "hub.json"
+#: What pilots read that see the project's folder.
+_MARKER = "marker"
 _log = logging.getLogger("pilotage.hub")
 _CHECK_S = 60.0
 
@@ -39,22 +45,30 @@ class Service:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-        listener: Listener, events: Callable[[], ASGIApp],
+        listener: Listener, events: Callable[[], ASGIApp], lines: Lines,
     ) -> None:  # fmt: skip
-        """Put the parts together; `events` makes what takes messages that are posted."""
+        """Put the parts together; `events` makes what takes messages that are posted.
+
+        Agents of sites that come by this port are heard by `lines`.
+        """
         settings = project.settings
         lease = units.seconds(settings.pilots.lease)
         self._project = project
         self._writer = writer
         self._open_reader = open_reader
         self._queue = queue
-        self._events = events
+        self._events, self._lines = events, lines
         self.roster = Roster(queue, lease)
-        stencils = Stencils(config.place(settings, project.root), settings.pilots.sandbox)
+        place = config.place(settings, project.root)
+        staging = Staging(queue, place, open_reader())
         counter = Counter(
-            queue, self.roster, stencils, settings.pilots, str(project.state / "jobs"), listener
-        )
-        self._desk = Desk(queue, self.roster, counter, settings.pilots, self._checks)
+            queue, self.roster, Stencils(place, settings.pilots.sandbox), staging, settings.pilots,
+            str(project.state / "jobs"), listener,
+        )  # fmt: skip
+        self._desk = Desk(
+            queue, self.roster, counter, settings.pilots, self._checks, _marker(project.state),
+            DataLinks(staging),
+        )  # fmt: skip
         #: Nobody may come in before those who were here are known.
         self._loaded = anyio.Event()
         self._watchman = Watchman(queue, self.roster, settings.match, lease)
@@ -64,6 +78,11 @@ class Service:
         await self.roster.load()
         self._loaded.set()
         await self._watchman.run()
+
+    def _judge(self, db: Db, specs: Iterable[JobSpec]) -> list[str]:
+        """Refuse jobs that their sites will never take; say why others wait."""
+        project = self._project
+        return site_view.check(db, project.root, project.settings, specs, project.clock.now())
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""
@@ -79,8 +98,9 @@ class Service:
         gate = auth.Gate(self._open_reader(), project.clock.now)
         clients = Clients(
             self._writer, self._open_reader(), gate, self._queue, project.clock,
-            functools.partial(files.check_job, project.root),
+            self._judge, str(project.root),
         )  # fmt: skip
+        agents = Agents(self._writer, gate, self._lines, project.clock.now)
         face = api.Face(
             api.Hands(
                 self._writer,
@@ -102,7 +122,7 @@ class Service:
                 tasks.start_soon(face.run)
                 ready(f"{address}/#token={secret}")
                 await front.serve(
-                    face.app, lambda: Link(self._desk, clients), opened, tls=context,
+                    face.app, lambda: Link(self._desk, clients, agents), opened, tls=context,
                     closing=face.live.close,
                 )  # fmt: skip
         finally:
@@ -123,6 +143,17 @@ class Service:
             {"name": file.name, "kind": kind, "source": file.read_text(), "timeout": _CHECK_S}
             for kind, file in found
         ]
+
+
+def _marker(state: Path) -> Marker:
+    """Have a file in the project whose content nobody can guess who does not see it."""
+    file = state / _MARKER
+    if not file.exists():
+        fresh = file.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_hex(32))
+        fresh.replace(file)
+    return Marker(str(file), file.read_text())
 
 
 def _scripts(folder: Path) -> list[Path]:

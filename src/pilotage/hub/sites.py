@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from asyncio import wrap_future
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from pilotage.hub.service import ADDRESS
 from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.site import files, launch
+from pilotage.site import files, launch, records
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
@@ -35,6 +36,7 @@ from pilotage.store import Writer
 _log = logging.getLogger("pilotage.site")
 #: How often new files of sites are looked for, in seconds.
 _FOLLOW_S = 2.0
+_THEIRS = "an agent speaks for a site of that name: rename the file"
 
 
 class Goods(NamedTuple):
@@ -79,9 +81,10 @@ class Sites:
                     else:
                         tasks.start_soon(ways.keep, name, site, work)
 
-                for name, site in found.items():
+                mine = {name: one for name, one in found.items() if await self._stands(name)}
+                for name, site in mine.items():
                     begin(name, site)
-                tasks.start_soon(self._follow, begin, set(found))
+                tasks.start_soon(self._follow, begin, set(mine))
                 tasks.start_soon(ways.show)
         finally:
             digests.close()
@@ -95,6 +98,8 @@ class Sites:
             for name in set(found) - known:
                 try:
                     site = await anyio.to_thread.run_sync(files.read, self._project.root, name)
+                    if not await self._stands(name):
+                        raise errors.Conflict(_THEIRS)
                 except errors.PilotageError as error:
                     if wrong.get(name) != str(error):
                         _log.error("site %s is not begun with: %s", name, error)
@@ -102,6 +107,11 @@ class Sites:
                 else:
                     known.add(name)
                     begin(name, site)
+
+    async def _stands(self, name: str) -> bool:
+        """Say whether a name stands for the file of a site, and for no site with an agent."""
+        stand = functools.partial(records.stand, site=name, way="batch")
+        return await wrap_future(self._writer.submit(stand))
 
     async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
         """Keep one site at work."""

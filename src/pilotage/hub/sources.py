@@ -13,12 +13,16 @@ from pilotage import crash, text
 from pilotage.clock import Clock
 from pilotage.event import records, timer
 from pilotage.event.model import Event, Kind
+from pilotage.flow.model import job_key
 from pilotage.hub.intake import Intake
+from pilotage.job.model import State
 from pilotage.rule.model import JobPattern, Rule, TimerPattern
 from pilotage.store import Db, Writer
 
 _ENDS = "job ends"
 _LONGEST_WAIT_S = 60.0
+#: Files that the end of a step tells of.
+_MOST_OUTPUTS = 1000
 #: A line of a story by its number, and the event that it is, if it is one.
 Line = tuple[int, Event | None]
 
@@ -98,9 +102,10 @@ def _since(db: Db, source: str, now: float) -> float:
 class Ends:
     """Turns the ends of jobs, and of tasks of workflows, into events, in their order."""
 
-    def __init__(self, intake: Intake, writer: Writer, bell: Bell) -> None:
+    def __init__(self, intake: Intake, writer: Writer, bell: Bell, root: str) -> None:
         """Ring `bell` when jobs ended or the rules have changed."""
         self._intake = intake
+        self._root = root
         self._writer = writer
         self._bell = bell
         #: Whether every end so far has been taken.
@@ -119,12 +124,12 @@ class Ends:
         taken = [await self._follow(source, read) for source, (read, _) in _STORIES.items()]
         return any(taken)
 
-    async def _follow(self, source: str, read: Callable[[Db, int], list[Line]]) -> bool:
+    async def _follow(self, source: str, read: Callable[[Db, int, str], list[Line]]) -> bool:
         """Take some ends of one story; say whether there were any."""
 
         def some(db: Db) -> list[Line]:
             after = records.cursor(db, source)
-            return read(db, int(after)) if after else []
+            return read(db, int(after), self._root) if after else []
 
         found = await wrap_future(self._writer.submit(some))
         if not found:
@@ -153,27 +158,37 @@ def start_ends(db: Db, *, wanted: bool) -> None:
             records.advance(db, source, str(db.value(newest)))
 
 
-def _ended_jobs(db: Db, after: int) -> list[Line]:
+def _ended_jobs(db: Db, after: int, root: str) -> list[Line]:
     found: list[Line] = []
-    for seq, time, job, attempt, state, reason, name, rule, depth in db.rows(
+    for seq, time, job, attempt, state, reason, name, rule, depth, step in db.rows(
         "journal_ends", after=after
     ):
+        if step:
+            # Its workflow tells of it, once what it left was looked at.
+            found.append((seq, None))
+            continue
         facts = {
             "id": job, "name": name, "rule": rule, "state": state, "reason": reason,
             "attempt": attempt, "depth": depth,
             "outputs": [row[0] for row in db.rows("output_of", job=job)],
         }  # fmt: skip
+        if (flow := db.row("flow_by_key", key=job_key(job))) is not None:
+            facts |= _of_flow(db, flow[0], state, root)
         found.append((seq, Event(Kind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
     return found
 
 
-def _ended_tasks(db: Db, after: int) -> list[Line]:
-    """Read ends of tasks of workflows elsewhere; those that are jobs of ours tell of themselves."""
+def _ended_tasks(db: Db, after: int, root: str) -> list[Line]:
+    """Read ends of tasks of workflows elsewhere; those that ran here tell of themselves."""
     found: list[Line] = []
     known: set[str] = set()
     for row in db.rows("flows_ends", after=after):
         (seq, time, ends, flow, name, step, task, item, number, state, reason, site,
-         result) = row  # fmt: skip
+         result, whole) = row  # fmt: skip
+        if whole:
+            whole_flow = _of_flow(db, flow, state, root)
+            found.append((seq, _ended_flow(db, (seq, time), flow, state, whole_flow)))
+            continue
         # An end has several lines in the story; the version is that of the end.
         version = f"flow-{flow}-{task}-{number}"
         if not ends or version in known:
@@ -182,15 +197,57 @@ def _ended_tasks(db: Db, after: int) -> list[Line]:
         known.add(version)
         facts = {
             "id": task, "name": f"{name}/{step}", "rule": "", "state": state, "reason": reason,
-            "attempt": number, "depth": 0, "outputs": [], "flow": flow, "step": step, "item": item,
+            "attempt": number, "depth": 0, "outputs": _left(db, task, number, state),
+            "flow": flow, "step": step, "item": item,
             "site": site, "result": text.load(result) if result else None,
         }  # fmt: skip
-        found.append((seq, Event(Kind.JOB_ENDED, f"{name}/{step}", time, version, data=facts)))
+        cause, depth = db.row("flow_cause", flow=flow) or (None, 0)
+        facts["depth"] = depth
+        event = Event(Kind.JOB_ENDED, f"{name}/{step}", time, version, data=facts, cause=cause)
+        found.append((seq, event))
     return found
 
 
+def _left(db: Db, task: int, number: int, state: str) -> list[str]:
+    """Return the addresses of what a task has left that is done."""
+    from pilotage.flow import hand  # most projects have no workflows
+    from pilotage.flow import records as flows
+
+    made = flows.attempt(db, task, number) if state == State.DONE else None
+    if made is None or not made.place:
+        return []
+    return [
+        hand.address(made.place, text.load_path(one.name))
+        for one in flows.files(db, task, number)[:_MOST_OUTPUTS]
+    ]
+
+
+def _ended_flow(
+    db: Db, line: tuple[int, float], flow: int, state: str, facts: dict[str, Any]
+) -> Event:
+    """Tell of the end of a whole workflow; one that a rule began is told of by its job."""
+    name, (seq, time) = facts["flow_name"], line
+    facts = {
+        "id": flow, "name": name, "rule": "", "state": state, "attempt": 1, "depth": 0,
+        "reason": db.value("flow_reason", flow=flow), "outputs": [], **facts,
+    }  # fmt: skip
+    return Event(Kind.JOB_ENDED, name, time, f"flow-{flow}-{seq}", data=facts)
+
+
+def _of_flow(db: Db, flow: int, state: str, root: str) -> dict[str, Any]:
+    """Say what came out of a workflow that is over."""
+    from pilotage.flow.ends import outcome  # most projects have no workflows
+    from pilotage.hub.flows import deliver
+
+    name = db.value("flow_name", flow=flow)
+    facts: dict[str, Any] = {"flow": flow, "flow_name": name, "result": None}
+    if state == State.DONE:
+        facts |= {"result": outcome(db, flow), "outputs": deliver.homes(db, flow, root)}
+    return facts
+
+
 #: What tells of ends: how it is read on, and the number of its newest line.
-_STORIES: dict[str, tuple[Callable[[Db, int], list[Line]], str]] = {
+_STORIES: dict[str, tuple[Callable[[Db, int, str], list[Line]], str]] = {
     _ENDS: (_ended_jobs, "journal_last"),
     "flow ends": (_ended_tasks, "flows_story_last"),
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
+
+import msgspec
 
 from pilotage import errors, text
 from pilotage.job import records
 from pilotage.job.model import Binding, JobSpec, NewJob
 from pilotage.match import wish
+from pilotage.rule import template
 from pilotage.store import Db
 
 _FAR = 2**53
@@ -66,6 +70,9 @@ def check(item: Item) -> None:
             raise errors.UsageError(f"`{name}` cannot be like this", hint=hint)
     if not all(0 < one < _FAR for one in item.after):
         raise errors.UsageError("`after` holds numbers of jobs", hint="see `pilotage job ls`")
+    if item.binding.handoff is not None:
+        message = "`handoff` is for steps of workflows"
+        raise errors.UsageError(message, hint="submit a workflow: `pilotage flow submit`")
     wish.check(spec)
 
 
@@ -76,17 +83,38 @@ def _within(name: str, value: float | None, least: float, most: float) -> None:
         )
 
 
-def add(db: Db, items: Sequence[Item], owner: str, now: float) -> list[int]:
-    """Queue checked jobs in a transaction of the caller's; return their numbers in order."""
+def bound(spec: JobSpec, root: str) -> JobSpec:
+    """Keep a job where the project's folder is if it runs in that and declares no data."""
+    if not (root and spec.cwd) or spec.base or spec.site:
+        # What comes from another project has its folder elsewhere.
+        return spec
+    if spec.inputs or spec.outputs or spec.optional_outputs:
+        return spec
+    try:
+        pieces = template.pieces(spec.cwd)
+    except errors.BadRule:
+        # It cannot start, and says so then.
+        return spec
+    # Other keywords than `{base}` name files of the project, too.
+    cwd = "".join(literal + (root if name == "base" else name) for literal, name in pieces)
+    inside = f"{os.path.normpath(os.path.join(root, cwd))}/".startswith(f"{root}/")
+    return msgspec.structs.replace(spec, needs_folder=True) if inside else spec
+
+
+def add(db: Db, items: Sequence[Item], owner: str, now: float, root: str = "") -> list[int]:
+    """Queue checked jobs in a transaction of the caller's; return their numbers in order.
+
+    Those that use the folder `root` without saying what of it run where it is.
+    """
     numbers: dict[int, int] = {}
     plain = [index for index, item in enumerate(items) if not item.after]
     if plain:
-        made = _add_many(db, [items[index] for index in plain], owner, now)
+        made = _add_many(db, [items[index] for index in plain], owner, now, root)
         numbers.update(zip(plain, made, strict=True))
     for index, item in enumerate(items):
         if item.after:
             new = NewJob(
-                item.spec, item.binding, key=item.key, limit_key=limit_key(item.spec),
+                bound(item.spec, root), item.binding, key=item.key, limit_key=limit_key(item.spec),
                 after=item.after, tag=item.tag, owner=owner,
             )  # fmt: skip
             job = records.add(db, new, now)
@@ -94,7 +122,7 @@ def add(db: Db, items: Sequence[Item], owner: str, now: float) -> list[int]:
     return [numbers[index] for index in range(len(items))]
 
 
-def _add_many(db: Db, items: list[Item], owner: str, now: float) -> list[int]:
+def _add_many(db: Db, items: list[Item], owner: str, now: float, root: str) -> list[int]:
     """Queue jobs that wait for no other, by one statement."""
     specs: dict[str, int] = {}
     rows = []
@@ -103,7 +131,7 @@ def _add_many(db: Db, items: list[Item], owner: str, now: float) -> list[int]:
         body = text.dump(item.spec)
         spec = specs.get(body)
         if spec is None:
-            spec = specs[body] = records.intern(db, item.spec)
+            spec = specs[body] = records.intern(db, bound(item.spec, root))
         binding = _NOTHING if item.binding == _EMPTY else text.dump(item.binding)
         rows.append((item.key or None, spec, binding, limit_key(item.spec), item.tag))
     last = int(db.value("job_last"))

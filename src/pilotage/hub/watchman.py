@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 
 import anyio
 import msgspec
@@ -75,6 +74,7 @@ class Watchman:
         self._part(late, ledger, db, now)
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
+        self._roster.drain_sites(ledger, {row[0] for row in db.rows("site_drains")})
         for (number,) in db.rows("pilot_revoked"):
             pilot = self._roster.known(db, number)
             self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
@@ -84,6 +84,7 @@ class Watchman:
             for place, lease in patience.preempt(matcher, now):
                 ledger.stop(place, lease, "preempted by a job of higher priority", now)
         if self._round % _WRITE == 0:
+            _note_begun(ledger, db, now)
             patience.charge_running(matcher, now)
             ledger.tidy()
             self._write(ledger, db, now)
@@ -92,7 +93,7 @@ class Watchman:
 
     def _late(self) -> Late:
         """Say which pilots have been silent for too long, and which have not left when told to."""
-        tick = time.monotonic()
+        tick = self._roster.tick()
         # Listed at once: a turn under way may take one out.
         alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
         silent = [one for one in alive if one.deadline < tick]
@@ -127,7 +128,7 @@ class Watchman:
             return
         self._roster.change(ledger, db, pilot, State.DRAINING, f"asked to {asked} by a person", now)
         if asked == "stop" and pilot.place is not None:
-            pilot.bye = time.monotonic() + self._lease
+            pilot.bye = self._roster.tick() + self._lease
             for lease in pilot.place.leases.values():
                 ledger.stop(pilot.place, lease, "its pilot was stopped by a person", now)
         ledger.unpark(number)
@@ -206,6 +207,15 @@ def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
         None if busy is None else round(20 * busy) / 20,
         None if resident is None else round(resident / _ROUGH) * _ROUGH,
     )
+
+
+def _note_begun(ledger: Ledger, db: Db, now: float) -> None:
+    """Note which jobs at sites have begun to run: from then on their owners are charged."""
+    for job, attempt in db.rows("site_running"):
+        place = ledger.holder.get(job)
+        lease = place.leases.get(job) if place else None
+        if lease is not None and lease.attempt == attempt and not lease.began:
+            lease.began = now
 
 
 def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:

@@ -58,8 +58,10 @@ class Ways:
         state = self._project.state
         while True:
             shell = choose(name, site, state)
-            remote = Remote(name, site, shell, self._program, files.place(site, state))
-            driver = Driver(remote, _adapter(remote), self._writer, self._project.clock)
+            clock = self._project.clock
+            place = files.place(site, state)
+            remote = Remote(name, site, shell, self._program, place, clock=clock)
+            driver = Driver(remote, _adapter(remote), self._writer, clock)
             self._known[name] = (remote, driver)
             doors = Doors(remote, state / "doors" / f"{name}.json")
             try:

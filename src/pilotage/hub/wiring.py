@@ -26,6 +26,8 @@ import anyio.to_thread
 from pilotage import clock, text
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
+from pilotage.edge import records as edges
+from pilotage.edge.link.sites import Lines
 from pilotage.hub import config, housekeeping
 from pilotage.hub.flows import start as flows
 from pilotage.hub.forward import Forward, Target
@@ -61,7 +63,6 @@ async def up(
     """
     # What is loaded now stays; there is no use in walking through it with every collection.
     gc.freeze()
-    text.prime_all()
     with ExitStack() as stack:
         announce = stack.enter_context(project.alone())
         store = connect(project.db.path)
@@ -83,6 +84,7 @@ async def up(
             await instead(project, writer, open_reader).run(seen_all)
             return
         await wrap_future(writer.submit(records.refuse_guests))
+        await wrap_future(writer.submit(lambda db: flows.upgrade(db, project)))
         hub = Hub(project, writer, open_reader, bus or MemoryBus())
         if target:
             await hub.watch(target, until_idle=until_idle, ready=seen_all)
@@ -104,9 +106,11 @@ class Hub:
             project.clock, clock.dice(),
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
+        self._lines = Lines()
         self._service = Service(
-            project, writer, open_reader, self._queue, self._reception, self._reception.doors.app
-        )
+            project, writer, open_reader, self._queue, self._reception, self._reception.doors.app,
+            self._lines,
+        )  # fmt: skip
         self._place = config.place(project.settings, project.root)
         self._site = LocalSite(
             writer, self._queue, self._place, config.offer(project.settings), project.state,
@@ -124,18 +128,18 @@ class Hub:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._service.watch)
             tasks.start_soon(self._keep_flows)
+            tasks.start_soon(
+                flows.begin, self._project, self._writer, self._open_reader, self._queue,
+                self._reception,
+            )  # fmt: skip
             linger = self._project.settings.site.on_exit == "linger"
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
             # Until pools have been looked at, they may have pilots for any job.
             self._queue.hope = lambda _: bool(sites) and (self._project.root / "pools").is_dir()
-            await wrap_future(self._writer.submit(lambda db: records.strand(db, sites)))
+            await wrap_future(self._writer.submit(lambda db: records.begin(db, sites)))
             tasks.start_soon(self._keep_sites)
-            if self._project.settings.bus.url:
-                from pilotage.hub.edges import Edges  # most projects have no broker
-
-                text.prime_all()
-                tasks.start_soon(Edges(self._project, self._writer).run)
+            tasks.start_soon(self._keep_edges)
             await self._reception.begin(tasks)
             ready()
             if serve:
@@ -162,6 +166,25 @@ class Hub:
                 self._project, self._writer, self._queue, roster, self._place, self._reception
             ).run()
 
+    async def _keep_edges(self) -> None:
+        """Have jobs run at sites with an agent, from the first one on."""
+        if not self._project.settings.bus.url:
+            ported = await wrap_future(self._writer.submit(edges.ported))
+            while not (ported or self._lines.sites):
+                await self._lines.changed()
+        from pilotage.hub import edge_sites  # most projects have none, and it is much to load
+        from pilotage.hub.edges import Edges
+
+        text.prime_all()
+        hub = await wrap_future(self._writer.submit(edge_sites.name))
+        sites = edge_sites.make(
+            self._project, self._writer, self._open_reader, self._queue, self._reception,
+            self._lines, hub,
+        )  # fmt: skip
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Edges(self._project, self._writer, self._lines).run)
+            tasks.start_soon(sites.run)
+
     async def _keep_flows(self) -> None:
         """Serve workflows, from the first one on."""
         ring = Bell(asyncio.get_running_loop().call_soon_threadsafe)
@@ -172,8 +195,8 @@ class Hub:
 
         self._reception.look = look
         await flows.keep(
-            self._project, self._writer, self._open_reader, ring, self._queue.poke,
-            self._reception.ring_ended,
+            self._project, self._writer, self._open_reader, ring, self._queue,
+            self._reception.ring_ended, self._reception.writes,
         )  # fmt: skip
 
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:

@@ -41,8 +41,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.WAITING: _STOPS | {State.QUEUED, State.REJECTED},
     State.QUEUED: _STOPS
     | {State.STAGING_IN, State.READY, State.SUBMITTED, State.RUNNING, State.REJECTED},
-    State.STAGING_IN: _STOPS | _BACK | {State.READY},
-    State.READY: _STOPS | _BACK | {State.SUBMITTED, State.RUNNING},
+    State.STAGING_IN: _STOPS | _BACK | {State.READY, State.REJECTED},
+    State.READY: _STOPS | _BACK | {State.SUBMITTED, State.RUNNING, State.REJECTED},
     # Another hub tells only the end.
     State.SUBMITTED: _STOPS
     | _BACK

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from pilotage.job.outcome import Cause
+
 
 class State(StrEnum):
     """Where a job is; `FACTS` has a sentence for each."""
@@ -140,7 +142,19 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="call", 
     python: str = ""
 
 
-Recipe = Command | Script | Python | Notebook | App | Call
+class Workflow(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="flow", tag_field="kind"
+):
+    """A workflow of its own: it starts with the job, and its end is that of the job."""
+
+    #: Its definition, a `flow.model.Flow`; the job's parameters are values of its own.
+    flow: dict[str, Any] = {}
+    #: Absolute path of the file that it was read from, and all files that were read with it.
+    file: str = ""
+    files: tuple[str, ...] = ()
+
+
+Recipe = Command | Script | Python | Notebook | App | Call | Workflow
 
 #: How a job runs at a site: by a pilot or whatever is there, as a batch job of its own, as a
 #: blocking step, or straight on the host that one logs in to.
@@ -224,6 +238,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     data: Data = "staged"
     #: Files and folders (templates, globs) that it reads beside its trigger.
     inputs: tuple[str, ...] = ()
+    #: Whether it uses files of the project that it does not declare: then it runs only where that
+    #: folder can be seen.
+    needs_folder: bool = False
     #: Higher runs first.
     priority: int = 0
     #: How many may run at once by key.
@@ -253,6 +270,8 @@ class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
     sweep: dict[str, Any] = {}
     #: Fields of a message or facts of an ended job.
     data: dict[str, Any] = {}
+    #: For a step of a workflow at a site with an agent, an `edge.message.Handoff`: its data.
+    handoff: dict[str, Any] | None = None
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -326,6 +345,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     exit: int | None = None
     signal: int | None = None
     reason: str = ""
+    #: What ended it, unless it succeeded; empty if that was not kept.
+    cause: Cause = Cause.NONE
     cpu: float | None = None
     wall: float | None = None
     max_rss: int | None = None

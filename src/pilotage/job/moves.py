@@ -110,8 +110,9 @@ def finish(
     following = retry.decide(spec, end, failures=row[2], attempt=attempt, now=now, dice=dice)
     db.run(
         "attempt_end", job=job, number=attempt, now=now, state=following.attempt,
-        exit=end.exit, signal=end.signal, reason=end.message, cpu=end.cpu, wall=end.wall,
-        max_rss=end.max_rss, read_bytes=end.read_bytes, written_bytes=end.written_bytes,
+        exit=end.exit, signal=end.signal, reason=end.message, cause=end.cause, cpu=end.cpu,
+        wall=end.wall, max_rss=end.max_rss, read_bytes=end.read_bytes,
+        written_bytes=end.written_bytes,
     )  # fmt: skip
     if end.result:
         db.run("result_put", job=job, body=end.result)

@@ -11,13 +11,11 @@ import msgspec
 from pilotage import errors, text
 from pilotage.job import machine
 from pilotage.job.model import Attempt, Binding, Job, JobSpec, NewJob, State
+from pilotage.job.outcome import Cause
 from pilotage.job.owner import me
 
 if TYPE_CHECKING:
     from pilotage.store import Db
-
-# Whoever writes and whoever reads begin at the same moment, in threads of their own.
-text.prime(JobSpec, Binding)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -139,12 +137,13 @@ def attempts(db: Db, job: int) -> list[Attempt]:
     found = [dict(zip(_ATTEMPT, row, strict=True)) for row in db.rows("attempt_list", job=job)]
     for facts in found:
         facts["dir"] = text.load_path(facts["dir"])
+        facts["cause"] = Cause(facts["cause"])
     return [Attempt(**{name: facts[name] for name in names}) for facts in found]
 
 
 _ATTEMPT = (
     "job", "number", "state", "dir", "starter", "started", "ended", "pid", "exit", "signal",
-    "reason", "cpu", "wall", "max_rss", "read_bytes", "written_bytes",
+    "reason", "cause", "cpu", "wall", "max_rss", "read_bytes", "written_bytes",
 )  # fmt: skip
 
 

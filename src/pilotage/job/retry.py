@@ -9,6 +9,7 @@ import msgspec
 
 from pilotage import units
 from pilotage.job.model import JobSpec, Retry, State
+from pilotage.job.outcome import Cause
 
 if TYPE_CHECKING:
     import random
@@ -25,16 +26,22 @@ class End(msgspec.Struct, frozen=True):
     ok: bool
     #: In words, for people.
     message: str
+    #: What ended it, for programs.
+    cause: Cause = Cause.NONE
     #: Whether the attempt vanished without evidence.
     lost: bool = False
     #: Whether it was stopped because its runner stopped.
     stopped: bool = False
+    #: Whether its place cannot run it: another may.
+    refused: bool = False
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
     #: What a person asked for meanwhile: '', 'cancel' or 'hold'.
     asked: str = ""
     #: Why the job must not run although nothing failed, such as an input that changed.
     call_off: str = ""
+    #: Why it can never run where it is to run.
+    rejected: str = ""
     #: Exit code, or the signal that ended it.
     exit: int | None = None
     signal: int | None = None
@@ -67,13 +74,15 @@ def decide(
     """Say what follows the end of an attempt."""
     if end.call_off:
         return Next(State.CANCELLED, end.call_off, "cancelled")
+    if end.rejected:
+        return Next(State.REJECTED, end.rejected, "failed")
     if end.ok and not end.missing:
         return Next(State.DONE, "", "done")
     if end.asked == "cancel":
         return Next(State.CANCELLED, end.message or "cancelled by a person", "cancelled")
     if end.asked == "hold":
         return Next(State.HELD, "held by a person while it ran", "cancelled")
-    if end.stopped:
+    if end.stopped or end.refused:
         return Next(State.QUEUED, end.message, "lost", now)
     if end.lost:
         return _after_loss(end, lost=attempt - failures, now=now)

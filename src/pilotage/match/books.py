@@ -10,6 +10,7 @@ import msgspec
 
 from pilotage import crash, errors
 from pilotage.job import bulk, moves
+from pilotage.job.model import Workflow
 from pilotage.job.owner import me
 from pilotage.match.blackhole import Guard
 from pilotage.match.cluster import Cluster
@@ -33,6 +34,8 @@ class Books:
         self.orphans: dict[str, list[tuple[Queued, Lease]]] = {}
         #: Attempts of this turn that are over.
         self.ended: list[tuple[int, int]] = []
+        #: Queued jobs of this turn that are workflows: no place runs them, their steps are matched.
+        self.workflows: list[int] = []
         self.dice = dice
         self._clusters: dict[tuple[int, str], Cluster] = {}
         self._seq = 0
@@ -84,9 +87,23 @@ class Books:
                     if late and late[1] in (place.marks if place else {mark(number)}):
                         heard.append(bulk.Ended(one.job, one.attempt, late[0], one.end))
             if mine and place is not None:
+                for one in mine.values():
+                    if one.end.refused:
+                        self._refuse(db, place, one)
                 self._free(place, list(mine.values()), now)
                 heard += mine.values()
         self.record(db, heard, now)
+
+    def _refuse(self, db: Db, place: Place, one: bulk.Ended) -> None:
+        """Offer jobs of a definition no more to a place that could not run one of them."""
+        bucket = place.kinds[one.job]
+        cluster = bucket.cluster
+        if cluster.wants.apart != one.spec:
+            cluster = self.matcher.clusters.apart(cluster, one.spec)
+            self._clusters[one.spec, bucket.owner] = cluster
+            alike = {job for (job,) in db.rows("queue_alike", spec=one.spec)}
+            self.matcher.part(bucket.owner, bucket.cluster, alike, cluster)
+        cluster.refused_by.add(place.number)
 
     def record(self, db: Db, ended: list[bulk.Ended], now: float) -> None:
         """Write ends down, whoever held the jobs."""
@@ -126,7 +143,10 @@ class Books:
         unreadable = []
         for row in rows:
             try:
-                self.matcher.add(self._queued(db, *row), now)
+                if isinstance(self.specs.get(db, row[1]).recipe, Workflow):
+                    self.workflows.append(row[0])
+                else:
+                    self.matcher.add(self._queued(db, *row), now)
             except (errors.BadRule, msgspec.ValidationError) as error:
                 unreadable.append((row[0], f"its definition cannot be read: {error}"))
         for job, why in unreadable:

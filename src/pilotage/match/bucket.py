@@ -7,6 +7,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pilotage.match.cluster import Cluster
     from pilotage.match.place import Place
 
@@ -60,6 +62,13 @@ class Bucket:
         one = order(job, priority)
         heapq.heappush(self._queue, one)
         return self._queue[0] == one
+
+    def take_out(self, jobs: Collection[int]) -> list[tuple[int, int]]:
+        """Take some jobs out, wherever they are in the queue; return each and its priority."""
+        taken = [one for one in self._queue if one & _ID in jobs]
+        self._queue = [one for one in self._queue if one & _ID not in jobs]
+        heapq.heapify(self._queue)
+        return [(one & _ID, _MIDDLE - (one >> _ID_BITS)) for one in taken]
 
     def pop(self) -> tuple[int, int]:
         """Take the first job, and its priority."""

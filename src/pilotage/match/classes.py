@@ -113,7 +113,9 @@ class Classes:
             yield from view.waiting(cluster.cpus)
 
     def suits(self, cluster: Cluster, place: Place) -> bool:
-        """Say whether a place is what a cluster asks for, where its class does not tell."""
+        """Say whether a place is what a cluster asks for, as far as its class does not tell."""
+        if place.number in cluster.refused_by:
+            return False
         return cluster.names.isdisjoint(self._vague) or cluster.accepts(place.attributes)
 
     def hopeless(self, cluster: Cluster) -> bool:

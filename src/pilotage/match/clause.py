@@ -12,6 +12,7 @@ from pilotage.match import expr
 from pilotage.match.expr import tree
 from pilotage.match.expr.value import COMPARE, is_number
 from pilotage.match.figure import figure
+from pilotage.match.wish import FOLDER
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DROPPED = 3.0
@@ -74,6 +75,10 @@ class Asked:
             near = difflib.SequenceMatcher(None, have.lower(), want.lower()).ratio()
             if near > 0.75:
                 return self._rewritten("==", self.show(have), 1 - near)
+        if self.text == FOLDER:
+            return Edit(
+                "declare all that it reads and writes, as inputs and outputs", _DROPPED, None
+            )
         return Edit(f"drop the clause `{self.text}`", _DROPPED, None)
 
     def _relaxed(self, have: Any, want: Any) -> Edit:  # noqa: ANN401 - numbers, as was asked before

@@ -36,6 +36,8 @@ class Wants(msgspec.Struct, frozen=True):
     queues: bool
     #: What the two expressions ask of the job itself.
     job: tuple[tuple[str, Any], ...]
+    #: The definition, if a place could not run jobs of it: they are then looked at by themselves.
+    apart: int = 0
 
 
 class Cluster:
@@ -43,7 +45,7 @@ class Cluster:
 
     __slots__ = (
         "cpus", "disk", "gpus", "job", "last_wall", "memory", "names", "number", "queues", "rank",
-        "requirements", "rough", "time", "wants",
+        "refused_by", "requirements", "rough", "time", "wants",
     )  # fmt: skip
 
     def __init__(self, number: int, wants: Wants) -> None:
@@ -65,6 +67,8 @@ class Cluster:
         self.rough: Rough = (self.cpus, self.memory.bit_length(), self.gpus)
         self.job: Mapping[str, Any] = dict(wants.job)
         self.last_wall = min(_GUESS_S, needs.time or _GUESS_S)
+        #: Places that could not run a job of it, and are not offered another.
+        self.refused_by: set[int] = set()
 
     @property
     def size(self) -> tuple[int, int, int, int]:
@@ -131,8 +135,15 @@ class Clusters:
         allocation = spec.allocation
         times = allocation.nodes * allocation.tasks
         wants = Wants(
-            spec.resources, required, spec.rank, times, bool(spec.site), _asked_of_job(spec, owner)
+            spec.resources, required, spec.rank, times, wish.sites(spec), _asked_of_job(spec, owner)
         )
+        return self._of(wants)
+
+    def apart(self, cluster: Cluster, spec: int) -> Cluster:
+        """Find the cluster of one definition alone, or begin one; its jobs want the same."""
+        return self._of(msgspec.structs.replace(cluster.wants, apart=spec))
+
+    def _of(self, wants: Wants) -> Cluster:
         if (known := self._known.get(wants)) is not None:
             return known
         cluster = self._known[wants] = Cluster(self._count, wants)

@@ -96,6 +96,14 @@ def _running(facts: Facts) -> Explanation:
     began = job.started or facts.now
     took = max(0.0, facts.now - began)
     reasons = []
+    if facts.flow:
+        asked = {"cancel": "cancelled", "hold": "held"}.get(facts.asked, "")
+        return Explanation(
+            f"job {job.id} is flow {facts.flow}, which has been running for "
+            f"{units.for_people(took)}",
+            (Reason(f"it is being ended, and will be {asked}"),) if asked else (),
+            f"`pilotage flow explain {facts.flow}` says what its steps wait for",
+        )
     if job.spec.resources.time:
         share = f"{100 * took / job.spec.resources.time:.0f} %"
         limit = units.for_people(job.spec.resources.time)
@@ -124,7 +132,11 @@ def _ended(facts: Facts) -> Explanation:
     if facts.last_words and job.state is not State.DONE:
         reasons.append(Reason("the last line of its stderr", facts.last_words))
     suggestion = f"`pilotage logs {job.id}` shows what it wrote"
-    if job.state in _RETRY and attempt is not None:
+    if facts.flow:
+        suggestion = f"`pilotage flow show {facts.flow}` shows its steps"
+        if job.state in _RETRY:
+            suggestion += f", `pilotage retry {job.id}` runs what failed again"
+    elif job.state in _RETRY and attempt is not None:
         suggestion = (
             f"`pilotage logs {job.id} --stderr` shows what it wrote, "
             f"`pilotage retry {job.id}` tries it again"

@@ -6,6 +6,7 @@ import msgspec
 
 from pilotage.job.model import Attempt, Job
 from pilotage.match.prospect import Prospect
+from pilotage.match.sites import Objection
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -63,6 +64,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     holders: tuple[int, ...] = ()
     #: How it and the offers go together.
     prospect: Prospect | None = None
+    #: Why the site that it names does not take it; nothing if it does.
+    site: Objection | None = None
     #: Pilots that were asked for and have not come yet.
     coming: int = 0
     #: What pools do for it, the best first; and whether one of them will, by itself.
@@ -78,6 +81,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     where: str = "local"
     #: Its last attempt.
     attempt: Attempt | None = None
+    #: The flow that it is, if it is one and has begun.
+    flow: int = 0
     #: What a person asked for while it ran: '', 'cancel' or 'hold'.
     asked: str = ""
     #: The last line that it wrote to standard error.

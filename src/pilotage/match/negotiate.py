@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from pilotage.match import barren, reserve
 from pilotage.match.bounds import Bounds
@@ -61,6 +62,14 @@ class Matcher:
             bucket.since = now
         if bucket.push(one.job, one.priority):
             self._enlist(bucket)
+
+    def part(self, owner: str, cluster: Cluster, jobs: Collection[int], new: Cluster) -> None:
+        """Look at queued jobs of a cluster by themselves from now on, as another."""
+        for bucket in [one for one in self.buckets.values() if one.cluster is cluster]:
+            if bucket.owner == owner:
+                since = bucket.since
+                for job, priority in bucket.take_out(jobs):
+                    self.add(Queued(job, priority, owner, new, bucket.limit), since)
 
     def due(self, now: float) -> float | None:
         """Queue what has waited for its time; say when the next comes."""
@@ -130,6 +139,14 @@ class Matcher:
         self.classes.drop(place)
         self.unreserve(place)
         self.free(place, [(job, None) for job in place.leases], now)
+
+    def describe(self, place: Place, attributes: dict[str, Any]) -> None:
+        """Give a place that does not wait for work other attributes."""
+        self.classes.drop(place)
+        place.attributes, place.barren = attributes, None
+        self.classes.put(place, self.buckets.values())
+        if self.classes.crowded:
+            self._redo()
 
     def park(self, place: Place) -> None:
         """Note that a place waits for work."""

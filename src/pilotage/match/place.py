@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pilotage.match.bucket import Bucket
     from pilotage.match.cluster import Cluster
+    from pilotage.match.words import Granted
+    from pilotage.store import Db
 
 
 def mark(number: int) -> str:
@@ -37,6 +41,8 @@ class Lease(msgspec.Struct, gc=False):
     started: float
     #: Core-seconds that its owner was charged so far.
     charged: float = 0.0
+    #: When it began to run, where it first waits in a queue; 0 if it is not known to.
+    began: float = 0.0
     #: When it was asked to end; 0 if it was not.
     stopping: float = 0.0
 
@@ -60,7 +66,7 @@ class Place:
     __slots__ = (
         "attributes", "barren", "begins", "blocked", "cpus", "disk", "free_cpus", "free_disk",
         "free_gpus", "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory",
-        "node", "number", "reserved", "site", "slots", "taking", "until",
+        "node", "number", "on_claim", "reserved", "site", "slots", "taking", "until",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +89,8 @@ class Place:
         self.slots = sys.maxsize
         #: The state in which jobs begin here.
         self.begins = "running"
+        #: Called with what was claimed for it, in the transaction of the claim; must not raise.
+        self.on_claim: Callable[[Db, Granted, float], None] | None = None
         #: When it goes away; what cannot end before is not started.
         self.until = until
         #: Whether it takes work at all.
@@ -103,7 +111,8 @@ class Place:
 
     def used(self, lease: Lease, now: float) -> float:
         """Say for how long a job has had its cores; what waits in a batch queue has none yet."""
-        return max(0.0, now - lease.started) if self.begins == "running" else 0.0
+        began = lease.started if self.begins == "running" else lease.began
+        return max(0.0, now - began) if began else 0.0
 
     def empty(self) -> None:
         """Forget all that it holds."""

@@ -78,6 +78,11 @@ class Offers:
         self._clusters = Clusters()
         self._known: dict[int, Prospect] = {}
 
+    @property
+    def sites(self) -> frozenset[str]:
+        """The sites of all offers."""
+        return frozenset(one.place.site for some in self._kinds.values() for one in some)
+
     def __len__(self) -> int:
         """Count offers that are not lost."""
         return sum(len(offered) for kind, offered in self._kinds.items() if kind != LOST)

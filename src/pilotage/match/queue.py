@@ -42,6 +42,8 @@ class Queue:
         self._alarm: asyncio.TimerHandle | None = None
         #: Who wants to know that jobs ended, after this is on disk: (job, attempt) each.
         self.on_end: list[Callable[[list[tuple[int, int]]], None]] = []
+        #: Told of queued jobs that are workflows, after this is on disk.
+        self.on_workflows: Callable[[list[int]], None] = lambda _: None
         #: Says whether a place may come by itself that jobs of a kind could run at.
         self.hope: Callable[[Cluster], bool] = lambda _: False
         #: Whether the last turn failed for a reason that is ours.
@@ -70,6 +72,13 @@ class Queue:
         self._batch.requests.append(request)
         self._asking[request.place] = request
         self.poke()
+
+    def follow_ends(self, follower: Callable[[Db, float], None]) -> None:
+        """Have something done in the transaction of each turn in which jobs ended.
+
+        Jobs that it adds are matched in the same turn.
+        """
+        self.change(lambda ledger, _db, _now: ledger.followers.append(follower))
 
     def never(self, _db: Db) -> set[int]:
         """Name the definitions whose jobs no place could ever run; in the writer's thread only."""
@@ -145,6 +154,8 @@ class Queue:
             crash.point("result.after_commit")
             for hear in self.on_end:
                 hear(outcome.ended)
+        if outcome.workflows:
+            self.on_workflows(outcome.workflows)
         for request, error in outcome.refused:
             request.refuse(error)
         for request, granted in outcome.answers:

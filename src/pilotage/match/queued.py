@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pilotage import units
+from pilotage.match import sites
 from pilotage.match.facts import Explanation, Facts, Reason
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Idle, Prospect
+from pilotage.match.sites import Objection
 from pilotage.match.why import Change, Clause
 
 _FEW = 5
@@ -29,6 +31,8 @@ def explain(facts: Facts) -> Explanation:
     found = facts.prospect
     if found is None or found.ever or facts.kept:
         return _in_line(facts, found)
+    if facts.site is not None and not facts.hope:
+        return _site(facts, facts.site)
     if facts.hope and (found.nobody or found.never):
         return _hoped(facts)
     if found.nobody:
@@ -55,6 +59,18 @@ def advice(changes: tuple[Change, ...]) -> str:
     chosen = [changes[0], changes[-1]] if len(changes) > 1 else [changes[0]]
     words = (f"{one.words} ({_count(one.offers, 'offer')} would do then)" for one in chosen)
     return ", or ".join(words)
+
+
+def _site(facts: Facts, found: Objection) -> Explanation:
+    """Say why the site that a job names does not take it."""
+    headline = f"job {facts.job.id} is queued, and its site does not take it now"
+    if found.final:
+        headline = f"job {facts.job.id} is queued, and its site will never take it"
+    told = (Reason(sites.message(found, facts.now)), *facts.pools[:_FEW], *_coming(facts))
+    suggestion = sites.hint(found)
+    if found.final:
+        suggestion += f"; `pilotage cancel {facts.job.id}`, then submit it again"
+    return Explanation(headline, told, facts.advice or suggestion)
 
 
 def _hoped(facts: Facts) -> Explanation:
@@ -160,7 +176,7 @@ def _coming(facts: Facts) -> list[Reason]:
 
 
 def _clause(one: Clause) -> Reason:
-    return Reason(f"`{one.text}`", one.verdict)
+    return Reason(one.title, one.verdict)
 
 
 def _idle_words(one: Idle) -> str:

@@ -39,6 +39,8 @@ class Ledger(Books):
     def __init__(self, matcher: Matcher, folder: str, dice: random.Random) -> None:
         super().__init__(matcher, dice)
         self._folder = folder
+        #: Called in each turn in which jobs ended, before what is new is matched.
+        self.followers: list[Callable[[Db, float], None]] = []
         self._parked: dict[int, Request] = {}
         #: By place and job, what is to be ended there.
         self._stops: dict[int, dict[int, Stop]] = {}
@@ -50,6 +52,7 @@ class Ledger(Books):
 
     def turn(self, db: Db, batch: Batch, now: float) -> Outcome:
         """Do a turn; it may be run again when it could not be written."""
+        self.workflows = []
         if self._doubt:
             self._forget_asked()
             self._read_anew(db, now)
@@ -59,6 +62,9 @@ class Ledger(Books):
         for change in batch.changes:
             self._try(db, partial(change, self, db, now), now)
         refused = self._take_ends(db, [one for one in batch.requests if one.ends], now)
+        if self.ended:
+            for follow in self.followers:
+                self._try(db, partial(follow, db, now), now)
         self.follow(db, now)
         self.matcher.due(now)
         self._hear_people(db, now)
@@ -66,7 +72,7 @@ class Ledger(Books):
         asked = [one for one in batch.requests if one not in left] if left else batch.requests
         claims = self._claim(db, self._match(asked, now), now)
         answers = self._answers(asked, claims)
-        return Outcome(answers, self.ended, self.matcher.next_due, refused)
+        return Outcome(answers, self.ended, self.matcher.next_due, refused, self.workflows)
 
     def attempt(self, db: Db, step: Callable[[], None], now: float) -> None:
         """Do a step wholly or not at all: what it changed before it failed is read anew."""
@@ -220,6 +226,9 @@ class Ledger(Books):
                 granted[place.number] = Granted([], [])
             granted[place.number].claims.append(claim)
             granted[place.number].specs[claim.spec] = self.specs.get(db, claim.spec)
+        for number, answer in granted.items():
+            if (tell := self.matcher.places[number].on_claim) is not None:
+                tell(db, answer, now)
         return granted
 
     def _queue_again(self, db: Db, jobs: list[int], now: float) -> None:

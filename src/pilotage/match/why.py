@@ -12,8 +12,10 @@ from pilotage.job.model import Resources
 from pilotage.match.clause import Asked, Edit, meant, needs, required
 from pilotage.match.expr.value import is_number
 from pilotage.match.figure import figure
+from pilotage.match.wish import FOLDER
 
 _FEW = 3
+_UNDECLARED = "it uses files of the project's folder that it does not declare"
 _LONGEST = 60
 _MOST_CHANGES = 5
 _TRIED = 32
@@ -50,11 +52,19 @@ class Clause(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """Say all in one line."""
-        return f"`{self.text}`: {self.verdict}"
+        return f"{self.title}: {self.verdict}"
+
+    @property
+    def title(self) -> str:
+        """Say what is asked for."""
+        return _UNDECLARED if self.text == FOLDER else f"`{self.text}`"
 
     @property
     def verdict(self) -> str:
         """Say how many fail it, and what these have."""
+        if self.text == FOLDER:
+            unseen = "jobs do not see that folder there"
+            return f"{unseen}, at {self.failing} of {self.offers} offers"
         if self.failing < self.offers:
             count = f"{self.failing} of {self.offers} offers fail"
         else:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 
 from pilotage import errors
-from pilotage.job.model import JobSpec
+from pilotage.job.model import App, Call, Command, JobSpec, Recipe
 from pilotage.match import expr
 
 #: What a node must have for jobs that bring an image.
 _CONTAINER = "('podman' in sandboxes or 'apptainer' in sandboxes)"
-_SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: What an offer must be like for jobs that use files of the project that they do not declare.
+FOLDER = "sees_project"
+#: What is true of an offer that runs nothing but applications that its administrator registered.
+ONLY_APPLICATIONS = "only_applications"
+#: What applications are called that take any program, and any function.
+COMMANDS = "commands"
+FUNCTIONS = "functions"
+#: The applications of an offer; only sites with an agent have this.
+APPLICATIONS = "applications"
+_APPLICATION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
+# Of sites with an agent the name is what messages allow.
+_SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 # An image is an argument of programs: it begins with no dash, and holds nothing but a name.
 _IMAGE = re.compile(r"[A-Za-z0-9_./][\w./:@+~-]{0,511}", re.ASCII)
 
@@ -80,14 +91,46 @@ def check_image(image: str) -> None:
         raise errors.BadRule(f"{image!r} cannot name an image", hint=hint)
 
 
+def application(recipe: Recipe) -> str:
+    """Name the application that a site must have to run a recipe; empty if there is none."""
+    match recipe:
+        case App(app=name):
+            return name
+        case Command():
+            return COMMANDS
+        case Call():
+            return FUNCTIONS
+        case _:
+            return ""
+
+
+def _application(spec: JobSpec) -> str:
+    """Write what a site must be like for what a job runs."""
+    name = application(spec.recipe)
+    if not _APPLICATION.fullmatch(name):
+        return f"not {ONLY_APPLICATIONS}"
+    return f'(not {ONLY_APPLICATIONS} or "{name}" in applications)'
+
+
+def sites(spec: JobSpec) -> bool:
+    """Say whether a job may go to the queue of a site: it names one, or asks for applications."""
+    if spec.site or not spec.requirements:
+        return bool(spec.site)
+    return APPLICATIONS in expr.parse(spec.requirements).names
+
+
 def requirements(spec: JobSpec) -> str:
     """Write what an offer must be like: what the job asks for, its site, what its image needs."""
     clauses = [f'site == "{spec.site}"'] if spec.site else []
+    if sites(spec):
+        clauses.append(_application(spec))
     # A pilot has one node, and starts one task.
     if spec.via or spec.allocation.nodes * spec.allocation.tasks > 1:
         clauses.append("batch_queue")
     elif spec.image:
         clauses.append(_CONTAINER)
+    if spec.needs_folder:
+        clauses.append(FOLDER)
     if not clauses:
         return spec.requirements
     return " and ".join([*clauses, f"({spec.requirements})"] if spec.requirements else clauses)

@@ -53,3 +53,5 @@ class Outcome(msgspec.Struct):
     due: float | None
     #: Who said what cannot be dealt with, and why.
     refused: list[tuple[Request, Exception]] = []
+    #: Jobs in the queue that are workflows.
+    workflows: list[int] = []

@@ -57,7 +57,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     #: Whether the environment of the starter lies beneath it; else it is the whole.
     inherit: bool = False
-    #: The directory in which the process begins.
+    #: The directory in which the process begins; empty for a worker with a folder of its own.
     cwd: str
     #: The attempt directory: the starter makes it, and it must not be there before.
     dir: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -203,11 +204,16 @@ def _lost(key: str) -> Ending:
 def _new_lock(state_dir: Path) -> Path:
     folder = state_dir.absolute() / "starters"
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("*.lock.d"):
+        # Folders of workers, after a power cut.
+        if not alive(left.with_suffix("")):
+            shutil.rmtree(left, ignore_errors=True)
     return folder / f"{uuid.uuid4().hex}.lock"
 
 
 def _last_words(lock: Path) -> str:
-    """Read what a dead starter said and remove its lock."""
+    """Read what a dead starter said; remove its lock and the folders of its workers."""
+    shutil.rmtree(f"{lock}.d", ignore_errors=True)
     try:
         words = lock.read_text(errors="replace")
         lock.unlink()

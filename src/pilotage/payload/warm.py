@@ -7,11 +7,15 @@ It needs nothing but the standard library of Python 3.9 and nothing of this pack
 beside it, since the function may want an interpreter of its own. A message is four bytes with
 its length, a line of JSON about it, and a body of JSON. The first that a worker gets is its
 recipe; each further one holds calls, and is answered with what they returned.
+
+Calls run in the worker's own folder, which is emptied after each of them, or in a folder of their
+job if they declare files. What they leave there and do not declare is removed and reported.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import faulthandler
 import json
 import linecache
@@ -19,6 +23,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import sys
 import time
 from types import CoroutineType, ModuleType
@@ -32,6 +37,10 @@ if TYPE_CHECKING:
 MOST = 8 << 20
 #: The longest traceback, in characters.
 LONGEST = 8000
+#: How many files that were left are named.
+NAMED = 20
+#: In less time no call makes a file; to look costs as much as the call.
+QUICK_S = 2e-6
 #: While it is set, the file of a function is being loaded, and nothing in it may connect.
 LOADING = "PILOTAGE_LOADING"
 
@@ -55,16 +64,21 @@ def main() -> None:
 def once(folder: str) -> None:
     """Make the calls that are written in a folder, and write there what they return."""
     texts = []
-    for name in ("recipe.json", "calls.json"):
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            texts.append(file.read())
-    body = Function(json.loads(texts[0])).answer(json.loads(texts[1]))
+    for name in ("recipe.json", "calls.json", "folder.json"):
+        path = os.path.join(folder, name)
+        if name != "folder.json" or os.path.exists(path):
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                texts.append(file.read())
+    function = Function(json.loads(texts[0]), Scratch(os.path.join(folder, "scratch")))
+    body = function.answer(json.loads(texts[1]), texts[2] if texts[2:] else "")
     part = os.path.join(folder, "result.json.part")
     with open(part, "wb") as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, os.path.join(folder, "result.json"))
+    if function.failed:
+        sys.exit(function.failed)
 
 
 def serve() -> None:
@@ -76,21 +90,24 @@ def serve() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     home = os.getcwd()
     first = receive(channel)
-    function = Function(json.loads(first[1])) if first else None
-    while function is not None:
-        message = receive(channel)
-        if message is None:
-            return
+    if first is None:
+        return
+    scratch = Scratch(first[0]["scratch"]) if first[0].get("scratch") else None
+    function = Function(json.loads(first[1]), scratch)
+    while (message := receive(channel)) is not None:
         head, calls = message
-        os.chdir(home)
+        if scratch is None:
+            os.chdir(home)
         become(head["key"], head["dir"])
         before = used()
-        body = function.answer(json.loads(calls))
+        body = function.answer(json.loads(calls), head.get("folder", ""))
         for stream in (sys.stdout, sys.stderr):
             flush(stream)
         usage = [after - earlier for after, earlier in zip(used(), before)]
         usage.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        send(channel, {"usage": usage, "last": function.broken is not None}, body)
+        spoiled = scratch is not None and scratch.spoiled
+        last = function.broken is not None or spoiled
+        send(channel, {"usage": usage, "last": last, "failed": function.failed}, body)
 
 
 def take_channel() -> socket.socket:
@@ -136,27 +153,302 @@ def used() -> list[float]:
     ]
 
 
+class UnableError(Exception):
+    """A call cannot be made, or what it wrote cannot be kept; the text says why."""
+
+
+class Scratch:
+    """The folder of a worker; it is empty when a call begins."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        #: Whether it could not be emptied, so that another worker must take the next call.
+        self.spoiled = False
+        self.fd = -1
+        self.make()
+
+    def make(self) -> None:
+        """Make the folder."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self.empty()
+
+    def enter(self) -> None:
+        """Work there; a function may have gone elsewhere, or removed it."""
+        try:
+            os.chdir(self.path)
+        except OSError:
+            os.close(self.fd)
+            self.make()
+            os.chdir(self.path)
+
+    def used(self) -> bool:
+        """Tell whether something was put there."""
+        return bool(os.fstat(self.fd).st_mtime)
+
+    def empty(self) -> list[str]:
+        """Remove what a call has left; return the names."""
+        try:
+            left = sorted(os.listdir(self.fd))
+        except FileNotFoundError:
+            return []  # removed with all that was in it
+        for name in left:
+            remove(os.path.join(self.path, name))
+        # From now on any other time means that something was put there.
+        os.utime(self.fd, (0, 0))
+        self.spoiled = bool(left and os.listdir(self.fd))
+        return left
+
+
+class Folder:
+    """The folder of a job that declares files, as `folder.json` says."""
+
+    def __init__(self, text: str) -> None:
+        facts = json.loads(text)
+        #: Where names of files begin, and where the calls run.
+        self.root: str = facts["root"]
+        self.cwd: str = facts["cwd"]
+        #: The folder that has the inputs and gets the outputs; empty if they are in `root`.
+        self.project: str = facts["project"]
+        self.inputs: list[str] = facts["inputs"]
+        self.outputs: list[str] = facts["outputs"]
+        #: Whether all that is not declared is removed with the folder.
+        self.own: bool = facts["own"]
+        self.before: set[str] = set()
+
+    def enter(self) -> None:
+        """Have the inputs there, and work there."""
+        try:
+            if self.project or not self.own:
+                # Nobody has looked for them before.
+                self.link([path for one in self.inputs for path in self.found(one)])
+            for path in self.outputs:
+                os.makedirs(os.path.dirname(self.inside(path)), exist_ok=True)
+            os.chdir(self.cwd)
+            self.before = set(files(self.root)) if self.own else set()
+        except OSError as error:
+            raise UnableError(f"its folder cannot be made: {error}") from error
+
+    def link(self, found: list[str]) -> None:
+        """Show the inputs where they are looked for; what is written, too, is copied."""
+        written = {self.inside(path) for path in self.outputs}
+        os.makedirs(self.root, exist_ok=True)
+        # Folders before what is in them.
+        for path in sorted(found, key=len):
+            place = self.inside(path)
+            if place != path and not os.path.lexists(place):
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                show(path, place, written)
+
+    def found(self, pattern: str) -> list[str]:
+        """List the files that an input means."""
+        found = [pattern]
+        if any(sign in pattern for sign in "*?[") and not os.path.exists(pattern):
+            import glob
+
+            # Signs in the name of the project's folder stand for themselves.
+            name = self.name(pattern)
+            top = glob.escape(pattern[: len(pattern) - len(name)])
+            found = sorted(glob.glob(top + name, recursive=True))
+        if not found or not os.path.exists(found[0]):
+            raise UnableError(f"its input {self.name(pattern)} is not there")
+        return found
+
+    def name(self, path: str) -> str:
+        """Name a file within the folder, as far as it is there."""
+        top = f"{self.project or self.root}/"
+        return path.removeprefix(top)
+
+    def inside(self, path: str) -> str:
+        """Say where a file of the project is for the calls."""
+        return os.path.join(self.root, self.name(path)) if self.project else path
+
+    def leave(self, *, well: bool) -> list[str]:
+        """Put the outputs in their places if all went well; name what else is there."""
+        os.chdir("/")
+        try:
+            for path in self.outputs if well else ():
+                self.bring(path)
+            mine = {self.inside(path) for path in self.outputs}
+            return [name for name in files(self.root) if self.is_left(name, mine)]
+        except OSError as error:
+            raise UnableError(f"its outputs cannot be kept: {error}") from error
+        finally:
+            if self.project:
+                remove(self.root)
+                remove_empty(os.path.dirname(self.root))
+
+    def is_left(self, name: str, mine: set[str]) -> bool:
+        """Tell whether a file is lost with the folder."""
+        if not self.own or name in self.before:
+            return False
+        path = os.path.join(self.root, name)
+        return not any(f"{path}/".startswith(f"{one}/") for one in mine)
+
+    def bring(self, target: str) -> None:
+        """Put an output in its place; nothing is done if it is there, or not at all."""
+        source = self.inside(target)
+        if os.path.realpath(source) == os.path.realpath(target) or not os.path.exists(source):
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        # What a link leads to is not the call's own, and stays where it is.
+        own = not os.path.islink(source)
+        if own:
+            lead_within(source, self.root)
+        if unchanged(source, target):
+            return
+        if not os.path.isdir(source) or (own and not os.path.lexists(target)):
+            move(source, target, own=own)
+        else:
+            # What links lead to is there as long as nothing else was moved.
+            links = {name for name in files(source) if os.path.islink(os.path.join(source, name))}
+            for name in [*sorted(links), *(one for one in files(source) if one not in links)]:
+                path = os.path.join(target, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                inner = os.path.join(source, name)
+                if not unchanged(inner, path):
+                    move(inner, path, own=own and not os.path.islink(inner))
+
+
+def show(path: str, place: str, written: set[str]) -> None:
+    """Show a file or folder at another place, without what is written there."""
+    if any(f"{place}/".startswith(f"{one}/") for one in written):
+        copy(path, place)
+    elif os.path.isdir(path) and any(one.startswith(f"{place}/") for one in written):
+        os.mkdir(place)
+        for name in os.listdir(path):
+            show(os.path.join(path, name), os.path.join(place, name), written)
+    else:
+        os.symlink(path, place)
+
+
+def files(top: str) -> list[str]:
+    """List what is in a folder and is no folder."""
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), top)
+        for folder, _, names in os.walk(top)
+        for name in names
+    )
+
+
+def move(source: str, target: str, *, own: bool) -> None:
+    """Give what is our own another name; what is not, or cannot get it at once, is copied."""
+    if own:
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        else:
+            return
+    part = os.path.join(os.path.dirname(target), f".{os.path.basename(target)[:200]}.part")
+    try:
+        copy(source, part)
+        os.replace(part, target)
+    finally:
+        remove(part)
+
+
+def lead_within(top: str, root: str) -> None:
+    """Have links lead to what is beside them, not into a folder that will be gone."""
+    gone = f"{os.path.realpath(root)}/"
+    for folder, folders, names in os.walk(top):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            if os.path.islink(path) and os.path.isabs(os.readlink(path)):
+                real = os.path.realpath(path)
+                if real.startswith(gone):
+                    os.unlink(path)
+                    os.symlink(os.path.relpath(real, os.path.realpath(folder)), path)
+
+
+def unchanged(source: str, target: str) -> bool:
+    """Tell whether a file is a copy of what is in its place, which is then no news to anybody."""
+    try:
+        facts = [os.lstat(path) for path in (source, target)]
+    except FileNotFoundError:
+        return False
+    mine, there = ((one.st_mode, one.st_size, one.st_mtime_ns) for one in facts)
+    return stat.S_ISREG(facts[0].st_mode) and mine == there
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file or a folder, with its time of change."""
+    import shutil
+
+    if os.path.isdir(source):
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+        shutil.copystat(source, target)
+
+
+def remove(path: str) -> None:
+    """Remove a file or a folder, as far as that can be done."""
+    import shutil
+
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # whoever needs it gone looks again
+
+
+def remove_empty(path: str) -> None:
+    """Remove a folder unless something is in it."""
+    try:
+        os.rmdir(path)
+    except OSError:
+        return  # it holds what the job wrote, or is gone
+
+
+def printable(left: list[str]) -> list[str]:
+    """Write names as Unicode, whatever bytes they have."""
+    return [name.encode(errors="backslashreplace").decode() for name in left[:NAMED]]
+
+
+def report(left: list[str]) -> None:
+    """Write into the log of the job which files are gone."""
+    names = ", ".join(repr(name) for name in left[:NAMED])
+    more = f" and {len(left) - NAMED} more" if left[NAMED:] else ""
+    words = f"pilotage: removed {names}{more}, not declared as outputs\n"
+    os.write(2, words.encode(errors="backslashreplace"))
+
+
 class Function:
     """The function of a recipe, loaded when it is first called."""
 
-    def __init__(self, recipe: dict[str, str]) -> None:
+    def __init__(self, recipe: dict[str, str], scratch: Scratch | None = None) -> None:
         self.recipe = recipe
+        self.scratch = scratch
         self.function: Callable[..., Any] | None = None
         #: Why it cannot be called at all.
         self.broken: dict[str, str] | None = None
+        #: Why the job of the last calls has failed.
+        self.failed = ""
+        #: By the place of a call, the names of files that it left.
+        self.left: dict[int, list[str]] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def answer(self, order: dict[str, Any]) -> bytes:
+    def answer(self, order: dict[str, Any], folder: str = "") -> bytes:
         """Make calls, and write as JSON what each returned or raised."""
+        self.failed, self.left = "", {}
+        if self.scratch is not None:
+            self.scratch.enter()
         if self.function is None:
             self.load()
         begun = time.perf_counter()
         if self.function is None:
             returns: list[Any] = [{"error": self.broken}] * len(order["calls"])
+        elif folder:
+            returns = self.run_in(Folder(folder), self.function, order)
         else:
             returns = self.run(self.function, order["calls"], order.get("within"))
         wall = time.perf_counter() - begun
-        return b'{"returns":' + write(returns) + b',"wall":%.7f}' % wall
+        left = b',"left":' + _encode(self.left).encode() if self.left else b""
+        return b'{"returns":' + write(returns) + b',"wall":%.7f' % wall + left + b"}"
 
     def load(self) -> None:
         """Load the file of the function; what goes wrong is the error of every call."""
@@ -168,12 +460,38 @@ class Function:
         finally:
             del os.environ[LOADING]
 
+    def run_in(
+        self, folder: Folder, function: Callable[..., Any], order: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Make the calls of a job that declares files; one that raises fails the job."""
+        returns: list[dict[str, Any]] = []
+        try:
+            folder.enter()
+            put_files(order, folder.root)
+            scratch, self.scratch = self.scratch, None
+            try:
+                returns = self.run(function, order["calls"], None)
+            finally:
+                self.scratch = scratch
+            raised = next((one["error"] for one in returns if "error" in one), None)
+            if raised:
+                self.failed = f"{raised['type']}: {raised['message']}"[:500]
+            left = folder.leave(well=not raised)
+        except UnableError as error:
+            self.failed, left = str(error)[:500], []
+        if left:
+            report(left)
+            self.left[0] = printable(left)
+        return returns
+
     def run(
         self, function: Callable[..., Any], calls: list[Any], within: float | None
     ) -> list[dict[str, Any]]:
         """Make calls one after the other; with `within`, no further one after so many seconds."""
         returns: list[dict[str, Any]] = []
-        end = time.monotonic() + (within or 1e12)
+        before = time.monotonic()
+        end = before + (within or 1e12)
+        scratch = self.scratch
         for args, kwargs in calls:
             try:
                 value = function(*args, **kwargs)
@@ -182,9 +500,21 @@ class Function:
                 returns.append({"ok": value})
             except BaseException as error:  # noqa: BLE001 - anybody's code: it must not end this
                 returns.append({"error": describe(error)})
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now - before > QUICK_S and scratch is not None and scratch.used():
+                self.tidy(scratch, len(returns) - 1)
+            before = now
+            if now > end:
                 break
+        if scratch is not None and scratch.used():
+            self.tidy(scratch, len(returns) - 1)
         return returns
+
+    def tidy(self, scratch: Scratch, call: int) -> None:
+        """Remove what a call has left in the worker's folder, and say so."""
+        if left := scratch.empty():
+            report(left)
+            self.left[call] = printable(left)
 
     def wait(self, value: Any) -> Any:  # noqa: ANN401 - anybody's coroutine
         """Run a coroutine to its end."""
@@ -194,6 +524,20 @@ class Function:
 
             self.loop = asyncio.new_event_loop()
         return self.loop.run_until_complete(value)
+
+
+def put_files(order: dict[str, Any], root: str) -> None:
+    """Put paths in the place of the files among the arguments of calls."""
+    if not order.get("files"):
+        return
+    from pathlib import Path
+
+    for one in order["files"]:
+        at: Any = order["calls"]
+        *way, last = one["at"]
+        for step in way:
+            at = at[step]
+        at[last] = Path(root, one["path"])
 
 
 def find(recipe: dict[str, str]) -> Callable[..., Any]:

@@ -34,6 +34,19 @@ class State(StrEnum):
     LOST = "lost"
 
 
+class Project(StrEnum):
+    """What the payloads of a pilot see of the project's folder."""
+
+    #: Nobody knows: the pilot is of an earlier version.
+    UNKNOWN = ""
+    #: Nothing: what they need is brought.
+    HIDDEN = "hidden"
+    #: They may read it.
+    READABLE = "readable"
+    #: They may read it and write there.
+    WRITABLE = "writable"
+
+
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     """One GPU of a node."""
 
@@ -69,6 +82,9 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lifetime: float | None = None
     #: The batch job that the pilot is in, such as `slurm:1234`.
     batch: str = ""
+    #: What payloads see of the project's folder, and what those in a container see of it.
+    project: Project = Project.UNKNOWN
+    boxed: Project = Project.UNKNOWN
     #: Anything else that requirements may ask for; values are text, numbers or truth values.
     attributes: dict[str, Any] = {}
 
@@ -99,6 +115,8 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     usage: Usage | None = None
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
+    #: Why what it left could not be brought home; empty if it was, or need not be.
+    unsaved: str = ""
     #: What the function returned.
     result: Any = None
     #: What was written and not sent before, in base64.

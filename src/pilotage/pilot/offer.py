@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from pilotage.match.place import Place
-from pilotage.pilot.model import Facts
+from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
+from pilotage.pilot.model import Facts, Project
 
 
 def place(number: int, site: str, pool: str, facts: Facts, until: float = math.inf) -> Place:
@@ -25,7 +26,8 @@ def attributes(facts: Facts, site: str, pool: str) -> dict[str, Any]:
         "python_version": facts.python_version, "sandboxes": list(facts.sandboxes),
         "gpu_names": [one.name for one in facts.gpus], "batch": facts.batch,
         "cpus": facts.cpus, "memory": facts.memory, "disk": facts.disk, "gpus": len(facts.gpus),
-        "site": site, "pool": pool,
+        "site": site, "pool": pool, FOLDER: facts.project != Project.HIDDEN,
+        ONLY_APPLICATIONS: False,
     }  # fmt: skip
 
 

@@ -26,7 +26,11 @@ _CONTAINERS = ("podman", "apptainer")
 
 
 class Refused(Exception):
-    """The job must not start; the text says why."""
+    """A job cannot run on this node; the text says why."""
+
+
+class CalledOff(Exception):
+    """A job must not run at all any more; the text says why."""
 
 
 class Stencils:
@@ -73,8 +77,7 @@ class Stencils:
                 raise Refused(f"{facts.host} has no container runtime for {spec.image}")
             return kind
         if self._sandbox == "auto":
-            usual = (one for one in facts.sandboxes if one not in _CONTAINERS)
-            return next(usual, "none")
+            return strongest(facts)
         if self._sandbox != "none" and self._sandbox not in facts.sandboxes:
             raise Refused(f"{facts.host} has no sandbox `{self._sandbox}`")
         return self._sandbox
@@ -100,7 +103,8 @@ class Stencils:
     ) -> tuple[bytes, list[str], model.Binding]:
         binding = records.read_binding(claim.binding)
         if objection := unchanged.objection(binding, spec.on_change):
-            raise Refused(objection)
+            raise CalledOff(objection)
+        launch.require_inputs(spec, binding, self._place.base, claim.job)
         place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)
         sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
         prepared = launch.prepare(
@@ -113,6 +117,11 @@ class Stencils:
         }  # fmt: skip
         declared = [*prepared.outputs.values(), *prepared.optional.values()]
         return text.dump(written).encode(), declared, binding
+
+
+def strongest(facts: Facts) -> str:
+    """Name the strongest sandbox without an image that a node has; `none` if it has none."""
+    return next((one for one in facts.sandboxes if one not in _CONTAINERS), "none")
 
 
 def _inside(path: str) -> str:

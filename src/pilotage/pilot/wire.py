@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -42,9 +42,16 @@ class Hello(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """A pilot says what its checks found."""
+    """A pilot says what its checks found, and what it sees of the project's folder."""
 
     checks: tuple[Check, ...] = ()
+    #: What the marker in the project's folder says; empty if the pilot cannot read it, nothing if
+    #: it is of a version that does not look.
+    seen: str | None = None
+    #: Whether it may write to that folder.
+    writable: bool = False
+    #: What payloads in a sandbox see of it.
+    shown: Literal["", "readable", "writable"] = ""
 
 
 class Resume(Message, frozen=True):
@@ -84,6 +91,33 @@ class Log(Message, frozen=True):
     at: int
     #: Base64.
     data: str
+
+
+class Data(Message, frozen=True):
+    """A pilot goes on with `Fetch` and `Home` on this connection, and with nothing else."""
+
+    protocol: int
+    pilot: int
+    key: str
+
+
+class Fetch(Message, frozen=True):
+    """A pilot asks for content that an attempt of its reads; the bytes follow the answer."""
+
+    key: str
+    sha256: str
+    #: How many bytes it has already.
+    at: int = 0
+
+
+class Home(Message, frozen=True):
+    """A pilot brings what an attempt has left; the bytes follow the answer, which says of what."""
+
+    key: str
+    #: By name, what was left: a size and a digest, or `files` by path below a folder.
+    outputs: dict[str, Any]
+    #: Paths on the node of those that are programs.
+    executable: tuple[str, ...] = ()
 
 
 class Leave(Message, frozen=True):
@@ -130,14 +164,42 @@ class Cancel(Message, frozen=True):
     jobs: tuple[int, ...]
 
 
-Any_ = Hello | Ready | Resume | Sync | Log | Leave | Login | Submit | Ends | Cancel
+class Agent(Message, frozen=True):
+    """The agent of a site goes on with messages of the bus on this connection.
+
+    What it proves its site with is replaced by a key of its own making, if that is another.
+    """
+
+    #: The oldest and the newest version of those messages that it speaks.
+    versions: tuple[int, int]
+    #: The site that it means to serve; which one it may speak for says the token.
+    site: str
+    token: str
+    key: str
+    #: Seconds between two signs of life.
+    beat: float = 15.0
+
+
+Any_ = Hello | Ready | Resume | Sync | Log | Data | Leave | Login | Submit | Ends | Cancel | Agent
 _decoder: msgspec.json.Decoder[Any_] = msgspec.json.Decoder(Any_)
+_data: msgspec.json.Decoder[Fetch | Home] = msgspec.json.Decoder(Fetch | Home)
+_T = TypeVar("_T")
 
 
 def read(body: bytes | memoryview) -> Any_:
     """Read a message; whatever is not one is refused."""
+    return decode(_decoder, body)
+
+
+def read_data(body: bytes) -> Fetch | Home:
+    """Read a message of a connection for data."""
+    return decode(_data, body)
+
+
+def decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview) -> _T:
+    """Read a message of one kind; whatever is not one is refused."""
     try:
-        return _decoder.decode(body)
+        return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"this is no message of the link: {error}"
         raise errors.UsageError(message, hint="both sides must have the same version") from None

@@ -72,8 +72,10 @@ def _event(db: Db, job: Job) -> list[Moment]:
 
 
 def _where(db: Db, attempt: Attempt) -> str:
-    """Say which pilot an attempt ran on; nothing if it ran here."""
+    """Say which pilot an attempt ran on, or which flow it is; nothing if it ran here."""
     mark, _, number = attempt.starter.partition(":")
+    if mark == "flow":
+        return f"as flow {number}"
     row = db.row("pilot_get", id=int(number)) if mark == "pilot" else None
     return f"by pilot {row[0]}, {row[1]} at {row[2]}" if row else ""
 
@@ -83,7 +85,7 @@ def _line(time: float, state: str, reason: str, attempt: Attempt | None, job: Jo
     if state == State.RUNNING and attempt is not None:
         what = f"attempt {attempt.number} began"
         details += [f"process {attempt.pid}"] if attempt.pid else []
-        details.append(f"in {attempt.dir}")
+        details += [] if attempt.starter.startswith("flow:") else [f"in {attempt.dir}"]
     elif attempt is not None and attempt.ended is not None:
         what = f"attempt {attempt.number} ended: {attempt.state}" if _is_end(time, attempt) else ""
         details += usage(attempt, how=not reason) if what else []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from pilotage import errors, units
-from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry
+from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry, Workflow
 from pilotage.match import wish
 from pilotage.rule import names, recipe, sweep, template, trigger
 from pilotage.rule.model import (
@@ -19,6 +21,7 @@ from pilotage.rule.model import (
 )
 from pilotage.rule.place import Place, key
 from pilotage.rule.schema import WAYS, RecipeText, RetryText, RuleText
+from pilotage.text import dump
 
 _EVERYWHERE = frozenset({"base", "job"})
 _OF_FILES = frozenset({"path", "name", "stem", "suffix", "dir", "rel", "rel_dir", "paths"})
@@ -32,7 +35,9 @@ def rule(name: str, written: RuleText, place: Place, base: str, folder: str) -> 
     if written.sweep is not None:
         with key("sweep"):
             points = sweep.points(written.sweep, written.sweep_mode)
-    spec = job(name, written, folder)
+    spec = job(name, written, folder, base)
+    if _undeclared(spec, pattern):
+        spec = msgspec.structs.replace(spec, needs_folder=True)
     _check_templates(spec, pattern, known(pattern) | set(points[0]))
     return Rule(
         name=name,
@@ -49,7 +54,19 @@ def rule(name: str, written: RuleText, place: Place, base: str, folder: str) -> 
     )
 
 
-def job(name: str, written: RecipeText, folder: str) -> JobSpec:
+def _undeclared(spec: JobSpec, pattern: Pattern) -> bool:
+    """Say whether jobs may use files of the project that the rule does not declare."""
+    if spec.inputs or spec.outputs or spec.optional_outputs or spec.site:
+        return False
+    if isinstance(spec.recipe, Workflow):
+        return False
+    if isinstance(pattern, TimerPattern):
+        # Only what is written there can lead a job to the project.
+        return bool(spec.cwd) or "{base}" in dump([spec.recipe, spec.params, spec.env])
+    return True
+
+
+def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
     """Build the definition of a job."""
     for param in written.params:
         with key("params", param):
@@ -71,7 +88,7 @@ def job(name: str, written: RecipeText, folder: str) -> JobSpec:
             if not 0 <= code <= 255:
                 raise errors.BadRule(f"an exit code is a number from 0 to 255, not {code}")
     spec = JobSpec(
-        recipe=recipe.recipe(written, folder),
+        recipe=recipe.recipe(written, folder, base),
         name=name,
         params=written.params,
         outputs=written.outputs,

@@ -85,7 +85,7 @@ def check_recipe(draft: Draft) -> None:
     with table(draft.place):
         names.check_entity(draft.name)
         written = convert(draft.data, RecipeText)
-        build.job(draft.name, written, draft.folder)
+        build.job(draft.name, written, draft.folder, draft.base)
         for name in _TEMPLATES:
             with key(name):
                 _check_syntax(getattr(written, name))

@@ -19,6 +19,7 @@ from pilotage.job.model import (
     Python,
     Recipe,
     Script,
+    Workflow,
 )
 from pilotage.rule import template
 from pilotage.rule.judge import Verdict, judge
@@ -52,8 +53,9 @@ class Trial(msgspec.Struct, frozen=True):
     rule: str
     #: Whether it fires, and why not.
     verdict: Verdict
-    #: How many jobs it would make.
+    #: How many jobs it would make; and what they are: jobs, or flows.
     count: int = 0
+    what: str = "job"
     #: The first of them.
     jobs: tuple[PlannedJob, ...] = ()
     #: What else is worth knowing: that a set is waited for, or that a template cannot be filled.
@@ -87,7 +89,8 @@ def _trial(rule: Rule, event: Event, now: float, base: str) -> Trial:
         )
     except errors.BadRule as error:
         return Trial(rule.name, verdict, note=f"{error.message}; {error.hint}")
-    return Trial(rule.name, verdict, len(rule.points), jobs, _note(rule.pattern, jobs))
+    what = "flow" if isinstance(rule.spec.recipe, Workflow) else "job"
+    return Trial(rule.name, verdict, len(rule.points), what, jobs, _note(rule.pattern, jobs))
 
 
 def _note(pattern: object, jobs: tuple[PlannedJob, ...]) -> str:
@@ -118,7 +121,7 @@ def _plan(spec: JobSpec, binding: Binding, base: str) -> PlannedJob:
     values = known | params
     return PlannedJob(
         sweep=binding.sweep,
-        argv=tuple(_argv(spec.recipe, values)),
+        argv=tuple(_argv(spec.recipe, values, params)),
         params=params,
         outputs=_places(spec.outputs, values, base),
         optional_outputs=_places(spec.optional_outputs, values, base),
@@ -130,7 +133,7 @@ def _places(outputs: dict[str, str], values: dict[str, Any], base: str) -> dict[
     return {name: template.place(path, values, base) for name, path in outputs.items()}
 
 
-def _argv(recipe: Recipe, values: dict[str, Any]) -> list[str]:
+def _argv(recipe: Recipe, values: dict[str, Any], params: dict[str, Any]) -> list[str]:
     match recipe:
         case Command(argv=argv):
             return template.argv(argv, values)
@@ -145,3 +148,7 @@ def _argv(recipe: Recipe, values: dict[str, Any]) -> list[str]:
             return ["papermill", recipe.file or "<notebook>", output]
         case App():
             return [recipe.app, *template.argv(recipe.args, values)]
+        case Workflow():
+            given = ((name, template.write(value)) for name, value in params.items())
+            options = (word for name, value in given for word in ("--param", f"{name}={value}"))
+            return ["pilotage", "flow", "submit", recipe.file, *options]

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pilotage import units
+from pilotage.job.model import Workflow
 from pilotage.rule import layout, overlap, topic
 from pilotage.rule.layout import Edge, Node
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, Rule, TimerPattern
@@ -132,9 +133,12 @@ def _feeding(rule: Rule, other: Rule, base: str) -> dict[str, str]:
 
 
 def _ended(rule: Rule, other: Rule) -> list[str]:
-    pattern = other.pattern
+    pattern, recipe = other.pattern, rule.spec.recipe
+    names = {rule.name}
+    if isinstance(recipe, Workflow):
+        names.add(str(recipe.flow.get("name", rule.name)))
     if isinstance(pattern, JobPattern) and any(
-        topic.name_match(name, rule.name) for name in pattern.names
+        topic.name_match(wanted, name) for wanted in pattern.names for name in names
     ):
         return [" or ".join(sorted(pattern.states))]
     return []

@@ -136,7 +136,7 @@ def _judge_topic(pattern: MessagePattern, event: Event) -> list[str]:
 
 def _judge_job(pattern: JobPattern, event: Event) -> list[str]:
     reasons = []
-    if not any(topic.name_match(wanted, event.subject) for wanted in pattern.names):
+    if not topic.ended_match(pattern.names, event):
         reasons.append(f"job {_show(event.subject)} does not match {_any_of(pattern.names)}")
     state = event.data.get("state", "unknown")
     if state not in pattern.states:

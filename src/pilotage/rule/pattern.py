@@ -215,8 +215,8 @@ class _Others:
                     yield rule
         elif event.kind is Kind.JOB_ENDED:
             for rule, ended in self.jobs:
-                if event.data.get("state") in ended.states and any(
-                    topic.name_match(pattern, subject) for pattern in ended.names
+                if event.data.get("state") in ended.states and topic.ended_match(
+                    ended.names, event
                 ):
                     yield rule
 

@@ -6,16 +6,16 @@ import ast
 from pathlib import Path
 
 from pilotage import errors
-from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script
+from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script, Workflow
 from pilotage.rule import template
 from pilotage.rule.names import closest
 from pilotage.rule.place import key
-from pilotage.rule.schema import RECIPE_KEYS, RECIPES, RecipeText
+from pilotage.rule.schema import RECIPE_KEYS, RECIPES, STEP_KEYS, RecipeText
 from pilotage.rule.trigger import texts
 
 
-def recipe(written: RecipeText, folder: str) -> Recipe:
-    """Build the recipe; files are looked for beside the book."""
+def recipe(written: RecipeText, folder: str, base: str = "") -> Recipe:
+    """Build the recipe; files are looked for beside the book, workflows in `base` as well."""
     kind = kind_of(written)
     with key(kind):
         match kind:
@@ -33,6 +33,8 @@ def recipe(written: RecipeText, folder: str) -> Recipe:
                     kernel=written.kernel or "",
                     python=written.python_bin or "",
                 )
+            case "flow":
+                return Workflow(file=_workflow(written.flow or "", folder, base))
             case _:
                 return App(app=_filled(written.app or ""), args=written.args or ())
 
@@ -44,7 +46,7 @@ def kind_of(written: RecipeText) -> str:
         told = " and ".join(f"`{name}`" for name in kinds) or "nothing"
         raise errors.BadRule(
             f"a job runs one thing; here it is {told}",
-            hint="give exactly one of `run`, `script`, `python`, `notebook`, `app`; "
+            hint="give exactly one of `run`, `script`, `python`, `notebook`, `app`, `flow`; "
             "a rule may name a `recipe` instead",
         )
     for name, allowed in RECIPE_KEYS.items():
@@ -52,6 +54,10 @@ def kind_of(written: RecipeText) -> str:
             with key(name):
                 takers = " and ".join(f"`{each}`" for each in allowed)
                 raise errors.BadRule(f"this goes with {takers}, not with `{kinds[0]}`")
+    for name in STEP_KEYS if kinds[0] == "flow" else ():
+        if getattr(written, name) not in (None, {}):
+            with key(name):
+                raise errors.BadRule("a workflow has none of its own", hint="give it to its steps")
     return kinds[0]
 
 
@@ -67,7 +73,7 @@ def check_templates(built: Recipe, known: set[str]) -> None:
         case Notebook(output=output):
             with key("output"):
                 _check((output,), known)
-        case Python() | Call():
+        case Python() | Call() | Workflow():
             pass
 
 
@@ -91,13 +97,24 @@ def _script(written: RecipeText, folder: str) -> Script:
 
 
 def _python(written: RecipeText, folder: str) -> Python:
-    name, colon, function = _filled(written.python or "").rpartition(":")
-    if not colon:
-        name, function = function, ""
-    file = _file(name, folder)
-    if colon:
-        _check_function(Path(file), function)
+    text, function = _filled(written.python or ""), written.function or ""
+    if "\n" in text:
+        _check_function(text.encode(), "the text", function)
+        return Python(source=text, function=function, python=written.python_bin or "")
+    if not function and ":" in text:
+        text, _, function = text.rpartition(":")
+        _filled(function)
+    file = _file(text, folder)
+    if function:
+        _check_function(_source(Path(file)), Path(file).name, function)
     return Python(file=file, function=function, python=written.python_bin or "")
+
+
+def _source(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise errors.BadRule(f"{file.name} cannot be read: {error.strerror}") from None
 
 
 def _file(name: str, folder: str) -> str:
@@ -106,24 +123,33 @@ def _file(name: str, folder: str) -> str:
     return str(file.absolute())
 
 
+def _workflow(name: str, folder: str, base: str) -> str:
+    places = [one for one in dict.fromkeys((folder, base)) if one]
+    for place in places:
+        if "\0" not in _filled(name) and (file := Path(place, name)).is_file():
+            return str(file.absolute())
+    raise errors.BadRule(
+        f"there is no file {name!r}", hint=f"it is looked for in {' and in '.join(places)}"
+    )
+
+
 def _filled(text: str) -> str:
     if not text.strip():
         raise errors.BadRule("this is empty")
     return text
 
 
-def _check_function(file: Path, function: str) -> None:
+def _check_function(source: bytes, name: str, function: str) -> None:
+    """Complain of a function that a text, which people call so, cannot have."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        raise errors.BadRule(f"{file.name} is not Python: {error}") from None
-    except OSError as error:
-        raise errors.BadRule(f"{file.name} cannot be read: {error.strerror}") from None
-    found = {name for node in tree.body for name in _bound(node)}
-    if function not in found and "*" not in found:
+        raise errors.BadRule(f"{name} is not Python: {error}") from None
+    found = {bound for node in tree.body for bound in _bound(node)}
+    if function and function not in found and "*" not in found:
         defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         raise errors.BadRule(
-            f"{file.name} has no function {function!r}", hint=closest(function, defined)
+            f"{name} has no function {function!r}", hint=closest(function, defined)
         )
 
 

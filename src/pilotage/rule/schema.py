@@ -94,8 +94,10 @@ class RecipeText(Part, frozen=True):
     interpreter: Texts | None = None
     #: Arguments of a script or application.
     args: tuple[str, ...] | None = None
-    #: A Python file beside the book, or `"file.py:function"`.
+    #: A Python file beside the book, `"file.py:function"`, or text if it has more than one line.
     python: str | None = None
+    #: The function of it that is called.
+    function: str | None = None
     #: A Jupyter notebook beside the book.
     notebook: str | None = None
     #: The kernel of the notebook.
@@ -106,6 +108,8 @@ class RecipeText(Part, frozen=True):
     app: str | None = None
     #: The interpreter for `python` and `notebook`.
     python_bin: str | None = None
+    #: A workflow: a file beside the book or in the project's directory.
+    flow: str | None = None
     #: Parameters; text values are templates.
     params: dict[str, Any] = {}
     #: Files that must exist after the run, by name; templates.
@@ -217,14 +221,21 @@ class RuleText(RecipeText, frozen=True):
 WAYS: dict[str, Via] = {"batch": "batch", "sbatch": "batch", "srun": "srun", "direct": "direct"}
 
 #: What a recipe is, exactly one; and the keys that only some of them take.
-RECIPES = ("run", "script", "python", "notebook", "app")
+RECIPES = ("run", "script", "python", "notebook", "app", "flow")
 RECIPE_KEYS = {
     "interpreter": ("script",),
     "args": ("script", "app"),
     "kernel": ("notebook",),
     "output": ("notebook",),
     "python_bin": ("python", "notebook"),
+    "function": ("python",),
 }
+#: Keys that say how a single job runs: the steps of a workflow have their own.
+STEP_KEYS = (
+    "outputs", "optional_outputs", "env", "cwd", "cpus", "memory", "gpus", "disk", "time",
+    "requirements", "rank", "image", "site", "via", "batch", "slurm", "data", "inputs", "priority",
+    "ok_codes",
+)  # fmt: skip
 
 #: What a rule waits for, exactly one; and the keys that only some of them take.
 TRIGGERS = ("files", "regex", "every", "cron", "message", "job")

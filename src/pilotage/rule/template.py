@@ -14,7 +14,7 @@ from typing import Any
 
 from pilotage import errors
 from pilotage import text as texts
-from pilotage.job.model import Binding, JobSpec
+from pilotage.job.model import Binding, JobSpec, Workflow
 from pilotage.rule.names import closest
 
 #: Every keyword that does not depend on the rule, and what it stands for.
@@ -179,8 +179,14 @@ def keywords(binding: Binding, base: str, job: int | None = None) -> dict[str, A
 
 
 def parameters(spec: JobSpec, binding: Binding, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a recipe receives: captured groups, then parameters, then the sweep."""
-    return {**binding.match, **fill(spec.params, known), **binding.sweep}
+    """Return what a recipe receives: captured groups, then parameters, then the sweep.
+
+    A workflow receives those of them that are parameters of its own.
+    """
+    found = {**binding.match, **fill(spec.params, known), **binding.sweep}
+    if not isinstance(spec.recipe, Workflow):
+        return found
+    return {name: found[name] for name in spec.recipe.flow.get("params", ()) if name in found}
 
 
 def _below(path: str, base: str) -> str:

@@ -16,7 +16,6 @@ def where(
     process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
 ) -> dict[str, Any]:
     """Say what is to be added to a process so that it is called in the right place."""
-    # GPUs are lent for a job: who has them must end with it.
     if stays and (sandbox is None or sandbox.kind in _STAYING):
         return {"warm": kind(process, owner, sandbox)}
     # Such a sandbox shows nothing but the job's own folder.

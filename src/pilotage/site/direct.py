@@ -16,6 +16,7 @@ from pilotage import crash
 from pilotage.job import moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
+from pilotage.job.outcome import Cause
 from pilotage.job.owner import me
 from pilotage.match.place import Place
 from pilotage.match.queue import Queue
@@ -137,9 +138,9 @@ class Direct:
     ) -> list[Guest]:
         # What others submit runs elsewhere, and must not lay hands on files of this machine.
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
-        steps: frozenset[int] = frozenset()
-        if bounds:
-            steps = await self._do(lambda db: submissions.steps(db, [*bounds]))
+        # Steps of flows have folders of their own; without one there is nothing to ask.
+        may = [one.job for one in claims if one.job in bounds and specs[one.spec].cwd]
+        steps = await self._do(lambda db: submissions.steps(db, may)) if may else frozenset[int]()
         made = []
         for claim in claims:
             spec, binding = specs[claim.spec], records.read_binding(claim.binding)
@@ -257,7 +258,7 @@ class Direct:
             # A job whose end nobody writes down would stay for ever, and nobody would know why.
             _log.exception("job %s: what it left cannot be seen to", one.key)
             message = f"its results cannot be brought home: {error!r}"
-            closed = retry.End(ok=False, message=message)
+            closed = retry.End(ok=False, message=message, cause=Cause.LOST)
         self._house.finish(one, closed)
 
     # -- stop, and follow ------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from asyncio import wrap_future
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -46,18 +45,14 @@ class Driver:
     """All that is out at one site."""
 
     def __init__(
-        self, remote: Remote, adapter: Callable[[str], Batch], writer: Writer, clock: Clock,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        """Get ready; `adapter` finds a batch system by name, once the site is connected.
-
-        Patience is measured by a `steady` clock, which nobody sets.
-        """
+        self, remote: Remote, adapter: Callable[[str], Batch], writer: Writer, clock: Clock
+    ) -> None:
+        """Get ready; `adapter` finds a batch system by name, once the site is connected."""
         self.remote = remote
         self.errands = Errands(remote, adapter)
         self._writer = writer
         self.clock = clock
-        self.steady = steady
+        self.steady = clock.steady
         self._poll = units.seconds(remote.site.poll)
         self.settle = units.seconds(remote.site.settle)
         #: What is out, by key.
@@ -125,7 +120,7 @@ class Driver:
         """Watch what is out until cancelled."""
         try:
             while True:
-                if not (self.out or self.strays):
+                if not (self.out or self.strays or self._watch.failed):
                     self._look.clear()
                     await self._look.wait()
                 await self.remote.ready()
@@ -279,7 +274,7 @@ class Driver:
                             self.over(one, work, End(never=_CALLED_OFF))
             except errors.PilotageError as error:
                 self.note_trouble("stop", str(error))
-                await asyncio.sleep(pause)
+                await self.clock.sleep(pause)
                 pause = min(_LONGEST_S, 2 * pause)
             else:
                 self.note_trouble("stop", "")

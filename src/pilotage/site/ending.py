@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage.job import retry
+from pilotage.job import outcome, retry
 from pilotage.payload.model import Ending
-from pilotage.site import guest, verdict
+from pilotage.payload.outcome import classify
+from pilotage.site import guest
 from pilotage.site.batch.model import Cause, Item
 from pilotage.site.guest import Guest
 from pilotage.site.party import End
@@ -23,6 +24,15 @@ LOST = {
     Cause.SIGNALLED: "it was killed from outside",
     Cause.UNKNOWN: "the batch system does not say how it ended",
 }
+#: What the scheduler calls an end, and what that is for us; any other is a loss.
+_CAUSES = {
+    Cause.MEMORY: outcome.Cause.MEMORY,
+    Cause.TIMEOUT: outcome.Cause.TIMEOUT,
+    Cause.NODE: outcome.Cause.NODE,
+    Cause.PREEMPTED: outcome.Cause.PREEMPTED,
+    Cause.SIGNALLED: outcome.Cause.KILLED,
+    Cause.CANCELLED: outcome.Cause.CANCELLED,
+}
 #: What the scheduler may tell of an end from outside of which there is evidence.
 _TOLD = {*OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
 
@@ -33,14 +43,14 @@ def judge(one: Guest, end: End, stopping: str) -> retry.End:
         try:
             return _by_evidence(one, end, stopping)
         except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
-            return retry.End(
-                ok=False, message=f"the evidence of its end cannot be read: {error}", lost=True
-            )
+            words = f"the evidence of its end cannot be read: {error}"
+            return retry.End(ok=False, message=words, cause=outcome.Cause.LOST, lost=True)
     if stopping:
-        return retry.End(ok=False, message=stopping, stopped=True)
+        return retry.End(ok=False, message=stopping, cause=outcome.Cause.STOPPED, stopped=True)
     if end.item is None:
         words = end.never or "it vanished from the batch system, and left no evidence of its end"
-        return retry.End(ok=False, message=words, lost=not end.final)
+        cause = outcome.Cause.NOT_STARTED if end.never else outcome.Cause.LOST
+        return retry.End(ok=False, message=words, cause=cause, lost=not end.final)
     return _by_scheduler(end.item, never=end.never)
 
 
@@ -49,20 +59,23 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
     found = msgspec.convert(evidence["end"], Ending, strict=False)
     outputs = evidence.get("outputs")
     left = outputs if isinstance(outputs, dict) else {}
-    judged = verdict.judge(one.spec, found, lambda: guest.lacking(one, left))
+    judged = classify(found, one.spec.ok_codes, lambda: guest.lacking(one, left))
     if stopping and not judged.ok:
         return msgspec.structs.replace(judged, stopped=True, message=stopping)
     if judged.ok and outputs is None and (one.outputs or one.optional):
         message = "its batch job died before anybody looked at its outputs"
-        return msgspec.structs.replace(judged, ok=False, missing=(), lost=True, message=message)
+        return msgspec.structs.replace(
+            judged, ok=False, missing=(), lost=True, message=message, cause=outcome.Cause.LOST
+        )
     if not judged.ok and end.item is not None and end.item.cause in _TOLD:
         told = _by_scheduler(end.item, never="")
         return msgspec.structs.replace(
-            judged, stopped=False, message=told.message, lost=told.lost, call_off=told.call_off
-        )
+            judged, stopped=False, message=told.message, cause=told.cause, lost=told.lost,
+            call_off=told.call_off,
+        )  # fmt: skip
     if judged.stopped:
         # Nobody here asked for it: the batch system took its node away.
-        return msgspec.structs.replace(judged, stopped=False, lost=True)
+        return msgspec.structs.replace(judged, stopped=False, lost=True, cause=outcome.Cause.KILLED)
     return judged
 
 
@@ -71,9 +84,13 @@ def _by_scheduler(item: Item, never: str) -> retry.End:
     said = f" ({item.words})" if item.words else ""
     if cause is Cause.CANCELLED:
         words = f"it was called off at the batch system{said}"
-        return retry.End(ok=False, message=words, call_off=words)
+        return retry.End(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
-        return retry.End(ok=False, message=f"the batch system ended it: {OWN[cause]}{said}")
+        words = f"the batch system ended it: {OWN[cause]}{said}"
+        return retry.End(ok=False, message=words, cause=_CAUSES[cause])
     # Our program leaves evidence before it ends as the payload did: this is not the payload's code.
     words = LOST.get(cause, f"its batch job ended with exit code {item.exit} and no evidence")
-    return retry.End(ok=False, message=f"{words}{'; ' + never if never else ''}{said}", lost=True)
+    words = f"{words}{'; ' + never if never else ''}{said}"
+    return retry.End(
+        ok=False, message=words, cause=_CAUSES.get(cause, outcome.Cause.LOST), lost=True
+    )

@@ -20,7 +20,7 @@ from pilotage.site.submission import Submission, Work
 _log = logging.getLogger("pilotage.site")
 _AGAIN_S = 2.0
 #: How long a submit command and a listing may take, in seconds.
-_SUBMIT_S = 120.0
+SUBMIT_S = 120.0
 _LIST_S = 90.0
 #: How long it may take to see what is free: a job need not wait for that.
 _LOOK_S = 20.0
@@ -137,7 +137,7 @@ class Errands:
         """Call the submit command, once; return the id, if it says one."""
         batch = self._adapter(one.batch)
         call = batch.submit(one.order)
-        said = await self._remote.run(call, timeout=_SUBMIT_S, folder=one.order.folder)
+        said = await self._remote.run(call, timeout=SUBMIT_S, folder=one.order.folder)
         # What goes on by itself has a process number, which is no id.
         return "" if call.detach and not said.exit else batch.submitted(said)
 

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -64,9 +64,13 @@ class Guest(msgspec.Struct):
 
 def brings(guest: Guest) -> bool:
     """Say whether anything must be at the site before a job can be submitted."""
+    return bool(guest.spec.data == "mounted" or reads(guest) or guest.spec.image)
+
+
+def reads(guest: Guest) -> bool:
+    """Say whether a job reads any file: its trigger, its program, or what it names beside."""
     spec, binding = guest.spec, guest.binding
-    reads = binding.path or binding.paths or spec.inputs or _program(spec, guest.base)
-    return bool(spec.data == "mounted" or reads or spec.image)
+    return bool(binding.path or binding.paths or spec.inputs or _program(spec, guest.base))
 
 
 def wanted(guest: Guest) -> list[str]:
@@ -79,7 +83,7 @@ def wanted(guest: Guest) -> list[str]:
         paths.append(program)
     for pattern in guest.spec.inputs:
         place = template.place(pattern, values, base)
-        found = sorted(glob.glob(place, recursive=True)) if glob.has_magic(place) else [place]
+        found = sorted(launch.fitting(place, base)) if glob.has_magic(place) else [place]
         if not found:
             raise errors.NotFound(f"no input is there that fits {text.show(pattern)}")
         paths += found
@@ -87,11 +91,11 @@ def wanted(guest: Guest) -> list[str]:
     for path in paths:
         if path:
             _walk(path, files)
-    _check(guest, files)
+    check(guest, files)
     return list(files)
 
 
-def _check(guest: Guest, paths: Iterable[str]) -> None:
+def check(guest: Guest, paths: Iterable[str]) -> None:
     """Refuse files that are not for whose job it is: beyond the project, or hidden in it."""
     if not guest.bounds:
         return
@@ -170,6 +174,29 @@ class Room(msgspec.Struct, frozen=True):
         return f"{self.data}/{relative(path, base)}"
 
 
+class Area(Protocol):
+    """The folders of a job where it runs, which is not here."""
+
+    @property
+    def run(self) -> str:
+        """The attempt's directory, which the starter makes."""
+        ...
+
+    @property
+    def data(self) -> str:
+        """What stands for the project's folder there."""
+        ...
+
+    @property
+    def lib(self) -> str:
+        """The programs that travel with jobs."""
+        ...
+
+    def there(self, path: str, base: str, /) -> str:
+        """Say where a file of this machine is there."""
+        ...
+
+
 def relative(path: str, base: str) -> str:
     """Name a file within the folder that stands for the project's."""
     start = base.rstrip("/") + "/"
@@ -179,48 +206,70 @@ def relative(path: str, base: str) -> str:
     return f"{_OUTSIDE}/{mark}/{os.path.basename(path)}"
 
 
-def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str, Any]:
-    """Write the order of a job as its program at the site reads it."""
+def prepare(
+    guest: Guest, area: Area, place: launch.Place, *, python: str, sandbox: Sandbox | None
+) -> launch.Prepared:
+    """Fill a job in for where it runs, and note which paths here its outputs have."""
     there = msgspec.structs.replace(
         guest.binding,
-        path=room.there(guest.binding.path, guest.base) if guest.binding.path else "",
-        paths=tuple(room.there(path, guest.base) for path in guest.binding.paths),
-        other=room.there(guest.binding.other, guest.base) if guest.binding.other else "",
+        path=area.there(guest.binding.path, guest.base) if guest.binding.path else "",
+        paths=tuple(area.there(path, guest.base) for path in guest.binding.paths),
+        other=area.there(guest.binding.other, guest.base) if guest.binding.other else "",
     )
-    _check(guest, [file] if (file := getattr(guest.spec.recipe, "file", "")) else [])
+    recipe = guest.spec.recipe
+    # With the text of a file, its name is only for tracebacks.
+    file = "" if getattr(recipe, "source", "") else getattr(recipe, "file", "")
+    check(guest, [file] if file else [])
     spec = launch.carried(guest.spec)
     if not guest.folder:
-        spec = _moved(spec, guest.base, room.data)
-    at = msgspec.structs.replace(place, base=room.data, python=site.python, programs=room.lib)
-    sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
+        spec = _moved(spec, guest.base, area.data)
+    at = msgspec.structs.replace(
+        place, base=area.data, python=python, programs=area.lib, staged=not guest.folder
+    )
     prepared = launch.prepare(
-        at, spec, there, job=guest.claim.job, attempt=guest.claim.attempt, folder=room.run,
+        at, spec, there, job=guest.claim.job, attempt=guest.claim.attempt, folder=area.run,
         owner=guest.claim.owner, sandbox=sandbox,
     )  # fmt: skip
     for path in (*prepared.outputs.values(), *prepared.optional.values()):
-        if not path.startswith(f"{room.data}/"):
+        if not path.startswith(f"{area.data}/"):
             message = f"the output {text.show(path)} is not below the project's folder"
             raise errors.BadRule(message, hint="jobs at a site write below `{base}`")
-    guest.outputs = _here(prepared.outputs, room, guest.base)
-    guest.optional = _here(prepared.optional, room, guest.base)
-    _check(guest, [*guest.outputs.values(), *guest.optional.values()])
+    guest.outputs = _here(prepared.outputs, area, guest.base)
+    guest.optional = _here(prepared.optional, area, guest.base)
+    check(guest, [*guest.outputs.values(), *guest.optional.values()])
+    return prepared
+
+
+def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str, Any]:
+    """Write the order of a job as its program at the site reads it."""
+    sandbox = Sandbox(kind=site.container, image=guest.spec.image) if guest.spec.image else None
+    prepared = prepare(guest, room, place, python=site.python, sandbox=sandbox)
     started = _told(msgspec.to_builtins(prepared.launch), guest.spec)
     started = _parallel(started, guest.spec, site)
+    if not started["cwd"]:
+        # The folder of its worker; what is on the node itself may be small.
+        started["scratch"] = f"{room.folder}/scratch"
     if guest.folder:
         started = _writing(started, guest.folder)
     elif not guest.mount:
-        started = _shown(started, room, used=bool(guest.inputs or guest.outputs or guest.optional))
+        used = bool(guest.inputs or guest.outputs or guest.optional)
+        started = shown(started, room.data, used=used)
     return {
         "launch": started,
         "outputs": prepared.outputs,
         "optional": prepared.optional,
-        "inputs": [] if guest.mount else [
-            {"path": room.there(path, guest.base), "sha256": one.sha256, "mode": _mode(path)}
-            for path, one in guest.inputs.items()
-        ],
+        "inputs": [] if guest.mount else inputs(guest, room),
         "mount": {**guest.mount, "path": room.data} if guest.mount else None,
         "image": guest.image,
     }  # fmt: skip
+
+
+def inputs(guest: Guest, area: Area) -> list[dict[str, Any]]:
+    """Say which content a job reads, and where it looks for it."""
+    return [
+        {"path": area.there(path, guest.base), "sha256": one.sha256, "mode": _mode(path)}
+        for path, one in guest.inputs.items()
+    ]
 
 
 def _mode(path: str) -> int:
@@ -247,9 +296,9 @@ def _moved(spec: model.JobSpec, base: str, data: str) -> model.JobSpec:
     )
 
 
-def _here(paths: Mapping[str, str], room: Room, base: str) -> dict[str, str]:
+def _here(paths: Mapping[str, str], area: Area, base: str) -> dict[str, str]:
     return {
-        name: os.path.normpath(os.path.join(base, path.removeprefix(f"{room.data}/")))
+        name: os.path.normpath(os.path.join(base, path.removeprefix(f"{area.data}/")))
         for name, path in paths.items()
     }
 
@@ -278,10 +327,10 @@ def _told(started: dict[str, Any], spec: model.JobSpec) -> dict[str, Any]:
     return {**started, "env": {**started["env"], **told}}
 
 
-def _shown(started: dict[str, Any], room: Room, *, used: bool) -> dict[str, Any]:
+def shown(started: dict[str, Any], data: str, *, used: bool) -> dict[str, Any]:
     """Let a job in a container see its data; what is mounted is shown by who mounts it."""
-    used = used or f"{started['cwd']}/".startswith(f"{room.data}/")
-    return _writing(started, room.data) if used else started
+    used = used or f"{started['cwd']}/".startswith(f"{data}/")
+    return _writing(started, data) if used else started
 
 
 def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
@@ -291,14 +340,14 @@ def _writing(started: dict[str, Any], folder: str) -> dict[str, Any]:
     return {**started, "sandbox": {**started["sandbox"], "writable": [folder]}}
 
 
-def homeward(guest: Guest, room: Room, found: Mapping[str, Any]) -> list[Wanted | Folder]:
+def homeward(guest: Guest, area: Area, found: Mapping[str, Any]) -> list[Wanted | Folder]:
     """Say which files come home, by the evidence of what was left."""
     coming: list[Wanted | Folder] = []
     for name, local in (guest.outputs | guest.optional).items():
         facts = found.get(name)
         if not facts:
             continue
-        remote = room.there(local, guest.base)
+        remote = area.there(local, guest.base)
         if "files" in facts:
             files = {path: msgspec.convert(one, Digest) for path, one in facts["files"].items()}
             coming.append(Folder(remote=remote, local=local, files=files))

@@ -7,6 +7,7 @@ import sys
 
 from pilotage.match.model import Offer
 from pilotage.match.place import Place
+from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
 
 #: The number of this machine among the pilots.
 LOCAL = 0
@@ -19,6 +20,7 @@ def here(offer: Offer) -> Place:
         "site": offer.site, "host": machine.node, "os": machine.system.lower(),
         "arch": machine.machine, "python_version": platform.python_version(),
         "cpus": offer.cpus, "memory": offer.memory, "gpus": offer.gpus, "pool": "",
+        FOLDER: True, ONLY_APPLICATIONS: False,
     }  # fmt: skip
     return Place(
         LOCAL, offer.site, attributes, cpus=offer.cpus, memory=offer.memory, gpus=offer.gpus,

@@ -12,6 +12,7 @@ import msgspec
 from pilotage import crash, errors
 from pilotage.job import retry
 from pilotage.job.model import State
+from pilotage.job.outcome import Cause
 from pilotage.site import ending
 from pilotage.site.guest import Guest, Room
 from pilotage.site.house import House
@@ -80,7 +81,9 @@ class Homing:
         if not verdict.ok:
             return verdict
         words = self._house.stops[one.attempt]
-        return msgspec.structs.replace(verdict, ok=False, stopped=True, message=words)
+        return msgspec.structs.replace(
+            verdict, ok=False, stopped=True, message=words, cause=Cause.STOPPED
+        )
 
     async def _home(
         self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
@@ -100,7 +103,9 @@ class Homing:
                 _log.warning("job %s: %s", one.key, message)
                 if not verdict.ok:
                     return verdict
-                return msgspec.structs.replace(verdict, ok=False, message=message)
+                return msgspec.structs.replace(
+                    verdict, ok=False, message=message, cause=Cause.OUTPUT
+                )
             else:
                 return verdict
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pilotage.job import retry
+from pilotage.job.outcome import Cause
 from pilotage.site.guest import Guest
 from pilotage.site.submission import Submission, Work
 from pilotage.site.telling import Attempt
@@ -75,7 +76,7 @@ class House:
         """End a job that was called off before it was submitted."""
         words = self.stops.get(one.attempt)
         if words is not None:
-            self.finish(one, retry.End(ok=False, message=words, stopped=True))
+            self.finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
         return words is not None
 
     def leave(self, one: Guest) -> tuple[Submission, Work] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Place(msgspec.Struct, frozen=True):
     python: str = sys.executable
     #: The folder that holds `call.py` and `warm.py`.
     programs: str = os.path.dirname(call.__file__)
+    #: Whether `base` is a folder of one job, to which its inputs were brought.
+    staged: bool = False
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -64,8 +67,18 @@ def prepare(
     outputs, optional = _outputs(spec, base, values)
     if isinstance(spec.recipe, model.Call):
         process = _call(place, spec, spec.recipe, binding, values, params)
-        stays = not spec.resources.gpus
+        if declares(spec, binding):
+            facts = _folder(
+                place, spec, binding, values, folder, [*outputs.values(), *optional.values()]
+            )
+            process["files"]["folder.json"] = text.dump(facts)
+            process["cwd"] = ""
+        # GPUs are lent for a job: who has them must end with it. A sandbox shows the folder of one
+        # job only.
+        stays = not spec.resources.gpus and not (sandbox and "folder.json" in process["files"])
         process |= calling.where(process, folder, owner, sandbox, stays=stays)
+    elif isinstance(spec.recipe, model.Workflow):
+        raise errors.BadRule("a workflow is no process", hint="its steps are")
     else:
         process = _process(place, spec, spec.recipe, known, params, folder)
         process["env"] |= _about(folder, job, attempt)
@@ -90,6 +103,26 @@ def declared(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -
     return [path for each in _outputs(spec, spec.base or base, values) for path in each.values()]
 
 
+def require_inputs(spec: model.JobSpec, binding: model.Binding, base: str, job: int) -> None:
+    """Complain of a declared input that is not here; a function's worker looks by itself."""
+    if not spec.inputs or isinstance(spec.recipe, model.Call) or spec.base not in ("", base):
+        # Files of another project may be where only the job sees them.
+        return
+    known = template.keywords(binding, base, job)
+    values = known | template.parameters(spec, binding, known)
+    for pattern in spec.inputs:
+        path = template.place(pattern, values, base)
+        fits = glob.has_magic(path) and next(fitting(path, base), None)
+        if not (fits or os.path.exists(path)):
+            raise errors.NotFound(f"its input {text.show(path)} is not there")
+
+
+def fitting(pattern: str, base: str) -> Iterator[str]:
+    """Find files; signs in the name of the project's folder stand for themselves."""
+    top = f"{base}/" if pattern.startswith(f"{base}/") else ""
+    return glob.iglob(glob.escape(top) + pattern[len(top) :], recursive=True)
+
+
 def _outputs(
     spec: model.JobSpec, base: str, values: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -112,11 +145,10 @@ def _process(
     values = {**known, **params}
     files = {"params.json": text.dump({**_plain(known), **params})}
     argv = _argv(place, recipe, values, params, folder, files)
-    cwd = template.render(spec.cwd, values) if spec.cwd else folder
     return {
         "argv": tuple(argv),
         "env": _environment(place, spec, known, params),
-        "cwd": os.path.join(spec.base or place.base, cwd),
+        "cwd": _cwd(place, spec, values) if spec.cwd else os.path.join(place.base, folder),
         "files": files,
         "result": bool(isinstance(recipe, model.Python) and recipe.function),
     }
@@ -133,12 +165,47 @@ def _call(
     return {
         "argv": (recipe.python or place.python, f"{place.programs}/warm.py"),
         "env": {name: value for name, value in given.items() if "\0" not in value},
-        "cwd": os.path.join(spec.base or place.base, template.render(spec.cwd, values)),
+        "cwd": _cwd(place, spec, values) if spec.cwd else "",
         "files": {
             "recipe.json": text.dump(named),
             "calls.json": text.dump(binding.data or {"calls": [[[], params]]}),
         },
     }
+
+
+def declares(spec: model.JobSpec, binding: model.Binding) -> bool:
+    """Say whether a job names files that it reads or writes, or did so where it comes from."""
+    return bool(
+        spec.inputs or spec.outputs or spec.optional_outputs or binding.path or binding.paths
+        or "alone" in binding.data
+    )  # fmt: skip
+
+
+def _folder(
+    place: Place, spec: model.JobSpec, binding: model.Binding, values: Mapping[str, Any],
+    folder: str, outputs: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    """Say where the calls of a job with files run: in a folder of their own unless it names one."""
+    base = spec.base or place.base
+    inputs = [template.place(pattern, values, base) for pattern in spec.inputs]
+    inputs += [path for path in (binding.path, *binding.paths) if path]
+    here = not (place.staged or spec.cwd)
+    root = f"{folder}/work" if here else base
+    # At a site behind an agent, its job's folder has the files, and the message says which.
+    alone = binding.data.get("alone")
+    outputs = [*outputs, *(os.path.join(root, path) for path in alone or ())]
+    return {
+        "root": root,
+        "cwd": _cwd(place, spec, values) if spec.cwd else root,
+        "project": base if here else "",
+        "inputs": inputs,
+        "outputs": outputs,
+        "own": not spec.cwd or alone is not None,
+    }
+
+
+def _cwd(place: Place, spec: model.JobSpec, values: Mapping[str, Any]) -> str:
+    return os.path.join(spec.base or place.base, template.render(spec.cwd, values))
 
 
 def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,7 +311,9 @@ def _about(folder: str, job: int, attempt: int) -> dict[str, str]:
 def carried(spec: model.JobSpec) -> model.JobSpec:
     """Put the text of a recipe into its definition: the file is here, not where the job runs."""
     recipe = spec.recipe
-    if not isinstance(recipe, model.Command | model.App) and recipe.file and not recipe.source:
+    if isinstance(recipe, model.Command | model.App | model.Workflow):
+        return spec
+    if recipe.file and not recipe.source:
         with open(recipe.file, encoding="utf-8", errors="surrogateescape") as file:
             recipe = msgspec.structs.replace(recipe, source=file.read(), file="")
         return msgspec.structs.replace(spec, recipe=recipe)

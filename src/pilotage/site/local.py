@@ -22,6 +22,7 @@ import anyio.to_thread
 from pilotage import crash, errors, text
 from pilotage.job import model, moves, records, retry
 from pilotage.job.bulk import Ended
+from pilotage.job.outcome import Cause
 from pilotage.match import fit
 from pilotage.match.model import Offer
 from pilotage.match.queue import Queue
@@ -29,8 +30,9 @@ from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Launch, Started, Why
+from pilotage.payload.outcome import classify
 from pilotage.payload.run import Starter
-from pilotage.site import adopt, launch, unchanged, verdict
+from pilotage.site import adopt, launch, unchanged
 from pilotage.site.here import LOCAL, here
 from pilotage.site.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
@@ -248,14 +250,15 @@ class LocalSite:
     ) -> launch.Prepared | retry.End:
         """Say which process to start, or why the job must not."""
         if objection := unchanged.objection(binding, tenant.spec.on_change):
-            return retry.End(ok=False, message=objection, call_off=objection)
+            return retry.End(ok=False, message=objection, cause=Cause.INPUT, call_off=objection)
         try:
+            launch.require_inputs(tenant.spec, binding, self._place.base, tenant.job)
             return launch.prepare(
                 self._place, tenant.spec, binding,
                 job=tenant.job, attempt=tenant.attempt, folder=tenant.dir, owner=owner,
             )  # fmt: skip
         except (errors.PilotageError, OSError) as error:
-            return retry.End(ok=False, message=f"cannot start: {error}")
+            return retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED)
 
     async def _start(self) -> None:
         """Send to the starter what there is room for, and plain jobs ahead of that."""
@@ -308,7 +311,7 @@ class LocalSite:
             shelved = next((one for one in self._shelf if one[0] is tenant), None)
             if shelved:
                 self._shelf.remove(shelved)
-                self._ends.append((key, retry.End(ok=False, message=words)))
+                self._ends.append((key, retry.End(ok=False, message=words, cause=Cause.STOPPED)))
             elif tenant.adopted:
                 await _signal(tenant, signal.SIGTERM)
             else:
@@ -339,7 +342,7 @@ class LocalSite:
         self._offer = fit.carve(tenant.spec.resources, self._offer, sign=1)
         if ending.usage:
             self._mean_wall += _NEWEST * (ending.usage.wall - self._mean_wall)
-        end = verdict.judge(tenant.spec, ending, lambda: launch.missing(tenant.outputs))
+        end = classify(ending, tenant.spec.ok_codes, lambda: launch.missing(tenant.outputs))
         self._ends.append((ending.key, end))
         if -self._offer.free_cpus < self._offer.cpus or len(self._ends) >= _MANY:
             self.poke()
@@ -365,7 +368,9 @@ class LocalSite:
         """Stop what runs, and put it back in the queue before we go."""
         why = "stopped together with its runner"
         for tenant, _ in self._shelf:
-            self._ends.append((tenant.key, retry.End(ok=False, message=why, stopped=True)))
+            self._ends.append(
+                (tenant.key, retry.End(ok=False, message=why, cause=Cause.STOPPED, stopped=True))
+            )
         over = {key for key, _ in self._ends}
         held = {key for key, one in self._tenants.items() if not one.adopted and key not in over}
         for key in held:

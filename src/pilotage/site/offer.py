@@ -8,6 +8,7 @@ from pilotage import units
 from pilotage.job.model import State
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
+from pilotage.match.wish import ONLY_APPLICATIONS
 from pilotage.site.model import Site
 
 _ANY = 1 << 40
@@ -20,6 +21,7 @@ def place_of(name: str, number: int, site: Site) -> Place:
     attributes = {
         QUEUE: True, "site": name, "batch": site.batch, "cpus": cpus, "memory": memory,
         "gpus": site.gpus, "pool": "", "host": name, "sandboxes": [site.container],
+        ONLY_APPLICATIONS: False,
     }  # fmt: skip
     place = Place(
         -1 - number, name, attributes, cpus=_ANY, memory=_ANY * 1024, gpus=_ANY if site.gpus else 0,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import wrap_future
+from collections.abc import Awaitable
 from typing import Any
 
 import anyio.to_thread
 
 from pilotage import errors, text
 from pilotage.job import moves, retry
+from pilotage.job.outcome import Cause
 from pilotage.site import fitting, guest, launch, ordering, submission, unchanged
 from pilotage.site.driver import Driver
 from pilotage.site.guest import Guest, Room
@@ -75,7 +77,9 @@ class Outward:
         if error is None:
             return task.result()
         _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
-        self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error!r}"))
+        self._house.finish(
+            one, retry.End(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED)
+        )
         return False
 
     async def _submit(self, guests: list[Guest]) -> None:
@@ -94,16 +98,9 @@ class Outward:
     async def _shaped(self, one: Guest) -> bool:
         """Have what a job runs written for its shape; say whether it may go on."""
         while not self._house.called_off(one):
-            try:
-                await self._data.shaped(one)
-            except errors.Unavailable as error:
-                await self._telling.say([one.attempt], f"it waits: {error}")
-                await asyncio.sleep(_AGAIN_S)
-            except ODD as error:
-                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
-                return False
-            else:
-                return True
+            had = await self._try(one, self._data.shaped(one), "it waits")
+            if had is not None:
+                return had
         return False
 
     async def _ask(self, guests: list[Guest]) -> None:
@@ -142,7 +139,10 @@ class Outward:
                 room = Room(root, key, len(ready))
                 items.append(guest.order(one, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
+                self._house.finish(
+                    one,
+                    retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
+                )
                 continue
             ready.append(one)
             paths = [*one.outputs.values(), *one.optional.values()]
@@ -160,20 +160,34 @@ class Outward:
             if objection := await anyio.to_thread.run_sync(
                 unchanged.objection, one.binding, one.spec.on_change
             ):
-                self._house.finish(one, retry.End(ok=False, message=objection, call_off=objection))
+                self._house.finish(
+                    one,
+                    retry.End(ok=False, message=objection, cause=Cause.INPUT, call_off=objection),
+                )
                 return False
-            try:
-                await self._remote.ready()
-                await self._data.bring(one)
-            except errors.Unavailable as error:
-                await self._telling.say([one.attempt], f"its data waits: {error}")
-                await asyncio.sleep(_AGAIN_S)
-            except ODD as error:
-                self._house.finish(one, retry.End(ok=False, message=f"cannot start: {error}"))
-                return False
-            else:
-                return True
+            had = await self._try(one, self._have(one), "its data waits")
+            if had is not None:
+                return had
         return False
+
+    async def _have(self, one: Guest) -> None:
+        await self._remote.ready()
+        await self._data.bring(one)
+
+    async def _try(self, one: Guest, act: Awaitable[None], waits: str) -> bool | None:
+        """Say whether what a job needs could be done; nothing if it must be tried again."""
+        try:
+            await act
+        except errors.Unavailable as error:
+            await self._telling.say([one.attempt], f"{waits}: {error}")
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        except ODD as error:
+            self._house.finish(
+                one, retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED)
+            )
+            return False
+        return True
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
         """Write the orders of jobs anew, under another key."""
@@ -188,6 +202,9 @@ class Outward:
                 room = Room(one.root, key, place)
                 items.append(guest.order(found, room, self._site, self._launch))
             except ODD as error:
-                self._house.finish(found, retry.End(ok=False, message=f"cannot start: {error}"))
+                self._house.finish(
+                    found,
+                    retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
+                )
                 items.append(_EMPTY)
         return items

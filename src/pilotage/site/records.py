@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,8 @@ from pilotage.site.batch.model import Order
 from pilotage.site.submission import Submission, Work
 from pilotage.store import Db
 
+#: Characters of a reason that are kept.
+_LONGEST = 400
 _order = msgspec.json.Decoder(Order)
 
 
@@ -35,8 +38,27 @@ def asked(db: Db, site: str) -> str:
     return str(db.value("site_asked", name=site) or "")
 
 
-def strand(db: Db, sites: Iterable[str]) -> None:
-    """Say of jobs that are at other sites than these that nobody looks after them."""
+def ask(db: Db, site: str, asked: str, *, by: str, why: str, now: float) -> None:
+    """Have a site drained, or take work again; who asked first, when and why is kept."""
+    db.run("site_ask", name=site, asked=asked, by=by, why=why[:_LONGEST], now=now)
+
+
+def stand(db: Db, site: str, way: Literal["batch", "agent"]) -> bool:
+    """Let the name of a site stand for one thing; say whether it does.
+
+    What came first keeps the name: jobs of the one must not be taken for jobs of the other.
+    """
+    if not db.value("site_way", name=site):
+        db.run("site_stand", name=site, way=way)
+    return bool(db.value("site_way", name=site) == way)
+
+
+def begin(db: Db, sites: Sequence[str]) -> None:
+    """Begin with the sites that have files: names are free again whose owner is gone.
+
+    Jobs that are at other sites hear that nobody looks after them.
+    """
+    db.run("site_release", files=text.dump(list(sites)))
     db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
 
 

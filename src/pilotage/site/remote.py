@@ -198,7 +198,7 @@ class Remote:
                     await self._person()
                     continue
                 pause = _FIRST_S if self._clock.now() - began > _GOOD_S else pause
-                await asyncio.sleep(pause * self._chance.uniform(0.75, 1.25))
+                await self._clock.sleep(pause * self._chance.uniform(0.75, 1.25))
                 pause = min(_LONGEST_S, pause * 2)
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -75,7 +74,7 @@ class Sender:
             except errors.Unavailable as error:
                 self._driver.note_trouble("submit", str(error))
                 self._driver.party(one).said(one, f"it cannot be submitted now: {error}")
-                await asyncio.sleep(pause)
+                await self._driver.clock.sleep(pause)
                 pause = min(_LONGEST_S, 2 * pause)
             else:
                 self._driver.note_trouble("submit", "")

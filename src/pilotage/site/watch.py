@@ -26,13 +26,16 @@ class Watch:
         """Look on behalf of a driver."""
         self._driver = driver
         self._errands = driver.errands
+        #: Batch systems whose last answer was none: they are asked again, whatever is out.
+        self.failed: set[str] = set()
 
     async def cycle(self) -> None:
         """Ask each batch system once for all that is out, and conclude what can be."""
         driver = self._driver
-        names = {one.batch for one in driver.out.values()} | driver.strays.batches()
+        names = {one.batch for one in driver.out.values()} | driver.strays.batches() | self.failed
         for name in sorted(names):
             now = driver.steady()
+            self.failed.add(name)
             try:
                 await self._look(name, now)
             except (BatchError, errors.PilotageError) as error:
@@ -41,6 +44,7 @@ class Watch:
             except (LookupError, TypeError, ValueError) as error:
                 driver.note_trouble(name, f"the answer of the site is not understood: {error!r}")
             else:
+                self.failed.discard(name)
                 driver.note_trouble(name, "")
 
     async def _look(self, name: str, now: float) -> None:

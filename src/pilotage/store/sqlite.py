@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BUSY_MS = 10_000
+#: How long to wait while the store is opened: the last process to close it folds the whole
+#: write-ahead log into it, and on a busy disk that takes longer than any transaction.
+_OPENING_MS = 120_000
 #: How long the write-ahead log gets before it is folded into the store: 10 000 pages.
 _LOG_BYTES = 40 << 20
 _FILLER_BYTES = 2 << 20
@@ -142,13 +145,14 @@ def connect(path: Path, *, readonly: bool = False) -> Db:
     )
     with explained(path):
         connection = apsw.Connection(str(path), flags=flags)
-        connection.set_busy_timeout(_BUSY_MS)
+        connection.set_busy_timeout(_OPENING_MS)
         for pragma in _PRAGMAS:
             if not readonly:
                 connection.execute(f"PRAGMA {pragma}")
         db = Db(connection, path)
         if not readonly:
             _migrate(connection, db)
+        connection.set_busy_timeout(_BUSY_MS)
         return db
 
 

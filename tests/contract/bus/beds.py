@@ -11,11 +11,8 @@ import pytest
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.memory import MemoryBus
-from pilotage.bus.port import Bus
 from testbed.rabbit import Rabbit
-
-#: Returns the bus as a user of that name sees it.
-Known = Callable[[str], Bus]
+from tests.contract.bus.hubbed import Known, dialled, serving
 
 
 @asynccontextmanager
@@ -44,7 +41,18 @@ def known_to(rabbit: Rabbit, name: str, exchange: str) -> Broker:
     )  # fmt: skip
 
 
+@asynccontextmanager
+async def link(_: pytest.FixtureRequest) -> AsyncIterator[Known]:
+    async with serving(MemoryBus().known_as) as port, AsyncExitStack() as stack:
+        made = {
+            name: await stack.enter_async_context(dialled(port, name))
+            for name in ("alice", "bob", "site")
+        }
+        yield made.__getitem__
+
+
 BUSES: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Known]]] = {
     "memory": memory,
     "amqp": amqp,
+    "link": link,
 }

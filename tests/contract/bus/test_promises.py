@@ -10,7 +10,8 @@ import pytest
 
 from pilotage import errors
 from pilotage.bus.port import Bus, Message
-from tests.contract.bus.beds import BUSES, Known
+from tests.contract.bus.beds import BUSES
+from tests.contract.bus.hubbed import Known
 
 #: Longer than any delivery, short enough to wait for nothing.
 QUIET = 0.05

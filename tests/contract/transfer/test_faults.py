@@ -33,7 +33,6 @@ from tests.contract.transfer.places import Place
 from tests.contract.transfer.web import serving
 
 SOON = Patience(delay=0.05, longest=0.2, attempts=5, deadline=120, glance=0.05)
-MANY = int(os.environ.get("PILOTAGE_MANY_FILES", "5000"))
 
 
 @pytest.fixture
@@ -230,8 +229,9 @@ async def test_a_key_that_is_not_accepted_is_a_matter_of_credentials(sshd, tmp_p
         await courier.look("sftp://key/tmp")
 
 
+@pytest.mark.parametrize("many", [500, pytest.param(5000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["file", "rsync", "sftp", "webdav"])
-async def test_many_small_files(kind, tmp_path, request, needs):
+async def test_many_small_files(kind, many, tmp_path, request, needs):
     needs(*places.KINDS[kind][1])
     with contextlib.ExitStack() as stack:
         if kind == "sftp":
@@ -240,7 +240,6 @@ async def test_many_small_files(kind, tmp_path, request, needs):
             place = stack.enter_context(places.web(tmp_path / kind, dav=True))
         else:
             place = stack.enter_context(places.KINDS[kind][0](tmp_path / kind))
-        many = MANY if kind in ("file", "rsync") else MANY // 5
         place.put({f"d{number % 50}/f{number}": b"%d" % number for number in range(many)})
         receipt = await place.courier().fetch(f"{place.url}/", str(tmp_path / "in"))
     assert (receipt.files, receipt.moved) == (many, many)

@@ -30,6 +30,9 @@ NEEDS = {
     "sshd": ["sshd"],
 }
 
+#: All but the lightest are for those who have time.
+EACH = [pytest.param(kind, marks=[] if kind == "sshd" else pytest.mark.slow) for kind in KINDS]
+
 OWNER = """\
 import sys, time
 from testbed.showroom import KINDS
@@ -44,7 +47,7 @@ with KINDS[sys.argv[1]]() as bed:
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_after_with(kind: str):
     system.needs("root", *NEEDS[kind])
     with KINDS[kind]() as bed:
@@ -52,6 +55,7 @@ def test_after_with(kind: str):
     assert traces(bed.name) == []
 
 
+@pytest.mark.slow
 def test_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch):
     system.needs("root", *NEEDS["slurm"])
     cluster = Slurm()
@@ -61,7 +65,7 @@ def test_after_a_start_that_failed(monkeypatch: pytest.MonkeyPatch):
     assert traces(cluster.name) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_after_the_death_of_the_owner(kind: str):
     system.needs("root", *NEEDS[kind])
     name = crash(kind)
@@ -71,6 +75,7 @@ def test_after_the_death_of_the_owner(kind: str):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_after_the_death_of_the_owner_and_the_warden():
     system.needs("root", *NEEDS["slurm"])
     name = crash("slurm", also_warden=True)

@@ -23,9 +23,8 @@ from .model import Broker
 _log = logging.getLogger("pilotage.bus")
 # It would say each trouble a second time, and less clearly.
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)
-#: Seconds before the first and between the last attempts to connect.
+#: Seconds before the first attempt to connect again; each later pause is twice as long.
 _SOON_S = 0.5
-_LATE_S = 30.0
 _FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
 #: What may go wrong with a broker at any time, and is no mistake of ours.
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
@@ -90,7 +89,7 @@ class Link:
             except (*TROUBLES, errors.PilotageError) as error:
                 self._set(None, str(error) or type(error).__name__)
             tries += 1
-            most = min(_LATE_S, _SOON_S * 2.0 ** min(tries, 10))
+            most = min(self._broker.retry, _SOON_S * 2.0 ** min(tries, 10))
             _log.warning("broker %s: %s; it is tried again", self._broker.place, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
             with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret

@@ -37,6 +37,8 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     heartbeat: int = 15
     #: Seconds that sending may take, and a new connection.
     patience: float = 30.0
+    #: Seconds between two attempts to connect, at most; the first come sooner.
+    retry: float = 30.0
     #: Messages that a queue holds at most.
     most: int = 1_000_000
 

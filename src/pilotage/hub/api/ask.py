@@ -144,6 +144,12 @@ class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
+class DrainAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a site is to be given nothing more."""
+
+    reason: Text = ""
+
+
 class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of what an attempt wrote."""
 

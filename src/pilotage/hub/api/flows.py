@@ -9,10 +9,12 @@ from msgspec import UNSET
 
 from pilotage import errors
 from pilotage.flow import detail, look, moves, picture, read, why
+from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow
-from pilotage.hub import flow_view
+from pilotage.hub import flow_view, site_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
+from pilotage.hub.flows import deliver
 from pilotage.store import Db
 
 
@@ -35,7 +37,9 @@ def submit(db: Db, call: Call) -> tell.FlowMade:
     # A key is its owner's: nobody else can be told the number of a flow by it, nor be in its way.
     key = f"api.{call.grant.owner}.{wanted.key or secrets.token_hex(12)}"
     new = NewFlow(flow=asked, key=key, owner=call.grant.owner, source="api", tag=wanted.tag)
-    return tell.FlowMade(moves.submit(db, new, call.now), len(asked.steps))
+    project = call.hands.project
+    notes = site_view.check_flow(db, project.root, project.settings, asked, call.now)
+    return tell.FlowMade(moves.submit(db, new, call.now), len(asked.steps), notes)
 
 
 def show(db: Db, call: Call) -> tell.FlowSheet:
@@ -45,8 +49,17 @@ def show(db: Db, call: Call) -> tell.FlowSheet:
     return tell.FlowSheet(
         **facts, description=found.flow.description, params=found.flow.params,
         outputs=found.flow.outputs, to=found.flow.to, rows=found.steps,
+        **_came_out(db, call, found),
         steer=call.grant.acts_for(found.row.owner),
     )  # fmt: skip
+
+
+def _came_out(db: Db, call: Call, found: look.Sheet) -> dict[str, Any]:
+    """Return what came out of a flow that is done, as long as that is known."""
+    if found.row.state != "done":
+        return {"result": None, "files": []}
+    files = deliver.homes(db, found.row.id, str(call.hands.project.root))
+    return {"result": outcome(db, found.row.id), "files": files}
 
 
 def graph(db: Db, call: Call) -> picture.Picture:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from pilotage import errors, text
-from pilotage.hub import submission
+from pilotage.flow import again
+from pilotage.hub import site_view, submission
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.job import machine, moves, records
 from pilotage.job.model import State
-from pilotage.site import files
+from pilotage.match.chosen import places
 from pilotage.store import Db
 
 #: A list that finds little looks on for so long, in seconds; who asks may go on from there.
@@ -26,9 +27,10 @@ _PILOT = re.compile(r"pilot:([0-9]{1,15})")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
 
-def row(facts: tuple[Any, ...]) -> tell.JobRow:
-    """Read a row of the store."""
-    return tell.JobRow(*(*facts[:-1], _pilot(facts[-1])))
+def rows(db: Db, found: Sequence[tuple[Any, ...]]) -> list[tell.JobRow]:
+    """Read rows of the store."""
+    where = places(db, [one[0] for one in found if one[6]])
+    return [tell.JobRow(*(*one[:-1], _pilot(one[-1]), where.get(one[0]))) for one in found]
 
 
 def _pilot(holder: str) -> int | None:
@@ -46,9 +48,9 @@ def index(db: Db, call: Call) -> tell.Jobs:
     while before > 1 and len(found) < wanted.limit and time.monotonic() - began < _PATIENCE_S:
         floor = max(1, before - window)
         left = wanted.limit - len(found)
-        rows = db.rows(query, floor=floor, before=before, most=left, **values)
-        found += [row(one) for one in rows]
-        before = found[-1].id if len(rows) == left else floor
+        some = db.rows(query, floor=floor, before=before, most=left, **values)
+        found += rows(db, some)
+        before = found[-1].id if len(some) == left else floor
         window *= 4
     return tell.Jobs(found, before if before > 1 else None)
 
@@ -76,6 +78,7 @@ def show(db: Db, call: Call) -> tell.JobSheet:
         **facts,
         state=str(job.state),
         pilot=_pilot(attempts[-1].starter) if attempts else None,
+        place=places(db, [job.id]).get(job.id),
         # Where the starter's lock is, is nobody's business.
         attempts=[msgspec.structs.replace(one, starter="") for one in attempts],
         result=None if body is None else text.load(body),
@@ -91,10 +94,13 @@ _SAME = (
 def submit(db: Db, call: Call) -> tell.Numbers:
     """Queue jobs, all or none."""
     wanted: ask.Submission = call.body
+    project = call.hands.project
     for item in wanted.jobs:
         submission.check(item)
-        files.check_job(call.hands.project.root, item.spec)
-    return tell.Numbers(submission.add(db, wanted.jobs, call.grant.owner, call.now))
+    specs = (item.spec for item in wanted.jobs)
+    notes = site_view.check(db, project.root, project.settings, specs, call.now)
+    owner, root = call.grant.owner, str(project.root)
+    return tell.Numbers(submission.add(db, wanted.jobs, owner, call.now, root), notes)
 
 
 def verb(change: Callable[..., State]) -> Callable[[Db, Call], tell.Became]:
@@ -113,5 +119,5 @@ def verb(change: Callable[..., State]) -> Callable[[Db, Call], tell.Became]:
 
 
 cancel, hold, release, retry = (
-    verb(change) for change in (moves.cancel, moves.hold, moves.release, moves.again)
+    verb(change) for change in (moves.cancel, moves.hold, moves.release, again.retry)
 )

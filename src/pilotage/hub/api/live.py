@@ -221,7 +221,7 @@ def changed(db: Db, line: int) -> bytes:
     """Write the jobs that changed after a line of the journal."""
     last = int(db.value("journal_last"))
     rows = db.rows("api_jobs_changed", after=line, most=_MOST_LINES)
-    facts = {"jobs": [jobs.row(one) for one in rows], "more": last - line > _MOST_LINES}
+    facts = {"jobs": jobs.rows(db, rows), "more": last - line > _MOST_LINES}
     return event("jobs", facts, last)
 
 

@@ -26,6 +26,7 @@ from pilotage.hub.auth import Scope
 from pilotage.hub.feed import wire
 from pilotage.hub.pool_outside import Taken
 from pilotage.hub.pool_view import Look
+from pilotage.hub.site_view import Seen
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
@@ -117,9 +118,13 @@ def table(whole: Whole) -> tuple[Route, ...]:
             named=ask.Pilot,
         ),
         _get("/sites", sites.index, tell.Sites, "List sites, and how they are."),
-        _post(
-            "/sites/{name}/drain", sites.drain, tell.Became, "Give a site nothing more.", _ADMIN,
-            named=ask.Named,
+        _get(
+            "/sites/{name}", sites.show, Seen, "Read how a site is.", named=ask.Named,
+        ),
+        Route(
+            method="POST", path="/sites/{name}/drain", scope=_ADMIN, kind="write",
+            act=sites.drain, says="Give a site nothing more.", named=ask.Named,
+            query=ask.DrainAsk, answer=tell.Became,
         ),
         _post(
             "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,

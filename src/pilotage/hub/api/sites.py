@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 from pilotage import errors
-from pilotage.hub import edge_seen, places
+from pilotage.hub import edge_seen, site_view
 from pilotage.hub.api import tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
-from pilotage.site import files
+from pilotage.site import records
 from pilotage.store import Db
 
 
 def index(db: Db, call: Call) -> tell.Sites:
-    """List the sites of the project."""
-    project, now = call.hands.project, call.hands.clock.now()
-    heard = edge_seen.look(db, now)
-    broker = heard.broker if heard.edges or project.settings.bus.url else None
-    return tell.Sites(places.sites(db, project.root, now), heard.edges, broker)
+    """List all sites."""
+    return tell.Sites(*_look(db, call))
+
+
+def show(db: Db, call: Call) -> site_view.Seen:
+    """Read how a site is."""
+    name = call.path.name
+    found = next((one for one in _look(db, call).sites if one.name == name), None)
+    if found is None:
+        raise errors.NotFound(f"there is no site {name}", hint="GET /api/v1/sites lists them")
+    return found
 
 
 def drain(db: Db, call: Call) -> tell.Became:
     """Give a site nothing more."""
-    return _ask(db, call, "drain")
+    return _ask(db, call, "drain", call.query.reason)
 
 
 def resume(db: Db, call: Call) -> tell.Became:
     """Give a site work again."""
-    return _ask(db, call, "")
+    return _ask(db, call, "", "")
 
 
-def _ask(db: Db, call: Call, asked: str) -> tell.Became:
-    name = call.path.name
-    if name not in files.names(call.hands.project.root):
-        raise errors.NotFound(f"there is no site {name}", hint="GET /api/v1/sites lists them")
-    db.run("site_ask", name=name, asked=asked)
+def _ask(db: Db, call: Call, asked: str, why: str) -> tell.Became:
+    by = call.grant.owner or "an admin"
+    records.ask(db, show(db, call).name, asked, by=by, why=why, now=call.now)
     return tell.Became(asked or "open")
+
+
+def _look(db: Db, call: Call) -> site_view.Looked:
+    project = call.hands.project
+    return site_view.look(db, project.root, project.settings, call.hands.clock.now())
 
 
 def families(db: Db, now: float) -> list[Family]:

@@ -10,11 +10,12 @@ from pilotage.flow.detail import Task
 from pilotage.flow.look import Row as FlowRow
 from pilotage.flow.look import StepRow
 from pilotage.flow.records import Line
-from pilotage.hub.edge_seen import Broker, Edge
-from pilotage.hub.places import Seen
+from pilotage.hub.edge_seen import Broker
 from pilotage.hub.pool_view import Look
 from pilotage.hub.pool_view import Sample as PoolSample
+from pilotage.hub.site_view import Seen
 from pilotage.job.model import Attempt, Binding, JobSpec
+from pilotage.match.chosen import Chosen
 from pilotage.pilot.model import Facts
 from pilotage.result.story import Child, Moment
 
@@ -36,6 +37,8 @@ class JobRow(msgspec.Struct, frozen=True):
     tag: str
     #: The pilot that runs or last ran it.
     pilot: int | None
+    #: Where it runs or ran last: what the matchmaker chose, and the site where that is.
+    place: Chosen | None
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -60,10 +63,12 @@ class JobSheet(JobRow, frozen=True):
     result: Any = None
 
 
-class Numbers(msgspec.Struct, frozen=True):
+class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
     """The numbers of jobs, in the order in which they were given."""
 
     ids: list[int]
+    #: Why some of them will wait for their sites.
+    notes: list[str] = []
 
 
 class Became(msgspec.Struct, frozen=True):
@@ -145,6 +150,10 @@ class FlowSheet(FlowRow, frozen=True, kw_only=True):
     #: What comes out, and where that goes.
     outputs: dict[str, str]
     to: str
+    #: The results of its outputs by their names, once it is done.
+    result: dict[str, Any] | None
+    #: The files that came out, once it is done: paths of the hub's machine, or URLs.
+    files: list[str]
     #: Its steps, each with how far it is and why it waits.
     rows: list[StepRow]
     #: Whether whoever asks may change its course.
@@ -165,11 +174,13 @@ class FlowStep(msgspec.Struct, frozen=True):
     story: list[Line]
 
 
-class FlowMade(msgspec.Struct, frozen=True):
+class FlowMade(msgspec.Struct, frozen=True, omit_defaults=True):
     """A workflow that was started."""
 
     id: int
     steps: int
+    #: Why some of its steps will wait for their sites.
+    notes: list[str] = []
 
 
 class FlowAgain(msgspec.Struct, frozen=True):
@@ -236,11 +247,10 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 class Sites(msgspec.Struct, frozen=True):
-    """The sites of the project."""
+    """All sites."""
 
     sites: list[Seen]
-    #: Those that are heard of by the broker, and how it goes with that; nothing if there is none.
-    edges: list[Edge]
+    #: How it goes with the broker of sites with an agent; nothing if there is none.
     broker: Broker | None
 
 

@@ -1,8 +1,8 @@
 """An agent, put together: jobs come from the bus, run at this site, and are told of by the bus.
 
-Talk ◀──▶ broker: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
-                  Controls ──▶ store ──▶ Outbox              ▲
-                                                             └── EdgeData ◀──▶ transfer servers
+Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
+               Controls ──▶ store ──▶ Outbox              ▲
+                                                          └── EdgeData ◀──▶ transfer servers
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import anyio
 import anyio.to_thread
 
 from pilotage import __version__, clock, errors
-from pilotage.bus.model import Heartbeat
+from pilotage.bus.model import Drain, Heartbeat
+from pilotage.edge import message
 from pilotage.hub import config, housekeeping
 from pilotage.hub.edge import notify, owner, wayout
 from pilotage.hub.edge.follow import Followed
@@ -44,21 +45,22 @@ class Agent:
     """One process that serves one site."""
 
     def __init__(
-        self, project: Project, writer: Writer, open_reader: Callable[[], Db], *, take_over: bool
-    ) -> None:
-        """Read the settings; nothing happens before `run`."""
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], *, take_over: bool,
+        hub: str = "",
+    ) -> None:  # fmt: skip
+        """Read the settings; nothing happens before `run`. Jobs come from `hub`, if it is named."""
         self._project, self._writer, self._take_over = project, writer, take_over
         self._now = project.clock.now
-        self._settings = Followed(project.root / FILE)
-        self._parts = Parts()
+        self._settings = Followed(project.root / FILE, hub)
+        self._parts = Parts(project.clock)
         self._queue = Queue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
             clock.dice(),
         )  # fmt: skip
-        registry = Registry(project.root)
+        registry = self._registry = Registry(project.root)
         self._work = Work(project, self._settings, writer, self._queue, registry, open_reader)
         self._talk = Talk(
-            self._settings, self._parts, writer, open_reader, registry, self._now,
+            project, self._settings, self._parts, writer, open_reader, registry,
             self._queue.poke, self._beat,
         )  # fmt: skip
         self._reader = open_reader()
@@ -92,7 +94,7 @@ class Agent:
         poke, state = self._queue.poke, self._project.state
         return {
             "the batch system": self._work.run,
-            "the broker": self._talk.run,
+            "messages": self._talk.run,
             "limits": Caps(self._writer, self._settings, self._now, poke).run,
             "clearing up": Janitor(
                 state, self._writer, self._settings, self._now, lambda: self._work.root
@@ -113,6 +115,13 @@ class Agent:
     def _drained(self) -> bool:
         return bool(sites.asked(self._reader, self._settings().site))
 
+    def _drain(self) -> Drain:
+        found = self._reader.row("site_drained", name=self._settings().site)
+        if found is None:
+            return Drain()
+        by, since, why = found
+        return Drain(by=message.line(by), since=since, why=message.line(why))
+
     async def _guard(self, file: Path, mine: owner.Owner) -> None:
         """End this process once another one serves the site."""
         while True:
@@ -129,20 +138,25 @@ class Agent:
                 broker, since = self._talk.trouble, self._now()
             look = Look(
                 beat=await self._beat(), broker=broker, broker_since=since,
+                carrier="hub" if self._settings().hub.url else "broker",
                 parts=dict(self._parts.troubles), settings=self._settings.trouble,
             )  # fmt: skip
             await anyio.to_thread.run_sync(write, self._project.state, look)
-            await anyio.sleep(_SHOW_S)
+            await self._project.clock.sleep(_SHOW_S)
 
     async def _beat(self) -> Heartbeat:
         """Say how the site is."""
         settings, now, folder = self._settings(), self._now(), self._work.root or "/"
-        days, disk = await anyio.to_thread.run_sync(
-            lambda: (self._certificate.days(settings.bus.certificate, now), free(folder))
-        )
+        days, disk, names = await anyio.to_thread.run_sync(
+            lambda: (
+                self._certificate.days(settings.bus.certificate, now), free(folder),
+                self._registry.usable(),
+            )
+        )  # fmt: skip
         return Heartbeat(
             site=settings.site, time=now, version=__version__, epoch=self._epoch,
-            since=self._since, draining=self._drained(), counts=records.counts(self._reader),
+            since=self._since, draining=self._drained(), drain=self._drain(),
+            counts=records.counts(self._reader),
             outbox=self._talk.waiting, certificate_days=days, disk_free=disk,
-            scheduler=self._work.scheduler(now),
+            scheduler=self._work.scheduler(now), applications=names,
         )  # fmt: skip

@@ -25,11 +25,11 @@ _LOOK_S = 1.0
 class Followed:
     """The settings in force."""
 
-    def __init__(self, file: Path) -> None:
-        """Read them for the first time; a mistake is an error now."""
-        self._file = file
+    def __init__(self, file: Path, hub: str = "") -> None:
+        """Read them for the first time; a mistake is an error now. `hub` is one named beside."""
+        self._file, self._hub = file, hub
         self._mark = Version.at(str(file))
-        self.now: Settings = settings.read(file)
+        self.now: Settings = settings.read(file, hub)
         self._marks = self._certificates()
         #: What is wrong with the file; the settings before it count then.
         self.trouble = ""
@@ -63,13 +63,13 @@ class Followed:
             marks = self._certificates()
         if marks != self._marks:
             self._marks = marks
-            _log.info("certificates have changed: the broker is called anew")
+            _log.info("certificates have changed: %s is called anew", self.now.source)
             for tell in self.on_renewal:
                 tell()
 
     async def _read(self) -> None:
         try:
-            fresh = await anyio.to_thread.run_sync(settings.read, self._file)
+            fresh = await anyio.to_thread.run_sync(settings.read, self._file, self._hub)
             if fresh.site != self.now.site:
                 message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
                 raise errors.ConfigError(message, hint="stop the agent first")
@@ -83,5 +83,7 @@ class Followed:
         self._changed = anyio.Event()
 
     def _certificates(self) -> tuple[Version | None, ...]:
-        bus = self.now.bus
-        return tuple(Version.at(path) for path in (bus.ca, bus.certificate, bus.key))
+        bus, hub = self.now.bus, self.now.hub
+        # A token that is put there lets an agent in at once.
+        files = (bus.ca, bus.certificate, bus.key, *((hub.ca, hub.token_file) if hub.url else ()))
+        return tuple(Version.at(path) for path in files)

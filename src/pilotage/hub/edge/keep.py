@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable
 
-import anyio
-
 from pilotage import errors
+from pilotage.clock import Clock
 
 _log = logging.getLogger("pilotage.edge")
 #: The pauses before a part is begun anew, and how long it must last for the first pause again.
@@ -22,22 +20,23 @@ _CALM_S = 5.0
 class Parts:
     """The parts of one process, and what is wrong with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         """Begin with none."""
+        self._clock = clock
         #: What was wrong with a part, and until when that counts.
         self._told: dict[str, tuple[str, float]] = {}
 
     @property
     def troubles(self) -> dict[str, str]:
         """What is wrong, by part; also with one that was begun anew only just now."""
-        now = time.monotonic()
+        now = self._clock.steady()
         return {name: words for name, (words, until) in self._told.items() if now < until}
 
     async def keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
         """Run a part until cancelled; whatever it dies of, the others go on."""
         pause = _FIRST_S
         while True:
-            began = time.monotonic()
+            began = self._clock.steady()
             try:
                 await part()
                 told = "it ended by itself"
@@ -56,8 +55,8 @@ class Parts:
                 told = f"a mistake in Pilotage: {error}"
                 _log.exception("%s: this is a mistake in Pilotage; it is begun anew", name)
             self._told[name] = (told, math.inf)
-            if time.monotonic() - began > _GOOD_S:
+            if self._clock.steady() - began > _GOOD_S:
                 pause = _FIRST_S
-            await anyio.sleep(pause)
+            await self._clock.sleep(pause)
             pause = min(_LONGEST_S, 2 * pause)
-            self._told[name] = (told, time.monotonic() + _CALM_S)
+            self._told[name] = (told, self._clock.steady() + _CALM_S)

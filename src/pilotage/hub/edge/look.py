@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -25,7 +26,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent was at a time."""
 
     beat: Heartbeat
-    #: Why there is no connection to the broker, and since when it is as it is.
+    #: What jobs come from.
+    carrier: Literal["broker", "hub"] = "broker"
+    #: Why there is no connection to it, and since when it is as it is.
     broker: str = ""
     broker_since: float = 0.0
     #: What is wrong with parts of the process, and with its settings.
@@ -47,9 +50,9 @@ def read(state: Path) -> Look:
         return msgspec.json.decode((state / FILE).read_bytes(), type=Look)
     except FileNotFoundError:
         message = f"no agent has run in {state.parent} yet"
-        raise errors.NotFound(message, hint="`pilotage site run` runs it") from None
+        raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None
     except msgspec.MsgspecError as error:
-        hint = "it is of another version; `pilotage site run` writes it anew"
+        hint = "it is of another version; `pilotage agent run` writes it anew"
         raise errors.ConfigError(f"{state / FILE} cannot be read: {error}", hint=hint) from error
 
 

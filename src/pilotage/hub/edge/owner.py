@@ -16,7 +16,7 @@ import msgspec
 
 from pilotage import errors
 
-_OVER = "stop that one, and see that its jobs are over; then: `pilotage site run --take-over`"
+_OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
 
 
 class Owner(msgspec.Struct, frozen=True):

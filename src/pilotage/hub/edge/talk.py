@@ -1,44 +1,69 @@
-"""All that an agent says to the broker and hears from it, over one connection after the other."""
+"""All that an agent says to the broker or its hub, and hears from it."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol, Self
 
 import anyio
 import msgspec
 
-from pilotage.bus.amqp.bus import AmqpBus
+from pilotage import errors
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
+from pilotage.bus.port import Bus
+from pilotage.edge.link import keys
+from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
+from pilotage.hub.project import Project
+from pilotage.pilot import reach
+from pilotage.pilot.node.dial import Route
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest
 from pilotage.site.agent.outbox import Outbox
 from pilotage.site.agent.registry import Registry
-from pilotage.site.agent.settings import Settings
+from pilotage.site.agent.settings import Hub, Settings
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
 _UNKNOWN = "not connected yet"
 
 
+class Carrier(Bus, Protocol):
+    """A bus over a connection, which is made inside `async with`."""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection; empty if there is one."""
+        ...
+
+    def renew(self) -> None:
+        """Connect anew, with the certificates that there are now."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *what: object) -> None: ...
+
+
 class Talk:
     """Jobs and controls come in, status messages and heartbeats go out."""
 
     def __init__(
-        self, settings: Followed, parts: Parts, writer: Writer, open_reader: Callable[[], Db],
-        registry: Registry, now: Callable[[], float], poke: Callable[[], None],
+        self, project: Project, settings: Followed, parts: Parts, writer: Writer,
+        open_reader: Callable[[], Db], registry: Registry, poke: Callable[[], None],
         beat: Callable[[], Awaitable[Heartbeat]],
     ) -> None:  # fmt: skip
         """Take what is done with what is heard, and who knows how the site is."""
         self._settings, self._parts = settings, parts
         self._writer, self._open_reader, self._registry = writer, open_reader, registry
-        self._now, self._poke, self._beat = now, poke, beat
-        self._bus: AmqpBus | None = None
+        self._now, self._poke, self._beat = project.clock.now, poke, beat
+        self._state = project.state
+        self._bus: Carrier | None = None
         self._outbox: Outbox | None = None
         self._ingests: list[Ingest] = []
         self._taking = True
@@ -61,17 +86,28 @@ class Talk:
             one.taking = jobs
 
     async def run(self) -> None:
-        """Speak with the broker that the settings name, until cancelled."""
+        """Speak with the broker or the hub that the settings name, until cancelled."""
         while True:
             settings = self._settings()
-            async with AmqpBus(_broker(settings)) as bus, anyio.create_task_group() as tasks:
+            async with self._carrier(settings) as bus, anyio.create_task_group() as tasks:
                 self._bus = bus
                 tasks.start_soon(self._converse, bus, settings)
                 await self._settings.other(spoken, spoken(settings))
-                _log.info("the broker is called anew, under other settings")
+                _log.info("%s is called anew, under other settings", settings.source)
                 tasks.cancel_scope.cancel()
 
-    async def _converse(self, bus: AmqpBus, settings: Settings) -> None:
+    def _carrier(self, settings: Settings) -> Carrier:
+        hub = settings.hub
+        if not hub.url:
+            return _amqp(settings)
+        kept = keys.Keys(self._state, hub.token_file, self._now)
+        pace = Pace(beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S)
+        way = functools.partial(_way, hub)
+        return HubBus(
+            functools.partial(keys.dial, way, settings.site, kept, hub.heartbeat), pace, hub.user
+        )
+
+    async def _converse(self, bus: Carrier, settings: Settings) -> None:
         now, poke = self._now, self._poke
         self._ingests = []
         self._outbox = Outbox(
@@ -100,7 +136,25 @@ class Talk:
 def spoken(settings: Settings) -> object:
     """Return what is another one if the broker is to be called anew."""
     # Whose jobs come by a topic must not be as it was once the site says otherwise.
-    return _broker(settings), settings.job_topics
+    return settings.hub, _broker(settings), settings.job_topics
+
+
+def _amqp(settings: Settings) -> Carrier:
+    try:
+        from pilotage.bus.amqp.bus import AmqpBus  # agents that dial a hub do not need it
+    except ImportError as error:
+        message = f"the broker cannot be spoken with: {error}"
+        raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
+    return AmqpBus(_broker(settings))
+
+
+def _way(hub: Hub) -> Route:
+    """Say how the hub is reached; what is not encrypted must not leave this machine."""
+    way = reach.route(hub.url, hub.proxy or None, hub.ca)
+    if way.tls is None and not reach.is_near(way):
+        message = f"{hub.url} is not encrypted and leaves this machine"
+        raise errors.ConfigError(message, hint="`hub.url` begins with `https://`")
+    return way
 
 
 def _broker(settings: Settings) -> Broker:

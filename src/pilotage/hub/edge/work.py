@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from pilotage import errors
+from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.hub import config
 from pilotage.hub.edge.follow import Followed
@@ -19,7 +23,8 @@ from pilotage.pilot import pack
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.resend import Resends
-from pilotage.site.batch.model import BatchError
+from pilotage.site.agent.settings import Limits
+from pilotage.site.batch.model import BatchError, BatchQueue
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
@@ -28,6 +33,9 @@ from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
 _MOST_WORDS = 2000
+#: Names of queues that a heartbeat can carry, and how many of them.
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}", re.ASCII)
+_MOST_QUEUES = 200
 #: How often an idle batch system is asked how it is, and one that did not answer, in seconds.
 _ASK_S, _SOON_S = 60.0, 5.0
 
@@ -44,6 +52,8 @@ class Work:
         self._writer, self._queue, self._registry = writer, queue, registry
         self._driver: Driver | None = None
         self._begun = project.clock.now()
+        #: What the queues of the batch system had when it was looked at, and when that was.
+        self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
         #: Whether the batch system was well when it was last asked for, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
 
@@ -59,8 +69,11 @@ class Work:
         if self._seen[0] == bool(trouble):
             self._seen = (not trouble, now)
         well, since = self._seen
-        batch = self._settings().batch.batch
-        return Scheduler(batch=batch, well=well, since=since, text=trouble[:_MOST_WORDS])
+        settings, (queues, seen) = self._settings(), self._queues
+        return Scheduler(
+            batch=settings.batch.batch, well=well, since=since, text=trouble[:_MOST_WORDS],
+            queues=told(queues, settings.limits), seen=seen,
+        )  # fmt: skip
 
     async def run(self) -> None:
         """Have jobs run until cancelled; with other settings it is begun anew."""
@@ -96,9 +109,26 @@ class Work:
                 tasks.start_soon(direct.run)
                 tasks.start_soon(resends.run)
                 tasks.start_soon(self._ask, driver)
+                tasks.start_soon(self._see, driver)
         finally:
             with anyio.CancelScope(shield=True):
                 await data.close()
+
+    async def _see(self, driver: Driver) -> None:
+        """Look now and then what queues have, if the batch system shows it."""
+        name = self._settings().batch.batch
+        while True:
+            await driver.remote.ready()
+            batch = driver.errands.shows(name)
+            if batch is None:
+                return
+            try:
+                found = batch.queues(await driver.errands.see(batch))
+                self._queues = found, self._project.clock.now()
+            except (BatchError, errors.PilotageError) as error:
+                # What was seen before has its age.
+                _log.info("what queues have is not known: %s", error)
+            await anyio.sleep(_ASK_S)
 
     async def _ask(self, driver: Driver) -> None:
         """Ask the batch system how it is while nothing of ours is there; else others do."""
@@ -113,3 +143,15 @@ class Work:
                 else:
                     driver.note_trouble(name, "")
             await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
+
+
+def told(queues: Iterable[BatchQueue], limits: Limits) -> tuple[bus.BatchQueue, ...]:
+    """Write what queues have, and how many jobs this site lets into each, for a heartbeat."""
+    found: list[bus.BatchQueue] = []
+    for one in queues:
+        if not _WORD.fullmatch(one.name) or len(found) == _MOST_QUEUES:
+            continue
+        facts = msgspec.structs.asdict(one)
+        facts["time"] = 0.0 if math.isinf(one.time) else one.time
+        found.append(bus.BatchQueue(**facts, jobs=limits.queues.get(one.name, limits.queue)))
+    return tuple(found)

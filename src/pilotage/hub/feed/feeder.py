@@ -85,7 +85,7 @@ class Feeder:
                 else:
                     tries = 0
                 pause = min(_LONGEST_S, seconds * 2.0 ** min(tries, 10))
-                await anyio.sleep(pause * self._dice.uniform(0.9, 1.1))
+                await self._clock.sleep(pause * self._dice.uniform(0.9, 1.1))
         finally:
             self._floor.leave(self._name)
             with anyio.move_on_after(1.0, shield=True):

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from pilotage import errors
-from pilotage.hub import places
 from pilotage.hub.feed import files
 from pilotage.hub.feed.fed import silence
+from pilotage.site import files as sites
 from pilotage.site.model import FACTORY
 from pilotage.store import Db
 
@@ -80,8 +80,11 @@ def _look(
 
 def factory(db: Db, root: Path, site: str, now: float) -> str:
     """Say how it goes with the factory of a site of this hub; empty if it has none."""
-    found = next((one for one in places.sites(db, root, now) if one.name == site), None)
-    if found is None or found.batch != FACTORY:
+    try:
+        if sites.read(root, site).batch != FACTORY:
+            return ""
+    except (errors.NotFound, errors.ConfigError):
         return ""
-    silent = silence(found.heard, now)
-    return silent or ": ".join(part for part in ("heard of just now", found.words) if part)
+    fed = {name: (heard, words) for name, heard, words in db.rows("factory_all")}
+    heard, words = fed.get(site, (None, ""))
+    return silence(heard, now) or ": ".join(part for part in ("heard of just now", words) if part)

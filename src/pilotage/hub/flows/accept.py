@@ -1,7 +1,7 @@
-"""Workflows that users send by the broker: understood, checked, kept, and only then acknowledged.
+"""Workflows and jobs that users send by the broker: understood, checked, kept, then acknowledged.
 
-Who sent one is the broker's word. A workflow that comes so runs applications alone: programs that
-somebody wrote into a message are not run by this hub.
+Who sent one is the broker's word, or that of the settings for its topic. A workflow that comes so
+runs applications alone: programs that somebody wrote into a message are not run by this hub.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from pilotage.bus import key, legacy, strict
 from pilotage.bus import model as bus
 from pilotage.bus.port import Message
 from pilotage.flow import moves, read
-from pilotage.flow.model import Flow, NewFlow
+from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.read import is_route
+from pilotage.flow.records import Line
 from pilotage.hub import config
 from pilotage.hub.flows import outbox, post
-from pilotage.hub.flows.notify import Line, argo, ours
+from pilotage.hub.flows.notify import NO_JOB, argo, balsam, ours
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
 #: What begins topics that agents obey: nothing of ours goes there.
 _THEIRS = ("job.", "control.", "heartbeat.", "refused.")
 _LONGEST = 2000
+#: What a job names that may run wherever the hub has room, or that names no site.
+ANY = "any"
 #: So many refusals are kept.
 _MOST_KEPT = 10_000
 
@@ -46,13 +49,13 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 async def take(
-    messages: Sequence[Message], settings: config.Flows, writer: Writer, now: float
+    messages: Sequence[Message], settings: config.Settings, writer: Writer, now: float
 ) -> None:
     """Make messages workflows, or refuse them; all of it is safe when this returns."""
     await gather(*(_one(message, settings, writer, now) for message in messages))
 
 
-async def _one(message: Message, settings: config.Flows, writer: Writer, now: float) -> None:
+async def _one(message: Message, settings: config.Settings, writer: Writer, now: float) -> None:
     judged = await anyio.to_thread.run_sync(judge, message, settings)
     if isinstance(judged, NewFlow):
         try:
@@ -74,17 +77,18 @@ async def _one(message: Message, settings: config.Flows, writer: Writer, now: fl
     await wrap_future(writer.submit(lambda db: _refuse(db, refused, settings, now)))
 
 
-def judge(message: Message, settings: config.Flows) -> NewFlow | Refused:
+def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:
     """Decide on a message."""
-    user = message.user
-    if not user:
-        return Refused("nobody knows who sent it: the broker has verified no name", user)
-    known = guess(message.body, user)
+    topics = settings.bus.jobs
+    user = message.user or topics.get(message.topic, "")
+    known = guess(message.body, user, settings.bus.balsam_status)
     try:
-        if user not in settings.users:
+        if not user:
+            raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+        if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
-        asked = legacy.understand(message.body).message
-        flow = _flow(asked)
+        asked = legacy.understand(message.body, ANY).message
+        flow = _flow(asked, settings.bus.balsam_status)
         _check(flow, settings)
     except errors.PilotageError as error:
         return msgspec.structs.replace(known, reason=said(error))
@@ -92,12 +96,18 @@ def judge(message: Message, settings: config.Flows) -> NewFlow | Refused:
     return NewFlow(flow=flow, key=f"message:{user}:{digits}", owner=user, source="message")
 
 
-def _flow(asked: bus.Message) -> Flow:
+def _flow(asked: bus.Message, back: str) -> Flow:
     if isinstance(asked, bus.Chain):
-        return read.from_chain(asked)
+        return _anywhere(read.from_chain(asked))
     if isinstance(asked, bus.Job):
         # A single job of Balsam's or ours: a chain of one.
-        return read.from_chain(bus.Chain(jobs=(asked,), name=asked.name, reply=asked.reply))
+        chain = bus.Chain(jobs=(asked,), name=asked.name or asked.application, reply=asked.reply)
+        flow = _anywhere(read.from_chain(chain))
+        if asked.speech != "balsam":
+            return flow
+        number = asked.job_id or asked.argo_job_id
+        notify = Notify(reply=back, speech="balsam", number=number)
+        return msgspec.structs.replace(flow, notify=notify)
     if not isinstance(asked, bus.Flow):
         raise errors.BadMessage("it is no workflow, and workflows are taken here")
     flow = read.from_dict(asked.flow, params=asked.params, recipes=False)
@@ -107,35 +117,52 @@ def _flow(asked: bus.Message) -> Flow:
     return flow
 
 
-def _check(flow: Flow, settings: config.Flows) -> None:
+def _anywhere(flow: Flow) -> Flow:
+    """Let steps that name no site run where there is room, as registered applications."""
+    steps = {
+        name: msgspec.structs.replace(
+            one, sites=(), application="", recipe={"kind": "app", "app": one.application}
+        )
+        if one.sites == (ANY,)
+        else one
+        for name, one in flow.steps.items()
+    }
+    return msgspec.structs.replace(flow, steps=steps)
+
+
+def _check(flow: Flow, settings: config.Settings) -> None:
     if not may_reply(flow.notify.reply, settings):
         raise errors.Denied(f"`reply` is `{flow.notify.reply}`, where this hub sends nothing")
     if flow.notify.webhook:
-        post.check(flow.notify.webhook, settings.webhooks)
+        post.check(flow.notify.webhook, settings.flows.webhooks)
 
 
-def may_reply(topic: str, settings: config.Flows) -> bool:
+def may_reply(topic: str, settings: config.Settings) -> bool:
     """Say whether words may be sent to a topic: not to one that is none, or that somebody obeys."""
-    return is_route(topic) and not topic.startswith(_THEIRS) and topic not in settings.topics
+    obeyed = {*settings.flows.topics, *settings.bus.jobs}
+    return is_route(topic) and not topic.startswith(_THEIRS) and topic not in obeyed
 
 
-def guess(body: bytes, user: str) -> Refused:
-    """Find out whom to tell that a message was refused."""
+def guess(body: bytes, user: str, back: str) -> Refused:
+    """Find out whom to tell that a message was refused; senders of Balsam's hear it `back`."""
     try:
         found = strict.load(body)
     except errors.BadMessage:
         return Refused("", user)
     old = "v" not in found and "kind" not in found
     reply = found.get("job_status_routing_key" if old else "reply", "")
+    speech = "argo" if old else "pilotage"
+    if old and "subjobs" not in found:
+        reply, speech = back, "balsam"
     number = found.get("job_id", 0)
     token = found.get("key", "")
     return Refused(
         "", user, token if isinstance(token, str) else "", reply if isinstance(reply, str) else "",
-        "argo" if old else "pilotage", number if isinstance(number, int) else 0,
+        speech, number if isinstance(number, int) else 0,
     )  # fmt: skip
 
 
-def _refuse(db: Db, one: Refused, settings: config.Flows, now: float) -> None:
+def _refuse(db: Db, one: Refused, settings: config.Settings, now: float) -> None:
     """Keep why a message was refused, and tell who sent it."""
     words = one.reason[:_LONGEST]
     last = int(db.value("flows_refused", user=one.user, key=one.key, reason=words, now=now))
@@ -145,6 +172,9 @@ def _refuse(db: Db, one: Refused, settings: config.Flows, now: float) -> None:
     line = Line(0, now, 0, "", 0, 0, "rejected", one.reason)
     if one.speech == "argo":
         for body in argo(line, one.number):
+            outbox.put(db, 0, "status", one.reply, body)
+    elif one.speech == "balsam":
+        for body in balsam(line, one.number, NO_JOB):
             outbox.put(db, 0, "status", one.reply, body)
     else:
         outbox.put(db, 0, "status", one.reply, ours(line, "", one.key, 1))

@@ -19,20 +19,23 @@ from typing import TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import errors, units
+from pilotage import errors, text, units
 from pilotage.flow import hand, moves, records
 from pilotage.flow.hand import HUB, Stores
 from pilotage.hub.flows import deliver, reach
 from pilotage.hub.flows.heal import Healer
 from pilotage.hub.flows.reach import FOLDER, Reach
 from pilotage.hub.project import Project
+from pilotage.job.moves import declare
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
 _T = TypeVar("_T")
-#: How often it is looked whether data is old enough, and results wait to be sent, in seconds.
+#: How often it is looked whether data is old enough, and at most whether results wait to be sent,
+#: in seconds.
 _LOOK_S = 60.0
-_GLANCE_S = 1.0
+_SOON_S = 1.0
+_GLANCE_S = 0.05
 #: How soon results are tried again that could not be sent, in seconds.
 _AGAIN_S = 5.0
 #: Flows that are seen to at once.
@@ -44,8 +47,15 @@ _ASIDE = ".cleared-"
 class Ends:
     """Sees to the data of flows that are at their end."""
 
-    def __init__(self, project: Project, writer: Writer, reader: Db, heal: Healer) -> None:
-        """Take the store, and who has data sent again."""
+    def __init__(
+        self, project: Project, writer: Writer, reader: Db, heal: Healer, told: Callable[[], None],
+        writes: Callable[[int, int, list[str]], None],
+    ) -> None:  # fmt: skip
+        """Take the store, and who has data sent again.
+
+        `told` is called when flows ended, `writes` before results of jobs that are flows are here.
+        """
+        self._tell, self._writes = told, writes
         flows = project.settings.flows
         self._root, self._state = project.root, project.state / FOLDER
         self._writer, self._reader, self._now = writer, reader, project.clock.now
@@ -59,22 +69,13 @@ class Ends:
     async def run(self) -> None:
         """Send and clear until cancelled."""
         loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            # Whoever writes may do so after the loop has ended.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._new.set)
-
-        self._writer.on_commit.append(wake)
-        try:
+        with self._writer.telling(functools.partial(loop.call_soon_threadsafe, self._new.set)):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._deliver_all)
                 while True:
                     with self._lasting():
                         await self.clear()
-                    await anyio.sleep(min(_LOOK_S, max(_GLANCE_S, self._keep / 10)))
-        finally:
-            self._writer.on_commit.remove(wake)
+                    await anyio.sleep(min(_LOOK_S, max(_SOON_S, self._keep / 10)))
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -99,11 +100,13 @@ class Ends:
             await self._do(
                 functools.partial(moves.delivered, flow=flow, now=self._now(), trouble=trouble)
             )
+            self._tell()
         return waits
 
     async def _one(self, flow: int) -> str | None:
         """Send the results of one flow: what is wrong for good, and nothing if it must wait."""
         try:
+            await self._declare(flow)
             await deliver.deliver(
                 self._reach, self._stores, self._reader, self._root, self._state / "scratch", flow
             )
@@ -115,6 +118,16 @@ class Ends:
                 return None
             return f"its results cannot be sent: {error}"
         return ""
+
+    async def _declare(self, flow: int) -> None:
+        """Say which files of the project the job writes that a flow is: events know their cause."""
+        job, depth = self._reader.row("flow_cause", flow=flow) or (0, 0)
+        if not job:
+            return
+        homes = deliver.homes(self._reader, flow, str(self._root))
+        paths = [one for one in homes if one.startswith("/")]
+        await self._do(lambda db: declare(db, {job: [text.store_path(one) for one in paths]}))
+        self._writes(job, depth, paths)
 
     async def _mend(self, flow: int) -> bool:
         """Have results sent again that are not whole; say whether any may still come."""

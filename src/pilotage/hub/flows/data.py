@@ -89,7 +89,7 @@ class Hand:
 
     def _place(self, order: Order) -> Place:
         readers = reads.readers(self._reader, order.flow, order.step)
-        site = order.site if order.way == "bus" else HUB
+        site = order.site if order.way == "edge" else HUB
         store = hand.base(self._stores, site, readers)
         if store is None:
             raise Unfit(NOWHERE)

@@ -5,9 +5,14 @@ One output goes there as it is; several have a folder each, by their names. Its 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import posixpath
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 from anyio.to_thread import run_sync
 
@@ -23,6 +28,9 @@ from pilotage.hub.flows.reach import Reach
 from pilotage.payload.transfer.courier import Courier
 from pilotage.store import Db
 
+#: Leads to the folder of the newest run, where there are links.
+LATEST = "latest"
+
 
 async def deliver(
     here: Reach, stores: Stores, db: Db, root: Path, scratch: Path, flow: int
@@ -36,9 +44,44 @@ async def deliver(
     courier, where = _target(here, root, to)
     try:
         await local.bring(here, root, named, folder)
-        await courier.send(str(folder), where, replace=True)
+        await _send(courier, str(folder), where, again=_runs(db, flow) > 1)
     finally:
         await run_sync(functools.partial(_remove, folder))
+    if definition.head(db, flow).flow.runs and where.startswith("file:"):
+        await run_sync(_point, unquote(where.removeprefix("file://")).rstrip("/"))
+
+
+async def _send(courier: Courier, folder: str, where: str, *, again: bool) -> None:
+    try:
+        await courier.send(folder, where, replace=True)
+    except errors.Conflict:
+        if not again:
+            raise
+        # It is there from an earlier run of this flow, whose address is the same.
+        await courier.send(folder, where, anew=True)
+
+
+def _point(folder: str) -> None:
+    """Have `latest` lead to the folder of a run, unless it leads to that of a newer one."""
+    top, name = os.path.split(folder)
+    link = os.path.join(top, LATEST)
+    with contextlib.suppress(OSError, ValueError):  # there is none, or a person has made it
+        if _run(os.readlink(link)) > _run(name):
+            return
+    part = os.path.join(top, f".{LATEST}-{name}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part)
+    os.symlink(name, part)
+    try:
+        os.replace(part, link)
+    except IsADirectoryError:
+        # A folder of that name is somebody else's.
+        os.unlink(part)
+
+
+def _run(name: str) -> tuple[int, ...]:
+    """Read the name of a run: the number of its flow, and which run of it."""
+    return tuple(map(int, name.split(".")))
 
 
 def _target(here: Reach, root: Path, to: str) -> tuple[Courier, str]:
@@ -48,28 +91,61 @@ def _target(here: Reach, root: Path, to: str) -> tuple[Courier, str]:
 
 
 def address(db: Db, flow: int) -> str:
-    """Return where it goes; names in it are filled."""
+    """Return where it goes; names in it are filled, and each run has a folder of its own."""
     head = definition.head(db, flow)
-    return line(head.flow.to, Values(db, head).look)
+    to = line(head.flow.to, Values(db, head).look)
+    if not head.flow.runs:
+        return to
+    count = _runs(db, flow)
+    return f"{to.rstrip('/')}/{flow}{f'.{count}' if count > 1 else ''}/"
+
+
+def _runs(db: Db, flow: int) -> int:
+    """Count how often a flow came to its end: steps of it may be run again."""
+    return int(db.value("flow_hand_runs", flow=flow))
 
 
 def outputs(db: Db, flow: int) -> list[Piece]:
     """List what comes out; a flow that says nothing of it gives what its last steps have left."""
-    found: list[Piece] = []
+    return [
+        Piece(piece.url, f"{within}/{piece.path}".strip("/"), piece.sha256, own=True)
+        for within, one in _sources(db, flow)
+        for piece in _some(db, one)
+    ]
+
+
+def _sources(db: Db, flow: int) -> Iterator[tuple[str, Source]]:
+    """Yield what is behind all that comes out, and the folder that each has below the target."""
     named = _named(db, flow)
     for name, take in named.items():
         path = hand.word(name) if len(named) > 1 else ""
         some = sources(db, flow, take)
         for at, one in enumerate(some):
-            within = f"{path}/{at}".lstrip("/") if len(some) > 1 else path
-            pieces = _pieces(db, one)
-            if one.output and not pieces:
-                raise errors.NotFound(f"`{one.step}` has left no `{one.output}`")
-            found += [
-                Piece(piece.url, f"{within}/{piece.path}".strip("/"), piece.sha256, own=True)
-                for piece in pieces
-            ]
-    return found
+            yield f"{path}/{at}".lstrip("/") if len(some) > 1 else path, one
+
+
+def _some(db: Db, one: Source) -> list[Piece]:
+    pieces = _pieces(db, one)
+    if one.output and not pieces:
+        raise errors.NotFound(f"`{one.step}` has left no `{one.output}`")
+    return pieces
+
+
+def homes(db: Db, flow: int, root: str) -> list[str]:
+    """List the files that came out of a flow that is done: paths, or URLs of those elsewhere.
+
+    A flow whose outputs are sent nowhere has them where its steps have left them.
+    """
+    to = address(db, flow) if definition.head(db, flow).flow.to else ""
+    top = to if "://" in to else f"file://{posixpath.join(root, to)}"
+    found = []
+    for within, one in _sources(db, flow):
+        names = [text.load_path(row.name) for row in records.files(db, one.task, one.number)]
+        if one.output:
+            names = [piece.path for piece in _pieces(db, one)]
+        base = posixpath.join(top, within) if to else unquote(one.place)
+        found += [posixpath.join(base, name) for name in names]
+    return [one.removeprefix("file://") for one in found]
 
 
 def makers(db: Db, flow: int) -> list[Source]:

@@ -1,24 +1,26 @@
-"""Tasks whose time has come are sent: each gets its attempt with its message or job, at once.
+"""Tasks whose time has come get their attempts, each of which is a job.
 
 All of it is one transaction, or two where data is to be got ready between.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pilotage import crash, errors
+from pilotage.bus.model import Heartbeat
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
 from pilotage.hub import edge_seen
-from pilotage.hub.flows import choose, edge, here, outbox
+from pilotage.hub.flows import choose, heard, job
 from pilotage.hub.flows.choose import Site
-from pilotage.hub.flows.edge import Address
 from pilotage.hub.flows.model import Order, Prepared, Unfit
+from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.store import Db
 
@@ -26,19 +28,15 @@ from pilotage.store import Db
 MOST = 500
 #: Seconds until a task is looked at again that could not be sent.
 _LATER_S = 5.0
-_NO_BROKER = "this project has no broker: `bus.url` in pilotage.toml is not set"
 
 
 class World(msgspec.Struct, frozen=True):
     """What decides on ways beside the store."""
 
-    address: Address
     #: Sites of this project, which the hub reaches itself.
     local: frozenset[str] = frozenset()
     #: Applications of this hub.
     apps: frozenset[str] = frozenset()
-    #: Whether there is a broker.
-    bus: bool = False
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -46,9 +44,8 @@ class Sent(msgspec.Struct, frozen=True):
 
     #: Those whose data is to be got ready first.
     orders: tuple[Order, ...] = ()
-    #: Attempts that were made, and those of them that are jobs of this hub.
+    #: Attempts that were made.
     made: int = 0
-    jobs: int = 0
     #: Whether there may be more.
     more: bool = False
 
@@ -79,46 +76,57 @@ def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
             orders.append(order)
         else:
             ready.append((order, Prepared()))
-    made, own = send(db, ready, world, now)
-    return Sent(tuple(orders), made, own, len(tasks) == MOST)
+    return Sent(tuple(orders), send(db, ready, now), len(tasks) == MOST)
 
 
-def send(
-    db: Db, ready: Sequence[tuple[Order, Prepared]], world: World, now: float
-) -> tuple[int, int]:
-    """Make attempts of tasks whose data is ready; return how many, and how many jobs of ours."""
-    made = own = 0
+def send(db: Db, ready: Sequence[tuple[Order, Prepared]], now: float) -> int:
+    """Make attempts of tasks whose data is ready; return how many."""
+    made = 0
     for order, prepared in ready:
         facts = records.task(db, order.task)
         if facts.state != "queued" or facts.attempt + 1 != order.number:
             # It was called off or sent meanwhile.
             continue
         try:
-            if order.way == "here":
-                _here(db, order, prepared, now)
-                own += 1
-            else:
-                _bus(db, order, prepared, world, now)
+            _attempt(db, order, prepared, now)
             made += 1
         except Unfit as error:
             moves.give_up(db, order.task, error.reason, now)
     if made:
         crash.point("flow.chosen")
-    return made, own
+    return made
 
 
-def _bus(db: Db, order: Order, prepared: Prepared, world: World, now: float) -> None:
-    body = edge.job(order, prepared, world.address)
-    number = moves.attempt(db, order.task, "bus", order.site, prepared.place, now)
-    outbox.put(db, order.flow, "job", edge.topic(order.site), body, task=order.task, number=number)
-
-
-def _here(db: Db, order: Order, prepared: Prepared, now: float) -> None:
-    new = here.job(order, prepared)
-    job = jobs.add(db, new, now)
-    if job is None:
+def _attempt(db: Db, order: Order, prepared: Prepared, now: float) -> None:
+    new = job.job(order, prepared)
+    number = jobs.add(db, new, now)
+    if number is None:
         raise Unfit(f"a job with the key {new.key} exists already")
-    moves.attempt(db, order.task, "here", order.site, prepared.place, now, job=job)
+    moves.attempt(db, order.task, order.way, order.site, prepared.place, now, job=number)
+    if order.way == "edge" and (reason := _refusal(db, order)):
+        job_moves.reject(db, number, reason, now=now)
+
+
+def _refusal(db: Db, order: Order) -> str:
+    """Say why a site with an agent would refuse a task; empty if it would not, as far as we know.
+
+    A site that was not heard of yet may have the application: see `heard.FlowSteps.offered`.
+    """
+    row = db.row("edges_one", name=order.site)
+    offered = _applications(row[6]) if row else None
+    name = order.definition.application
+    if offered is None or name in offered:
+        return ""
+    return heard.refusal(order.site, name, offered)
+
+
+@functools.lru_cache(maxsize=256)
+def _applications(body: str) -> tuple[str, ...] | None:
+    """Return the applications that a heartbeat names; nothing if nobody can read it."""
+    try:
+        return msgspec.json.decode(body, type=Heartbeat).applications
+    except msgspec.MsgspecError:
+        return None
 
 
 def needs_data(step: Step) -> bool:
@@ -136,11 +144,8 @@ def _placed(db: Db, asked: Asked, sites: Sites, world: World, now: float) -> Ord
         reason = error.reason if isinstance(error, Unfit) else str(error)
         moves.give_up(db, asked.task, reason, now)
         return None
-    reason = choice.reason
-    if way == "bus" and not reason and not world.bus:
-        reason = _NO_BROKER
-    if reason:
-        moves.postpone(db, asked.task, reason, now + _LATER_S)
+    if choice.reason:
+        moves.postpone(db, asked.task, choice.reason, now + _LATER_S)
         return None
     return Order(**_fields(asked), way=way, site=choice.site)
 
@@ -159,7 +164,7 @@ def _way(step: Step, site: str, world: World) -> Way:
         return "here"
     if site in world.local or _own(step, world):
         return "here"
-    return "bus"
+    return "edge"
 
 
 def _own(step: Step, world: World) -> bool:
@@ -181,7 +186,7 @@ class Sites:
         if not step.sites and (step.recipe or _own(step, world)):
             return choose.Choice()
         if len(step.sites) == 1 and not step.requirements:
-            # However it is, what is sent waits there.
+            # However it is, what is sent waits for it.
             return choose.Choice(step.sites[0])
         known = self._all()
         found = choose.choose(step.sites, step.requirements, known, asked.avoid)

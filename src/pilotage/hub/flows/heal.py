@@ -10,10 +10,10 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pilotage import units
+from pilotage.edge.message import Address
 from pilotage.flow import moves, records
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import edge, line, reads, results
-from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows import line, reads, results
 from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer
@@ -51,13 +51,12 @@ class Healer:
 
     async def hope(self, attempt: AttemptRow, why: str) -> bool:
         """Have what an attempt has left sent again; say whether it may still come."""
-        if attempt.way != "bus":
+        if attempt.way != "edge":
             return False
         address = Address(line.hub(self._reader), self._reply)
-        message = edge.control("resend", attempt.site, [attempt.key], address, why)
         return await self._do(
             functools.partial(
-                results.ask, attempt=attempt, reason=why, message=message, now=self._now(),
+                results.ask, attempt=attempt, reason=why, address=address, now=self._now(),
                 patience=self._silence,
             )
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The line to the broker: what sites say of jobs and what users ask for, taken in and kept first.
+"""The line to the broker: what users ask for is taken in and kept first, and what is told goes out.
 
 A message is acknowledged when all that it means is in the store. Whatever goes wrong with the
 broker, the rest of the hub goes on.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import TaskStatus
 
 from pilotage import errors
 from pilotage.bus import batches
@@ -21,7 +19,7 @@ from pilotage.bus.port import Message
 from pilotage.event import records
 from pilotage.hub import edge_bus
 from pilotage.hub.project import Project
-from pilotage.store import Db, Writer
+from pilotage.store import Db
 
 if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
@@ -39,23 +37,10 @@ class Line:
     """One connection to the broker after the other."""
 
     def __init__(
-        self, project: Project, writer: Writer, statuses: Take, flows: Take,
-        send: Callable[[AmqpBus], Coroutine[Any, Any, None]],
-    ) -> None:  # fmt: skip
-        """Take what is done with statuses and with flows, and who sends while there is a bus."""
-        self._project, self._writer = project, writer
-        self._statuses, self._flows, self._send = statuses, flows, send
-        #: What tells jobs of this hub from those of others; known once it runs.
-        self.hub = ""
-
-    @property
-    def back(self) -> str:
-        """The pattern of what sites say."""
-        return self._project.settings.flows.reply or "status.**"
-
-    async def begin(self) -> None:
-        """Learn who we are for sites."""
-        self.hub = await wrap_future(self._writer.submit(_hub))
+        self, project: Project, flows: Take, send: Callable[[AmqpBus], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Take what is done with flows, and who sends while there is a bus."""
+        self._project, self._flows, self._send = project, flows, send
 
     async def run(self) -> None:
         """Listen and speak until cancelled."""
@@ -74,43 +59,18 @@ class Line:
 
     async def _talk(self) -> None:
         project = self._project
-        bus = project.settings.bus
-        own = {self.back: f"{bus.exchange}:flows:{self.hub}"}
+        bus, flows = project.settings.bus, project.settings.flows
         async with (
-            edge_bus.connect(bus, project.root, queues=own, fading=(self.back,)) as line,
+            edge_bus.connect(bus, project.root) as line,
             anyio.create_task_group() as tasks,
         ):
-            # What is said before somebody listens is lost: so nothing is sent before that.
-            await tasks.start(self._listen, line, self.back, self._statuses)
-            for topic in project.settings.flows.topics if project.settings.flows.users else ():
-                tasks.start_soon(self._listen, line, topic, self._flows)
+            for topic in {*(flows.topics if flows.users else ()), *bus.jobs}:
+                tasks.start_soon(self._listen, line, topic)
             tasks.start_soon(self._send, line)
 
-    async def _listen(
-        self, bus: AmqpBus, pattern: str, take: Take,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:  # fmt: skip
+    async def _listen(self, bus: AmqpBus, pattern: str) -> None:
         async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
-            task_status.started()
-            await batches.take(incoming, lambda messages: self._taken(bus, messages, take))
-
-    async def _taken(self, bus: AmqpBus, messages: Sequence[Message], take: Take) -> None:
-        """Have messages taken in, and tell the broker; one that nobody foresaw stops no other."""
-        try:
-            await take(messages)
-        except errors.StoreUnavailable as error:
-            _log.error("%s; %d messages go back to the broker", error, len(messages))
-            await anyio.sleep(_ANEW_S)
-            await bus.ack(*messages, done=False)
-        except Exception:  # noqa: BLE001 - what it says is asked for again, if it matters
-            if len(messages) == 1:
-                _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
-                await bus.ack(*messages)
-                return
-            for one in messages:
-                await self._taken(bus, [one], take)
-        else:
-            await bus.ack(*messages)
+            await batches.take(incoming, lambda some: batches.settle(bus, some, self._flows, _log))
 
 
 def hub(db: Db) -> str:
@@ -118,7 +78,7 @@ def hub(db: Db) -> str:
     return records.cursor(db, _HUB) or ""
 
 
-def _hub(db: Db) -> str:
+def own(db: Db) -> str:
     """Return the name by which sites tell this hub from others; it lives as long as its store."""
     found = records.cursor(db, _HUB)
     if found is None:

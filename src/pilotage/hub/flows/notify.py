@@ -6,12 +6,15 @@ transaction in which the story is read on, so nothing is left out, whatever is k
 
 from __future__ import annotations
 
-import msgspec
-
 from pilotage import text
+from pilotage.bus import speech
+from pilotage.bus.fields import State
+from pilotage.bus.model import Job, Reason, Status
 from pilotage.event import records
 from pilotage.flow import definition
+from pilotage.flow import records as flow_records
 from pilotage.flow.definition import Head
+from pilotage.flow.records import Line
 from pilotage.hub.flows import outbox
 from pilotage.store import Db
 
@@ -44,19 +47,22 @@ _TASK = {
 }
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A line in the story of a flow."""
-
-    id: int
-    time: float
-    flow: int
-    #: Empty if it is on the flow as a whole.
-    step: str
-    #: 0 if it is on the step as a whole.
-    task: int
-    number: int
-    state: str
-    words: str
+#: What Balsam is told of a job, by what is said of it as a whole and of its task.
+_JOB: dict[str, State] = {
+    "running": "queued",
+    "done": "done",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "rejected": "rejected",
+}
+_RUN: dict[str, State] = {
+    "staging_in": "staging_in",
+    "submitted": "submitted",
+    "running": "running",
+    "staging_out": "staging_out",
+}
+#: Stands for a job of which nothing is known.
+NO_JOB = Job(site="any", application="unknown")
 
 
 def follow(db: Db) -> bool:
@@ -78,6 +84,9 @@ def _tell(db: Db, line: Line, head: Head) -> None:
     notify = head.flow.notify
     if notify.reply and notify.speech == "argo":
         for body in argo(line, notify.number):
+            outbox.put(db, line.flow, "status", notify.reply, body)
+    elif notify.reply and notify.speech == "balsam":
+        for body in balsam(line, notify.number, _job(db, head)):
             outbox.put(db, line.flow, "status", notify.reply, body)
     elif notify.reply:
         seq, key = db.row("flows_count_up", flow=line.flow) or (0, "")
@@ -121,3 +130,23 @@ def argo(line: Line, number: int) -> list[str]:
         )
         for word in known.get(state, ())
     ]  # fmt: skip
+
+
+def balsam(line: Line, number: int, job: Job) -> list[str]:
+    """Write what a line says as Balsam's `BalsamJobStatus`; nothing if it has no word for it."""
+    state = (_RUN if line.task else {} if line.step else _JOB).get(line.state)
+    if state is None:
+        return []
+    status = Status(
+        site=job.site, job=line.flow, job_id=number, seq=1, state=state, time=line.time,
+        reason=Reason(text=line.words[:_LONGEST]),
+    )  # fmt: skip
+    return [speech.balsam_status(job, status, line.time).decode()]
+
+
+def _job(db: Db, head: Head) -> Job:
+    """Write the job that a flow of one step is, as far as Balsam tells of it."""
+    found = flow_records.definition(db, head.id)
+    (step,) = found.steps.values()
+    application = step.application or step.recipe.get("app", NO_JOB.application)
+    return Job(site=(*step.sites, NO_JOB.site)[0], application=application, name=head.name)

@@ -86,8 +86,7 @@ class Post:
         await wrap_future(self._writer.submit(step))
 
     async def _done(self, word: Word) -> None:
-        now = self._now()
-        await wrap_future(self._writer.submit(lambda db: outbox.sent(db, [word], now)))
+        await wrap_future(self._writer.submit(lambda db: outbox.sent(db, [word])))
 
     async def _call(self, word: Word) -> None:
         check(word.topic, self._settings.webhooks)

@@ -74,10 +74,10 @@ def _stores(settings: Flows) -> tuple[list[str], list[str]]:
 
 def own(root: Path, name: str) -> str:
     """Write the address of a file of the project; one that is hidden, or not below it, is none."""
-    path = os.path.normpath(name)
+    path = os.path.normpath(os.path.relpath(name, root) if os.path.isabs(name) else name)
     real = os.path.relpath(os.path.realpath(root / path), os.path.realpath(root))
     parts = {part for one in (path, real) for part in one.split(os.sep)}
-    if os.path.isabs(path) or any(part.startswith(".") for part in parts):
+    if any(part.startswith(".") for part in parts):
         message = f"{text.show(name)} is hidden, or not below the folder of the project"
         raise errors.Denied(message, hint="name files of the project, or give a URL")
     return f"file://{quote(os.fsencode(root / path))}"

@@ -11,16 +11,18 @@ from typing import Any, NoReturn
 import msgspec
 
 from pilotage import errors, text
+from pilotage.edge import message
+from pilotage.edge import records as edge
+from pilotage.edge.message import Address
 from pilotage.flow import definition, moves
+from pilotage.flow.ends import MOST_RESULT
 from pilotage.flow.model import Artifact, Step, Take
 from pilotage.flow.records import AttemptRow
 from pilotage.flow.template import line
 from pilotage.flow.values import Values
-from pilotage.hub.flows import outbox
 from pilotage.store import Db
 
-#: A result is for conditions and lists, not for data.
-MOST_BYTES = 65_536
+MOST_BYTES = MOST_RESULT
 _DEEPEST = 32
 _SHOWN = 40
 
@@ -142,8 +144,7 @@ def _inner(value: object) -> Iterable[object]:
 
 
 def ask(
-    db: Db, attempt: AttemptRow, reason: str, message: tuple[str, bytes], now: float,
-    patience: float,
+    db: Db, attempt: AttemptRow, reason: str, address: Address, now: float, patience: float
 ) -> bool:  # fmt: skip
     """Have the data of an attempt sent again by its site, once; say whether there is hope.
 
@@ -155,8 +156,11 @@ def ask(
         asked, told = row
         return told is None and now - asked < patience
     db.run("flow_hand_ask", **at, reason=reason, now=now)
-    topic, body = message
-    outbox.put(db, attempt.flow, "control", topic, body, **at)
+    key, number = attempt.key, 0
+    if attempt.job is not None:
+        key, number = db.row("edge_attempt_last", job=attempt.job) or (key, 0)
+    topic, body = message.control("resend", attempt.site, [key], address, reason)
+    edge.put(db, topic, body, (attempt.job or 0, number) if number else (0, 0))
     return True
 
 

@@ -1,4 +1,4 @@
-"""What waits in the outbox reaches the broker: in order for each attempt, and many at once."""
+"""What is told of workflows by the broker reaches it: in order for each of them, many at once."""
 
 from __future__ import annotations
 
@@ -17,34 +17,27 @@ from pilotage.hub.sources import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
-_KINDS: tuple[Kind, ...] = ("job", "control", "status")
+_KINDS: tuple[Kind, ...] = ("status",)
 #: Messages that are looked at together, and those on the way to the broker at once.
 _MOST = 1000
 _AT_ONCE = 200
 #: Seconds before a message is tried again that the broker did not take.
 _PAUSE_S = 1.0
 
-#: Told in a transaction that nobody listens to what a message is for.
-Unheard = Callable[[Db, Word, float], None]
-#: Told in a transaction that jobs were sent which had been called off meanwhile.
-Recalled = Callable[[Db, Word, float], None]
-
 
 class Sender:
-    """Sends what is about jobs at sites, and what is told of flows by the broker."""
+    """Sends what is told of flows by the broker."""
 
     def __init__(
-        self, bus: Bus, writer: Writer, reader: Db, now: Callable[[], float], bell: Bell,
-        unheard: Unheard, recalled: Recalled,
-    ) -> None:  # fmt: skip
+        self, bus: Bus, writer: Writer, reader: Db, now: Callable[[], float], bell: Bell
+    ) -> None:
         """Get ready; `bell` rings when there may be something to send."""
         self._bus, self._writer, self._reader = bus, writer, reader
         self._now, self._bell = now, bell
-        self._unheard, self._recalled = unheard, recalled
         self._trouble = ""
         #: Lines whose next message could not be sent, up to which one all were tried, and until
         #: when others come before them.
-        self._stuck: set[tuple[object, ...]] = set()
+        self._stuck: set[tuple[int, str]] = set()
         self._after, self._due = 0, 0.0
 
     async def run(self) -> None:
@@ -73,38 +66,31 @@ class Sender:
 
     async def _round(self, words: Sequence[Word]) -> None:
         """Send some messages, those of different lines at once."""
-        lines: dict[tuple[object, ...], list[Word]] = {}
+        lines: dict[tuple[int, str], list[Word]] = {}
         for word in words:
             lines.setdefault(word.line, []).append(word)
         gone: list[Word] = []
-        unheard: list[Word] = []
         room = anyio.Semaphore(_AT_ONCE)
         async with anyio.create_task_group() as tasks:
             for line in lines.values():
-                tasks.start_soon(self._line, line, gone, unheard, room)
+                tasks.start_soon(self._line, line, gone, room)
         crash.point("flow.published")
-        if gone or unheard:
-            step = functools.partial(self._note, gone=gone, unheard=unheard, now=self._now())
-            await wrap_future(self._writer.submit(step))
+        if gone:
+            await wrap_future(self._writer.submit(functools.partial(outbox.sent, words=gone)))
             crash.point("flow.sent")
 
     async def _line(
-        self, words: Sequence[Word], gone: list[Word], unheard: list[Word], room: anyio.Semaphore
-    ) -> None:
+        self, words: Sequence[Word], gone: list[Word], room: anyio.Semaphore
+    ) -> None:  # fmt: skip
         """Send one after the other; the first that fails is the last."""
         for word in words:
             async with room:
                 try:
-                    heard = word.kind != "status"
-                    key = f"flow:{word.id}"
-                    await self._bus.publish(word.topic, word.body.encode(), key, heard=heard)
-                except errors.Unheard:
-                    unheard.append(word)
-                    return
+                    await self._bus.publish(word.topic, word.body.encode(), f"flow:{word.id}")
                 except (errors.Denied, errors.UsageError) as error:
                     # Each try costs the connection, with all that is on the way over it.
                     _log.warning("%s", error)
-                    (gone if word.kind == "status" else unheard).append(word)
+                    gone.append(word)
                     return
                 except errors.PilotageError as error:
                     self._complain(error)
@@ -117,16 +103,6 @@ class Sender:
         if not self._stuck:
             self._due = anyio.current_time() + _PAUSE_S
         self._stuck.add(word.line)
-
-    def _note(self, db: Db, gone: list[Word], unheard: list[Word], now: float) -> None:
-        for word in outbox.sent(db, gone, now):
-            self._recalled(db, word, now)
-        for word in unheard:
-            if word.task:
-                outbox.later(db, word, now)
-                self._unheard(db, word, now)
-        # What is asked of a site that is not there is asked again by itself.
-        outbox.sent(db, [word for word in unheard if not word.task], now)
 
     def _complain(self, error: errors.PilotageError) -> None:
         if str(error) != self._trouble:

@@ -1,7 +1,7 @@
 """The workflow service: loops that are rung, and never sleep while there is something to do.
 
-Whatever ends a task and whatever is due after that is one transaction; so what a site says of one
-step and the message of the next are safe together.
+Whatever ends a task and whatever is due after that is one transaction; so the end of one job and
+the jobs that follow are safe together.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from pilotage import crash, errors, units
+from pilotage import crash, errors
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
-from pilotage.hub.flows import accept, dispatch, ears, recall, said, watch
+from pilotage.hub.flows import accept, dispatch, heard, job
 from pilotage.hub.flows.dispatch import Sent, World
-from pilotage.hub.flows.ears import Heard
-from pilotage.hub.flows.edge import Address
+from pilotage.hub.flows.heard import Heard
 from pilotage.hub.flows.line import Line
 from pilotage.hub.flows.model import Data, Order, Prepared, Unfit
 from pilotage.hub.flows.post import Post
 from pilotage.hub.flows.send import Sender
-from pilotage.hub.flows.silence import Silence
 from pilotage.hub.flows.stories import Stories
-from pilotage.hub.flows.watch import Patience
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.hub.sources import patience as pause
+from pilotage.match.queue import Queue
 from pilotage.site import files
 from pilotage.store import Db, Writer
 
@@ -58,38 +56,31 @@ class Flows:
 
     def __init__(
         self, project: Project, writer: Writer, open_reader: Callable[[], Db], data: Data,
-        bell: Bell, poke: Callable[[], None], told: Callable[[], None],
+        bell: Bell, queue: Queue, told: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Get ready; `bell` rings with each commit.
-
-        `poke` is called when jobs of this hub are new, `told` when tasks ended.
-        """
-        settings = project.settings
+        """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
         self._project, self._writer, self._data = project, writer, data
         self._open_reader = open_reader
-        self._poke, self._told = poke, told
+        self._queue, self._told = queue, told
         self._now = project.clock.now
-        patience = Patience(
-            units.seconds(settings.flows.ask), units.seconds(settings.flows.silence)
-        )
-        self._silence = Silence(writer, patience, self._now, bell.ring)
-        self._line = Line(project, writer, self._statuses, self._flows, self._send)
+        self._line = Line(project, self._flows, self._send)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         self._any = bell
         self._queued, self._over, self._off, self._news, self._out, self._story, self._mail = (
             Bell(call_soon) for _ in range(7)
         )
-        self._address = Address("", settings.flows.reply)
-        #: Tasks whose data is got ready, and attempts whose data is looked at.
+        self._world = self._look_around()
+        #: Tasks whose data is got ready, the same for other threads, and attempts whose data is
+        #: looked at.
         self._preparing: set[int] = set()
+        self._busy: frozenset[int] = frozenset()
         self._checking: set[tuple[int, int]] = set()
         self._room = anyio.Semaphore(_PREPARING)
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
         """Serve workflows until cancelled."""
-        await self._line.begin()
-        self._address = Address(self._line.hub, self._project.settings.flows.reply)
+        self._queue.follow_ends(self._follow)
         stories = Stories(self._writer, self._open_reader(), self._story)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -140,34 +131,30 @@ class Flows:
 
     # -- tasks are sent --------------------------------------------------------------------------
 
-    def _world(self) -> World:
-        settings = self._project.settings
-        return World(
-            self._address, frozenset(files.names(self._project.root)), frozenset(settings.app),
-            bool(settings.bus.url),
-        )  # fmt: skip
+    def _look_around(self) -> World:
+        project = self._project
+        return World(frozenset(files.names(project.root)), frozenset(project.settings.app))
 
     async def _dispatch(self) -> None:
         db = self._open_reader()
         while True:
             await self._queued.wait()
+            self._world = self._look_around()
             while dispatch.any_new(db, self._preparing, self._now()):
                 look = functools.partial(
-                    dispatch.look, world=self._world(), busy=frozenset(self._preparing),
-                    now=self._now(),
-                )  # fmt: skip
+                    dispatch.look, world=self._world, busy=self._busy, now=self._now()
+                )
                 self._sent(await self._do(look))
 
     def _sent(self, sent: Sent) -> None:
         """Go on with what a look at the tasks has brought."""
         if sent.made:
             crash.point("flow.attempted")
-            self._out.ring()
-        if sent.jobs:
-            self._poke()
+            self._queue.poke()
         for order in sent.orders:
             if order.task not in self._preparing and self._tasks is not None:
                 self._preparing.add(order.task)
+                self._busy = frozenset(self._preparing)
                 self._tasks.start_soon(self._prepare, order)
 
     async def _prepare(self, order: Order) -> None:
@@ -191,52 +178,50 @@ class Flows:
             await self._do(lambda db: moves.postpone(db, order.task, reason, until))
         finally:
             self._preparing.discard(order.task)
+            self._busy = frozenset(self._preparing)
             self._queued.ring()
 
     async def _make(self, order: Order, prepared: Prepared) -> None:
-        world, now = self._world(), self._now()
-        step = functools.partial(dispatch.send, ready=[(order, prepared)], world=world, now=now)
-        made, own = await self._do(step)
-        self._sent(Sent(made=made, jobs=own))
+        step = functools.partial(dispatch.send, ready=[(order, prepared)], now=self._now())
+        self._sent(Sent(made=await self._do(step)))
 
     # -- what is heard ---------------------------------------------------------------------------
 
-    async def _statuses(self, messages: Sequence[Message]) -> None:
-        """Take in what sites say, and send at once what is due then."""
-        crash.point("flow.delivered")
-        words = said.read(messages)
-        if not words:
-            return
-        address, now = self._address, self._now()
-        await self._after(lambda db: ears.hear(db, words, address, now))
-        crash.point("flow.heard")
+    def _follow(self, db: Db, now: float) -> None:
+        """Take in ends of jobs, and send what is due then, in the transaction of those ends.
+
+        What needs more than the store is found there by who does it.
+        """
+        crash.point("flow.news")
+        if heard.news(db, now).ended:
+            dispatch.look(db, self._world, self._busy, now)
+            crash.point("flow.followed")
 
     async def _hear_news(self) -> None:
         while True:
             await self._news.wait()
             while True:
-                crash.point("flow.news")
-                heard = await self._after(functools.partial(ears.news, now=self._now()))
-                if not heard.more:
+                found = await self._after(functools.partial(heard.news, now=self._now()))
+                if not found.more:
                     break
 
     async def _after(self, hear: Callable[[Db], Heard]) -> Heard:
-        """Take words in, and in the same transaction send what is due after them."""
-        world, busy, now = self._world(), frozenset(self._preparing), self._now()
+        """Take news in, and in the same transaction send what is due after them."""
+        world, busy, now = self._world, self._busy, self._now()
 
         def step(db: Db) -> tuple[Heard, Sent]:
-            heard = hear(db)
-            return heard, dispatch.look(db, world, busy, now) if heard.ended else Sent()
+            found = hear(db)
+            return found, dispatch.look(db, world, busy, now) if found.ended else Sent()
 
-        heard, sent = await self._do(step)
-        if heard.ended:
+        found, sent = await self._do(step)
+        if found.ended:
             crash.point("flow.ended")
             self._told()
         self._sent(sent)
-        self._check(heard.check)
+        self._check(found.check)
         if sent.more:
             self._queued.ring()
-        return heard
+        return found
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -246,10 +231,10 @@ class Flows:
         while True:
             await self._over.wait()
             found = records.over(db)
-            late = [one for one in found if not ears.wants_check(one)]
+            late = [one for one in found if not heard.wants_check(one)]
             if late:
                 await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
-            self._check((one.task, one.number) for one in found if ears.wants_check(one))
+            self._check((one.task, one.number) for one in found if heard.wants_check(one))
             # While data is looked at they stay, and whoever commits rings.
             await anyio.sleep(_GLANCE_S)
 
@@ -282,36 +267,26 @@ class Flows:
             self._over.ring()
 
     async def _recall(self) -> None:
-        """Have attempts called off where they are."""
+        """Have jobs of attempts cancelled that are not wanted any more."""
         while True:
             await self._off.wait()
             while True:
-                step = functools.partial(recall.call_off, address=self._address, now=self._now())
-                count = await self._do(step)
+                count = await self._do(functools.partial(job.cancel, now=self._now()))
                 crash.point("flow.called_off")
                 if count:
-                    self._out.ring()
-                    self._poke()
-                if count < recall.MOST:
+                    self._queue.poke()
+                if count < job.MOST:
                     break
 
     # -- the broker ------------------------------------------------------------------------------
 
     async def _send(self, bus: AmqpBus) -> None:
-        """Send while there is a bus, and ask those who say nothing."""
-        address = self._address
-        sender = Sender(
-            bus, self._writer, self._open_reader(), self._now, self._out, watch.unheard,
-            functools.partial(recall.crossed, address=address),
-        )  # fmt: skip
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sender.run)
-            tasks.start_soon(self._silence.watch, bus, address)
+        """Send what is told of flows while there is a bus."""
+        await Sender(bus, self._writer, self._open_reader(), self._now, self._out).run()
 
     async def _flows(self, messages: Sequence[Message]) -> None:
         """Take workflows in that users send by the broker."""
-        settings, now = self._project.settings.flows, self._now()
-        await accept.take(messages, settings, self._writer, now)
+        await accept.take(messages, self._project.settings, self._writer, self._now())
         crash.point("flow.posted")
         self._any.ring()
 
@@ -323,4 +298,4 @@ class Flows:
 
 
 def _all_over(db: Db, attempts: Iterable[records.AttemptRow], now: float) -> Heard:
-    return Heard(ended=sum(ears.finish(db, one, now) for one in attempts))
+    return Heard(ended=sum(heard.finish(db, one, now) for one in attempts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Callable
 
 import anyio
@@ -10,31 +10,35 @@ import anyio
 from pilotage import text
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
+from pilotage.match.queue import Queue
+from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
 #: The store is looked at so often at most, in seconds.
 _GLANCE_S = 0.05
 
 
+def upgrade(db: Db, project: Project) -> None:
+    """Give attempts from before steps at sites with an agent were jobs their jobs."""
+    if db.rows("flows_unadopted"):
+        from pilotage.hub.flows.job import adopt  # only once
+
+        adopt(db, str(project.state / "jobs"), project.clock.now())
+
+
 async def keep(
     project: Project, writer: Writer, open_reader: Callable[[], Db], bell: Bell,
-    poke: Callable[[], None], told: Callable[[], None],
+    queue: Queue, told: Callable[[], None],
+    writes: Callable[[int, int, list[str]], None],
 ) -> None:  # fmt: skip
     """Serve workflows until cancelled, from the first one on.
 
-    `bell` rings when something may be new; `poke` is called when jobs of this hub are new, and
-    `told` when tasks ended.
+    `bell` rings when something may be new; `told` is called when tasks ended, and `writes` with a
+    job, its depth and the files that its flow is to leave.
     """
-
-    def rung() -> None:
-        # Whoever writes may do so after the loop has ended.
-        with contextlib.suppress(RuntimeError):
-            bell.ring()
-
-    writer.on_commit.append(rung)
-    try:
+    with writer.telling(bell.ring):
         settings = project.settings
-        if not (settings.bus.url and settings.flows.users):
+        if not (settings.bus.url and (settings.flows.users or settings.bus.jobs)):
             await _until_any(open_reader(), bell)
         from pilotage.hub.flows.clear import Ends
         from pilotage.hub.flows.data import Hand
@@ -43,10 +47,29 @@ async def keep(
         text.prime_all()
         data = Hand(project, writer, open_reader())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Ends(project, writer, open_reader(), data.heal).run)
-            tasks.start_soon(Flows(project, writer, open_reader, data, bell, poke, told).run)
-    finally:
-        writer.on_commit.remove(rung)
+            tasks.start_soon(Ends(project, writer, open_reader(), data.heal, told, writes).run)
+            tasks.start_soon(Flows(project, writer, open_reader, data, bell, queue, told).run)
+
+
+async def begin(
+    project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+    listener: Listener,
+) -> None:  # fmt: skip
+    """Begin the workflows of jobs until cancelled, from the first one on."""
+    bell, queued = Bell(asyncio.get_running_loop().call_soon_threadsafe), set[int]()
+
+    def take(jobs: list[int]) -> None:
+        queued.update(jobs)
+        bell.ring()
+
+    queue.on_workflows = take
+    db = open_reader()
+    if not db.rows("flow_jobs_live"):
+        await bell.wait()
+    from pilotage.hub.flows.begin import Beginner
+
+    text.prime_all()
+    await Beginner(project, writer, db, listener, queued, bell).run()
 
 
 async def _until_any(db: Db, bell: Bell) -> None:

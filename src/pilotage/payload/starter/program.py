@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from types import FrameType
 
 from .loop import Loop
 from .wire import Wire
+from .workers import scratch_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -46,6 +48,7 @@ def serve(fd: int, home: bytes, lock: bytes, slots: int = 0, devices: Sequence[s
     wire = Wire(fd)
     wire.send({"op": "ready", "pid": os.getpid()})
     Loop(wire, home, lock, slots, devices).run(wake)
+    shutil.rmtree(scratch_of(lock), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(lock)
 

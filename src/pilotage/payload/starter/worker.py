@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ STREAMS = (b"stdout", b"stderr")
 
 _BULK = 1 << 18
 _LONGEST = 64 << 20
+_LONGEST_WORDS = 500
 
 
 class Call(Payload):
@@ -46,15 +48,18 @@ class Call(Payload):
             "read_bytes": int(read),
             "written_bytes": int(written),
         }
-        self.decide("exited", "returned")
-        self.ending = ending(self.key, self.reason, self.message, 0, usage)
+        failed = str(head.get("failed") or "")[:_LONGEST_WORDS]
+        self.decide("exited", failed or "returned")
+        self.ending = ending(self.key, self.reason, self.message, int(bool(failed)), usage)
         self.ending["result"] = result
 
 
 class Worker:
     """One process, the channel to it, and where it writes what it says."""
 
-    def __init__(self, kind: str, pid: int, channel: socket.socket, streams: list[int]) -> None:
+    def __init__(
+        self, kind: str, pid: int, channel: socket.socket, streams: list[int], scratch: str = ""
+    ) -> None:
         #: What it can run; one of another kind is another process.
         self.kind = kind
         self.pid = pid
@@ -65,6 +70,8 @@ class Worker:
         self.leaving = False
         #: Whether it sent something else than an answer.
         self.muted = False
+        #: Its own folder, which is removed when it has ended; empty if it has none here.
+        self._scratch = scratch
         self._streams = streams
         self._copied = [0, 0]
         self._inward = bytearray()
@@ -149,3 +156,5 @@ class Worker:
         for fd in self._streams:
             os.close(fd)
         self._streams = []
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any
 
-from . import spawn
+from . import boxed, spawn
 from .process import WORKER
 from .worker import STREAMS, Call, Worker
 
@@ -22,6 +22,13 @@ _MOST_IDLE = 32
 _LEAVE_SECONDS = 2.0
 #: How often workers are looked at.
 _LOOK_SECONDS = 0.25
+#: The folder of a worker in a sandbox, which is private there and goes with it.
+_INSIDE = "/tmp/scratch"  # noqa: S108 - inside
+
+
+def scratch_of(lock: bytes) -> str:
+    """Name the folder that holds those of the workers of a starter, by its lock."""
+    return f"{os.fsdecode(lock)}.d"
 
 
 class Workers:
@@ -34,6 +41,8 @@ class Workers:
         self._all: dict[int, Worker] = {}
         self._channels: dict[int, Worker] = {}
         self._looked = 0.0
+        #: How many folders of workers have been made.
+        self._made = 0
 
     def __contains__(self, pid: int) -> bool:
         return pid in self._all
@@ -50,6 +59,8 @@ class Workers:
         worker = max(ready, key=lambda one: one.since) if ready else self._new(order, cwd)
         worker.payload = Call(order, worker.pid, place)
         head = {"key": order["key"], "dir": order["dir"]}
+        if "folder.json" in order["files"]:
+            head["folder"] = order["files"]["folder.json"]
         worker.say(head, order["files"]["calls.json"])
         self._listen(worker)
         return worker.payload, not ready
@@ -61,6 +72,7 @@ class Workers:
         idle = sorted(self._idle(), key=lambda one: one.since)
         for one in idle[: max(0, len(idle) + 1 - self._most)]:
             self.retire(one)
+        scratch = self._scratch(order)
         ours, theirs = socket.socketpair()
         streams = [os.memfd_create(name.decode(), os.MFD_CLOEXEC) for name in STREAMS]
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
@@ -72,17 +84,26 @@ class Workers:
         try:
             with theirs:
                 marked = {**order, "env": {**order["env"], WORKER: "1"}}
-                pid = spawn.in_folder(cwd, marked, actions, self._lock)
+                pid = spawn.in_folder(b"/" if scratch else cwd, marked, actions, self._lock)
         except BaseException:
             ours.close()
             for fd in streams:
                 os.close(fd)
             raise
         ours.setblocking(False)
-        worker = Worker(order["warm"], pid, ours, streams)
+        worker = Worker(order["warm"], pid, ours, streams, "" if boxed.kind(order) else scratch)
         self._all[pid] = self._channels[ours.fileno()] = worker
-        worker.say({}, order["files"]["recipe.json"])
+        worker.say({"scratch": scratch}, order["files"]["recipe.json"])
         return worker
+
+    def _scratch(self, order: dict[str, Any]) -> str:
+        """Name a folder of a new worker's own; empty if its order says where it works."""
+        if order["cwd"]:
+            return ""
+        if boxed.kind(order):
+            return _INSIDE
+        self._made += 1
+        return f"{order.get('scratch') or scratch_of(self._lock)}/{self._made}"
 
     def _listen(self, worker: Worker) -> None:
         writable = select.POLLOUT if worker.full else 0

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from . import checks, environment
+from .boxed import Folders
+
+_LONGEST_MARKER = 200
 
 
 class Boot(threading.Thread):
@@ -19,16 +22,20 @@ class Boot(threading.Thread):
         site_checks: str,
         base: Mapping[str, str],
         folder: str,
+        shown: Folders,
         wake: Callable[[], None],
     ) -> None:
         super().__init__(name="boot", daemon=True)
-        #: The environment of payloads, and what the checks found; once this thread has ended.
+        #: The environment of payloads, what the checks found, and what is seen of the project;
+        #: once this thread has ended.
         self.env: dict[str, str] = {}
         self.found: list[dict[str, Any]] = []
+        self.sight: dict[str, Any] = {}
         self._terms = terms
         self._site_checks = site_checks
         self._base = base
         self._folder = folder
+        self._shown = shown
         self._wake = wake
 
     def run(self) -> None:
@@ -42,6 +49,8 @@ class Boot(threading.Thread):
             self._wake()
 
     def _work(self) -> None:
+        if marker := self._terms.get("marker"):
+            self.sight = sight(str(marker), self._shown)
         os.makedirs(self._folder, exist_ok=True)
         given, setup = self._terms.get("env") or {}, self._terms.get("setup") or []
         self.env, outcome = environment.prepared(self._base, given, setup, self._folder)
@@ -50,6 +59,21 @@ class Boot(threading.Thread):
             return
         asked = self._terms.get("checks") or []
         self.found = checks.run(asked, self._site_checks, self.env, self._folder)
+
+
+def sight(marker: str, shown: Folders) -> dict[str, Any]:
+    """Tell what is seen of the project: by us, as its marker proves, and in a sandbox."""
+    folder = os.path.dirname(os.path.dirname(marker))
+    try:
+        with open(marker, encoding="ascii", errors="replace") as file:
+            seen = file.read(_LONGEST_MARKER)
+    except OSError:
+        return {"seen": ""}
+    return {
+        "seen": seen,
+        "writable": os.access(folder, os.W_OK),
+        "shown": shown.how(folder),
+    }
 
 
 def _bad(name: str, words: str) -> dict[str, Any]:

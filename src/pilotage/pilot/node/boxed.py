@@ -22,13 +22,22 @@ class Folders:
 
     def around(self, folder: str) -> str:
         """Name the one that a folder lies in; empty if there is none."""
-        inside = os.path.realpath(folder) + os.sep
-        shown = (*self.readable, *self.writable)
-        tops = ((one, os.path.realpath(one).rstrip(os.sep) + os.sep) for one in shown)
-        return next((one for one, top in tops if inside.startswith(top)), "")
+        return _around(folder, (*self.readable, *self.writable))
+
+    def how(self, folder: str) -> str:
+        """Say how a folder is shown: `writable`, `readable`, or empty if it is not."""
+        if _around(folder, self.writable):
+            return "writable"
+        return "readable" if _around(folder, self.readable) else ""
 
 
 NO_FOLDERS = Folders()
+
+
+def _around(folder: str, shown: Sequence[str]) -> str:
+    inside = os.path.realpath(folder) + os.sep
+    tops = ((one, os.path.realpath(one).rstrip(os.sep) + os.sep) for one in shown)
+    return next((one for one, top in tops if inside.startswith(top)), "")
 
 
 def complete(

@@ -31,6 +31,8 @@ class Held:
     tails: tuple[Tail, Tail]
     #: Cores that it has.
     cpus: int = 1
+    #: The folder that stands for the project's; empty if it runs in that.
+    top: str = ""
 
 
 @dataclass
@@ -94,7 +96,8 @@ class Duty:
         out, err = (Tail(os.path.join(folder, name), self._limit) for name in _STREAMS)
         outputs = launch.get("outputs") or {}
         cpus = int(launch.get("cpus") or 1)
-        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err), cpus)
+        top = (launch.get("data") or {}).get("folder", "")
+        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err), cpus, top)
         return True
 
     def start(self, key: str, pid: int) -> None:
@@ -114,7 +117,9 @@ class Duty:
             message = f"what it returned is too long to be sent: {size} bytes"
             facts, result = {**facts, "exit": 1, "message": message}, ""
         if facts["reason"] == "exited":
-            facts["missing"] = [name for name, at in held.outputs.items() if _is_missing(held, at)]
+            facts["missing"] = [
+                _named(held, at) for at in held.outputs.values() if _lacks(held, at)
+            ]
         for tail in held.tails:
             tail.finish()
         self.ended[held.key] = Ended(held, now, frame.text(facts)[:-1], result)
@@ -191,5 +196,11 @@ class Duty:
         return [*self.held.values(), *(one.held for one in self.ended.values())]
 
 
-def _is_missing(held: Held, path: str) -> bool:
+def _lacks(held: Held, path: str) -> bool:
     return not os.path.exists(os.path.join(held.cwd, path))
+
+
+def _named(held: Held, path: str) -> str:
+    """Name an output as its job does, whatever bytes it has."""
+    name = path[len(held.top) + 1 :] if held.top and path.startswith(f"{held.top}/") else path
+    return name.encode(errors="backslashreplace").decode()

@@ -98,6 +98,6 @@ class Exit:
         """Write the fields of the good-bye."""
         return f'"reason":{frame.text(self._why)}'
 
-    def found(self, results: list[dict[str, Any]]) -> str:
-        """Write the fields that tell what the checks found."""
-        return f'"checks":{frame.text(results)}'
+    def found(self, results: list[dict[str, Any]], sight: dict[str, Any]) -> str:
+        """Write the fields that tell what the checks found, and what is seen of the project."""
+        return frame.text({"checks": results, **sight})[1:-1]

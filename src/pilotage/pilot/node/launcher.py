@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,6 +121,7 @@ class Launcher:
         orphans.end(self._process.pid, self._lock)
         self._process.wait()
         self.socket.close()
+        shutil.rmtree(f"{self._lock}.d", ignore_errors=True)
         with open(f"{self._lock}.words", encoding="utf-8", errors="replace") as file:
             return file.read()[-2000:].strip()
 

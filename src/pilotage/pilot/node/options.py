@@ -34,6 +34,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="folder of the node that payloads in a sandbox may read; repeatable")  # fmt: skip
     add("--writable", type=_folder, action="append", default=[], metavar="DIR",
         help="folder that they may read and write; repeatable")  # fmt: skip
+    add("--cache", type=size, default=10 << 30, metavar="SIZE",
+        help="keep so much of what jobs read for the next that reads it, else 10G")  # fmt: skip
     add("--keep", action="store_true", help="keep folders that are done with")
     add("--cpus", type=_count, metavar="N", help="cores to offer; else all we may use")
     add("--memory", type=size, metavar="SIZE", help="memory to offer, such as 8G")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Callable
 
 from . import checks, policy, status
 from .boot import Boot
 from .crew import Crew, over
+from .data.stage import Done, Stager
 from .duty import Duty
 from .exits import TOLD, Exit
 from .gauge import Gauge
@@ -34,12 +35,13 @@ class Pilot:
     """All that happens on the node, one step at a time."""
 
     def __init__(
-        self, session: Session, duty: Duty, crew: Crew, results: Results, limits: Limits,
-        boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
+        self, session: Session, duty: Duty, crew: Crew, results: Results, stager: Stager,
+        limits: Limits, boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
     ) -> None:  # fmt: skip
         self.session = session
         self.duty = duty
         self.crew = crew
+        self.stager = stager
         self.exit = Exit(limits)
         #: Hears which folders are not needed any more.
         self.forget: Callable[[str], None] = lambda _: None
@@ -55,6 +57,8 @@ class Pilot:
         self._recheck = recheck
         self._next_check: float | None = None
         self._found: list[dict[str, Any]] | None = None
+        #: What is seen of the project's folder; empty if the hub does not ask.
+        self._sight: dict[str, Any] = {}
         self._ready = False
         self._fenced = False
         self._mean_wall = 1.0
@@ -68,8 +72,10 @@ class Pilot:
         """Do all that can be done now; return a status when it is time to go."""
         self._listen(now)
         self._attend_boot(now)
-        for report in self.crew.receive(self.duty.held):
+        for report in self.crew.receive(self._started()):
             self._hear(report, now)
+        for done in self.stager.done():
+            self._staged(done, now)
         self._mind(now)
         if now - self._ticked >= _TICK_S:
             self._ticked = now
@@ -90,6 +96,11 @@ class Pilot:
         if (wait := self.session.link.wait(now)) is not None:
             waits.append(wait)
         return min(waits)
+
+    def _started(self) -> Iterable[str]:
+        """Name the attempts that the starter has, as far as is known."""
+        held = self.duty.held
+        return [one for one in held if one not in self.stager] if self.stager else held
 
     # -- the hub ---------------------------------------------------------------------------------
 
@@ -125,7 +136,7 @@ class Pilot:
         _log.error("%s", why)
         self.session.cut(why, now)
         self.duty.cut()
-        self.stop("the hub does not know this pilot any more", 2.0)
+        self.stop("the hub does not know this pilot any more", 2.0, now)
         unfit = checks.failure(self._found or [])
         self.exit.leave(why, status.UNFIT if unfit else status.REFUSED, now, quick=True)
         self.session.link.give_up()
@@ -168,6 +179,8 @@ class Pilot:
         self.crew.acknowledge(keys)
         for key in keys:
             self._results.drop(key)
+            if folder := self.stager.forget(key):
+                self.forget(folder)
         for folder in folders:
             self.forget(folder)
 
@@ -179,18 +192,37 @@ class Pilot:
             if self.exit.stopping or self.crew.broken:
                 self.duty.end(over(launch["key"], "stopped", "the pilot is about to leave"), now)
                 continue
-            try:
-                self.crew.start(launch)
-            except OSError as error:
-                self.duty.end(over(launch["key"], "lost", f"no starter starts: {error}"), now)
+            if launch.get("data"):
+                self.stager.bring(launch)
+            else:
+                self._start(launch, now)
         for one in reply.get("stop") or []:
-            if one["key"] in self.duty.held:
-                self.crew.stop(one["key"], one.get("message", ""), one.get("grace"))
+            self._stop(one["key"], one.get("message", ""), one.get("grace"), now)
         if reply.get("drain"):
             self.exit.leave(str(reply["drain"]), status.LEFT, now)
         if reply.get("bye"):
-            self.stop("the hub sent the pilot away", 5.0)
+            self.stop("the hub sent the pilot away", 5.0, now)
             self.exit.leave("the hub said so", status.LEFT, now, quick=True)
+
+    def _start(self, launch: Mapping[str, Any], now: float) -> None:
+        try:
+            self.crew.start(launch)
+        except OSError as error:
+            self.duty.end(over(launch["key"], "lost", f"no starter starts: {error}"), now)
+
+    def _staged(self, done: Done, now: float) -> None:
+        """Go on with an attempt whose inputs are there, or whose outputs are home."""
+        if done.launch is not None:
+            self._start(done.launch, now)
+        elif done.report is not None:
+            self.duty.end(done.report, now)
+
+    def _stop(self, key: str, message: str, grace: float | None, now: float) -> None:
+        """Have an attempt ended, wherever it is."""
+        if self.stager.stop(key):
+            self.duty.end(over(key, "stopped", message), now)
+        elif key in self.duty.held:
+            self.crew.stop(key, message, grace)
 
     # -- the node --------------------------------------------------------------------------------
 
@@ -208,7 +240,7 @@ class Pilot:
         if self._recheck:
             self._next_check = now + self._recheck
         if self._found is None:
-            self._found, self.env = boot.found, boot.env
+            self._found, self.env, self._sight = boot.found, boot.env, boot.sight
             if why:
                 _log.error("this node is not fit: %s", why)
         elif why:
@@ -226,20 +258,21 @@ class Pilot:
         if usage := report.get("usage"):
             self._mean_wall = policy.mean(self._mean_wall, usage["wall"])
         self.gauge.end(report["key"], now)
-        self.duty.end(report, now)
+        if not self.stager.home(report):
+            self.duty.end(report, now)
 
     def terminate(self, now: float) -> None:
         """Leave because somebody wants us to, and at once if they say it again."""
         again = self.exit.stopping
-        self.stop("its pilot was told to end", 0.0 if again else _GRACE_S)
+        self.stop("its pilot was told to end", 0.0 if again else _GRACE_S, now)
         self.exit.leave(TOLD, status.LEFT, now, quick=True)
         if again:
             self.exit.hurry(now)
 
-    def stop(self, message: str, grace: float | None) -> None:
-        """Have all payloads ended."""
-        for key in self.duty.held:
-            self.crew.stop(key, message, grace)
+    def stop(self, message: str, grace: float | None, now: float) -> None:
+        """Have all payloads ended; what those have left that ended before still goes home."""
+        for key in [*self._started(), *self.stager.waiting()]:
+            self._stop(key, message, grace, now)
 
     # -- limits ----------------------------------------------------------------------------------
 
@@ -252,13 +285,13 @@ class Pilot:
         if duty.held and not self._fenced and policy.fenced(now, session.answered, session.lease):
             self._fenced = True
             _log.error("the hub is silent; stopping %d payloads", len(duty.held))
-            self.stop("stopped by its pilot, which did not hear of the hub for too long", None)
+            self.stop("stopped by its pilot, which did not hear of the hub for too long", None, now)
         limits = self.exit.limits
         busy = bool(duty.held or duty.ended)
         if why := limits.drain(now, self._busy_until, busy=busy):
             self.exit.leave(why, status.LEFT if session.terms else status.UNREACHED, now)
         if limits.stop(now) and not self.exit.stopping:
-            self.stop("its pilot's lifetime ends", 0.5 * limits.grace)
+            self.stop("its pilot's lifetime ends", 0.5 * limits.grace, now)
             self.exit.leave("its lifetime ends", status.LEFT, now, quick=True)
         if self.crew.broken:
             self.exit.leave("its starters die", status.BROKEN, now)
@@ -317,7 +350,7 @@ class Pilot:
         session = self.session
         if self._found is not None:
             if not session.waits_for("ready"):
-                session.ask("ready", now, self.exit.found(self._found))
+                session.ask("ready", now, self.exit.found(self._found, self._sight))
         elif now - session.answered > session.heartbeat and not session.waits_for("resume"):
             session.resume([], now)
 

@@ -18,6 +18,9 @@ from . import dial, environment, options, parts, secret, status
 from .boot import Boot
 from .boxed import Folders
 from .crew import Crew
+from .data.cache import Cache
+from .data.line import Line
+from .data.stage import Stager
 from .discover import batch, node
 from .duty import Duty
 from .launcher import Launcher
@@ -81,13 +84,18 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
 
     def boot(terms: Mapping[str, Any]) -> Boot:
         folder = os.path.join(work.folder, "checks")
-        return Boot(terms, given.site_checks, base, folder, wake.poke)
+        return Boot(terms, given.site_checks, base, folder, folders, wake.poke)
 
     pilot = Pilot(
         session,
         Duty(given.log_limit),
         Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)),
         Results(os.path.join(work.folder, "spool")),
+        Stager(
+            lambda: Line(way, session.credentials),
+            Cache(os.path.join(work.folder, "cache"), given.cache),
+            wake.poke,
+        ),
         Limits.of(now, facts["lifetime"], given.idle),
         boot,
         given.recheck,

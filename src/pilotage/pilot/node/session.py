@@ -92,8 +92,12 @@ class Session:
 
     def resume(self, running: list[str], now: float) -> None:
         """Say who we are, after the hub has known us."""
-        who = {"protocol": PROTOCOL, "pilot": self.terms["pilot"], "key": self._key}
-        self.ask("resume", now, frame.text({**who, "running": running})[1:-1])
+        words = {**self.credentials(), "running": running}
+        self.ask("resume", now, frame.text(words)[1:-1])
+
+    def credentials(self) -> dict[str, Any]:
+        """Say who we are on a connection for data."""
+        return {"protocol": PROTOCOL, "pilot": self.terms["pilot"], "key": self._key}
 
     def understand(self, reply: dict[str, Any]) -> tuple[str, int]:
         """Find the question to an answer; errors are raised."""

@@ -21,6 +21,7 @@ class Work:
         self.folder = tempfile.mkdtemp(prefix=name, dir=os.path.abspath(parent))
         self.jobs = os.path.join(self.folder, "jobs")
         os.mkdir(self.jobs)
+        self._data = os.path.join(self.folder, "data")
         #: Whether folders stay when they are not needed any more.
         self.keep = keep
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -28,8 +29,9 @@ class Work:
         self._janitor.start()
 
     def forget(self, folder: str) -> None:
-        """Remove the folder of an attempt, some time; nothing that is not below ours."""
-        if not self.keep and os.path.dirname(os.path.normpath(folder)) == self.jobs:
+        """Remove a folder of an attempt, some time; nothing that is not below ours."""
+        ours = os.path.dirname(os.path.normpath(folder)) in {self.jobs, self._data}
+        if not self.keep and ours:
             self._done.put(folder)
 
     def remove(self) -> None:

@@ -10,7 +10,10 @@ from pilotage.pool.model import Reading
 #: Sums are made anew when there were so many more changes than there are pilots.
 _SLACK = 64
 
-_Row = tuple[float, float, float, float, float]
+#: The supply; then for utilisation and for allocation: whether it is known (0 or 1, so that the
+#: sum is exact), the supply that it is known of, and how much of that it is.
+_Row = tuple[float, float, float, float, float, float, float]
+_COLUMNS = 7
 
 
 class Herd:
@@ -24,7 +27,7 @@ class Herd:
         #: Volumes on the way and on their way out, told by whoever starts pilots.
         self.queued = self.booting = self.draining = 0.0
         self._rows: dict[str, _Row] = {}
-        self._sums: list[float] = [0.0] * 5
+        self._sums: list[float] = [0.0] * _COLUMNS
         self._changes = 0
 
     def put(self, pilot: str, supply: float, features: Mapping[str, Feature]) -> None:
@@ -33,14 +36,7 @@ class Herd:
 
     def judge(self, pilot: str, supply: float, found: Fitness) -> None:
         """Say how well a pilot is used."""
-        used, taken = found.utilisation, found.allocation
-        row = (
-            supply,
-            0.0 if used is None else supply,
-            0.0 if used is None else supply * used,
-            0.0 if taken is None else supply,
-            0.0 if taken is None else supply * taken,
-        )
+        row = (supply, *_part(supply, found.utilisation), *_part(supply, found.allocation))
         self._change(self._rows.get(pilot), row)
         self._rows[pilot] = row
 
@@ -50,12 +46,12 @@ class Herd:
 
     def read(self) -> Reading:
         """See all of them as one, each by its supply."""
-        supply, used_of, used, taken_of, taken = self._sums
+        supply, *parts = self._sums
         return Reading(
             supply if self._rows else 0.0,
             self.demand,
-            used / used_of if used_of > 0 else None,
-            taken / taken_of if taken_of > 0 else None,
+            _fraction(*parts[:3]),
+            _fraction(*parts[3:]),
             self.queued,
             self.booting,
             self.draining,
@@ -85,12 +81,21 @@ class Herd:
             self._sum_up(old, new)
             return
         sums = self._sums
-        for place in range(5):
+        for place in range(_COLUMNS):
             sums[place] += (new[place] if new else 0.0) - (old[place] if old else 0.0)
 
     def _sum_up(self, old: _Row | None, new: _Row | None) -> None:
         # Sums of differences lose digits; now and then they are made from what is there.
         rows = [row for row in self._rows.values() if row is not old]
         rows += [new] if new else []
-        self._sums = [sum(column) for column in zip(*rows, strict=True)] or [0.0] * 5
+        self._sums = [sum(column) for column in zip(*rows, strict=True)] or [0.0] * _COLUMNS
         self._changes = 0
+
+
+def _part(supply: float, fraction: float | None) -> tuple[float, float, float]:
+    return (0.0, 0.0, 0.0) if fraction is None else (1.0, supply, supply * fraction)
+
+
+def _fraction(known: float, supply: float, part: float) -> float | None:
+    """Return the fraction; where it is known of no pilot, the other sums are rounding errors."""
+    return part / supply if known and supply > 0 else None

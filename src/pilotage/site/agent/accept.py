@@ -91,7 +91,7 @@ def spec_of(job: Job, app: App, site: str) -> JobSpec:
     """Write the definition of a job; its arguments are made when its data is there."""
     needs = job.resources
     return JobSpec(
-        recipe=command.recipe([app.executable]),
+        recipe=command.recipe([app.executable or app.takes]),
         name=command.literal(job.application),
         resources=Resources(
             cpus=needs.cpus, memory=needs.memory or None, gpus=needs.gpus, disk=needs.disk or None,

@@ -25,7 +25,7 @@ from pilotage import crash, errors, text, units
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.job import moves
-from pilotage.job.model import State
+from pilotage.job.model import Binding, State
 from pilotage.payload.transfer.patience import Told
 from pilotage.site.agent import aside, prepare, records, shortage, staging
 from pilotage.site.agent.model import Blame
@@ -106,6 +106,7 @@ class EdgeData:
                     await run_sync(self._trust.require, app)
                 filled = prepare.fill(app, job, kept, one.claim.job)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
+            one.binding = Binding(data=dict(filled.calls))
             await self._do(lambda db: self._ready(db, one, kept.read))
 
     def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
@@ -125,8 +126,10 @@ class EdgeData:
         beside = f"{folder}.in"
         await run_sync(_make, errand.spare, folder, beside)
         read = await staging.fetch(errand, beside, self._lanes)
-        if job.config:
+        if job.config and app.takes == "parameters":
             await run_sync(prepare.write_config, job, folder, beside)
+        if app.takes != "parameters":
+            await run_sync(prepare.open_folders, job, folder)
         crash.point("stage.fetched")
         kept = await prepare.read_config(app, job, folder)
         filled = prepare.fill(app, job, kept, one.claim.job)
@@ -161,6 +164,7 @@ class EdgeData:
                     kept = self._required(one, kept)
                 filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
+            one.binding = Binding(data=dict(filled.calls))
 
     # -- after it --------------------------------------------------------------------------------
 

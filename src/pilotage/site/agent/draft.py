@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 from pilotage import errors
 from pilotage.site.agent import settings
-from pilotage.site.agent.settings import Bus
+from pilotage.site.agent.settings import Bus, Hub
+
+_BUS = ("url", "ca", "certificate", "key", "user")
 
 _FORM = """\
 # The agent of {site}. Whoever can write this file decides what runs here.
@@ -19,8 +21,8 @@ site = {site}
 # Users who may call off anybody's job, as the broker knows them.
 admins = {admins}
 
-[bus]
-{bus}
+[{table}]
+{carrier}
 
 [batch]
 batch = {batch}
@@ -39,19 +41,20 @@ failed = "30d"
 """
 
 
-def write(file: Path, site: str, bus: Bus, batch: str, admins: tuple[str, ...]) -> Path:
+def write(file: Path, site: str, by: Bus | Hub, batch: str, admins: tuple[str, ...]) -> Path:
     """Write the file, if there is none and it says nothing that cannot be."""
-    given = {name: getattr(bus, name) for name in ("url", "ca", "certificate", "key", "user")}
+    names = ("url", "ca", "token_file") if isinstance(by, Hub) else _BUS
+    given = {name: getattr(by, name) for name in names}
     lines = [f"{name} = {_text(value)}" for name, value in given.items() if value]
     source = _FORM.format(
-        site=_text(site), admins=f"[{', '.join(map(_text, admins))}]", bus="\n".join(lines),
-        batch=_text(batch),
+        site=_text(site), admins=f"[{', '.join(map(_text, admins))}]", carrier="\n".join(lines),
+        table="hub" if isinstance(by, Hub) else "bus", batch=_text(batch),
     )  # fmt: skip
     settings.parse(source, file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         # A password in the address is nobody else's; without one the file may be root's.
-        mode = 0o600 if urlsplit(bus.url).password else 0o644
+        mode = 0o600 if urlsplit(by.url).password else 0o644
         place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         message = f"{file} is there already"

@@ -152,7 +152,7 @@ class Ingest:
 
     def _tell(self, entered: Entered) -> None:
         if entered.refused:
-            _log.warning("messages refused: %d; see `pilotage site status`", entered.refused)
+            _log.warning("messages refused: %d; see `pilotage agent status`", entered.refused)
         if entered.queued:
             self._poke()
 

@@ -10,6 +10,7 @@ from pilotage.bus import key
 from pilotage.bus.fields import Speech
 from pilotage.bus.model import Job, Left
 from pilotage.job.model import JobSpec
+from pilotage.job.outcome import Cause
 
 #: Whose doing something is, as in `bus.model.Reason`.
 Blame = Literal[
@@ -124,13 +125,17 @@ class Tale(msgspec.Struct, frozen=True):
     attempt: str = ""
     exit: int | None = None
     signal: int | None = None
-    reason: str = ""
+    cause: Cause = Cause.NONE
     #: The number that the batch system gave it.
     scheduler_id: str = ""
     notes: tuple[str, ...] = ()
     #: What it has sent, and the bytes that were brought to it.
     left: tuple[Left, ...] = ()
     read: int = 0
+    #: The folder that has its two streams.
+    folder: str = ""
+    #: What its function returned, as JSON.
+    result: str = ""
 
 
 def back(job: Job) -> Return:

@@ -17,6 +17,7 @@ from pilotage.bus.port import Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
+from pilotage.site import records as sites
 from pilotage.site.agent import accept, caps, records
 from pilotage.site.agent.model import Arrival, Refused
 from pilotage.site.agent.refuse import refuse
@@ -91,7 +92,8 @@ def _refused(
 
 def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> Answer:
     if control.verb in ("drain", "resume"):
-        db.run("site_ask", name=settings.site, asked="drain" if control.verb == "drain" else "")
+        asked = "drain" if control.verb == "drain" else ""
+        sites.ask(db, settings.site, asked, by=user, why=control.reason, now=now)
     draining = bool(db.value("site_asked", name=settings.site))
     answer = Answer(site=settings.site, time=now, verb=control.verb, draining=draining)
     boss = user in settings.admins

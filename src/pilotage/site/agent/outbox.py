@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from asyncio import wrap_future
 from collections.abc import Callable, Sequence
 
 import anyio
+import anyio.to_thread
 
 from pilotage import crash, errors
 from pilotage.bus.port import Bus
@@ -68,14 +70,8 @@ class Outbox:
     async def run(self) -> None:
         """Send until cancelled."""
         db, loop = self._open_reader(), asyncio.get_running_loop()
-
-        def wake() -> None:
-            # Whoever writes may do so after the loop has ended.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._new.set)
-
-        self._writer.on_commit.append(wake)
-        try:
+        wake = functools.partial(loop.call_soon_threadsafe, self._new.set)
+        with contextlib.closing(db), self._writer.telling(wake):
             while True:
                 self._new.clear()
                 if self._after >= self._last and anyio.current_time() >= self._due:
@@ -93,9 +89,6 @@ class Outbox:
                     self._all_sent()
                     with anyio.move_on_after(_LOOK_S):
                         await self._new.wait()
-        finally:
-            self._writer.on_commit.remove(wake)
-            db.close()
 
     async def _give_way(self) -> None:
         """Let jobs that wait at the broker become safe before news is sent, but not for long."""
@@ -165,7 +158,8 @@ class Outbox:
         tale = records.tale(db, word.job, word.attempt)
         if tale is None:
             return  # the job was forgotten, and with it what there was to say
-        said = tell.status(word, tale, settings.site)
+        streams = await anyio.to_thread.run_sync(tell.streams, word, tale)
+        said = tell.status(word, tale, settings.site, streams)
         body = tell.body(
             said, tale.back.speech, lambda: records.message(db, word.job), tale.created
         )

@@ -90,10 +90,16 @@ def write_config(job: Job, folder: str, aside: str) -> None:
     os.replace(part, inside(folder, CONFIG))
 
 
+def open_folders(job: Job, folder: str) -> None:
+    """Make the folders that outputs go to, as they are where the job comes from."""
+    for one in job.outputs:
+        os.makedirs(os.path.dirname(inside(folder, one.path)), exist_ok=True)
+
+
 async def read_config(app: App, job: Job, folder: str) -> Kept:
     """Read the config of a job, if it has one, by the site's own parser."""
     file = configured(job).config_file
-    if not file:
+    if not file or app.takes != "parameters":
         return Kept()
     parsed = await parser.parse(app, folder, file)
     return Kept(parameters=dict(parsed.parameters), words=parsed.words)
@@ -109,7 +115,8 @@ def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
     """Say what the batch job runs."""
     return msgspec.structs.replace(
         spec,
-        recipe=command.recipe(filled.argv),
+        recipe=filled.function or command.recipe(filled.argv),
+        base=folder,
         env={name: command.literal(value) for name, value in filled.env.items()},
         cwd=command.literal(folder),
         image=filled.image,

@@ -11,6 +11,7 @@ from pilotage.bus import fields, key
 from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
+from pilotage.job.outcome import Cause
 from pilotage.job.owner import me
 from pilotage.site.agent.model import (
     Accepted,
@@ -215,10 +216,11 @@ def tale(db: Db, job: int, attempt: int) -> Tale | None:
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
-    made, created, state, code, signal, reason, number, notes, sent, read = row
+    made, created, state, code, signal, cause, number, notes, sent, read, folder, result = row
     return Tale(
-        _return.decode(made), created, state or "", code, signal, reason or "", number or "",
+        _return.decode(made), created, state or "", code, signal, Cause(cause or ""), number or "",
         _notes.decode(notes), _left.decode(sent) if sent else (), read or 0,
+        text.load_path(folder) if folder else "", result or "",
     )  # fmt: skip
 
 

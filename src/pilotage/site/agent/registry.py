@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,8 @@ from pilotage.site.agent import shortage
 from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App
 
+#: Applications that a heartbeat names.
+_MOST = 1000
 #: What messages may name.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 
@@ -29,6 +32,15 @@ class Registry:
     def names(self) -> list[str]:
         """List applications, those with mistakes in their files too."""
         return files.names(self._root)
+
+    def usable(self) -> tuple[str, ...]:
+        """List applications that are enabled and have no mistakes in their files."""
+        found = []
+        for name in self.names():
+            with contextlib.suppress(errors.PilotageError):
+                if self.find(name).enabled:
+                    found.append(name)
+        return tuple(found[:_MOST])
 
     def find(self, name: str) -> App:
         """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used.

@@ -56,14 +56,8 @@ class Resends:
     async def run(self) -> None:
         """Send until cancelled; while nobody asks, nothing is done."""
         db, loop = self._open_reader(), asyncio.get_running_loop()
-
-        def wake() -> None:
-            # Whoever writes may do so after the loop has ended.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._new.set)
-
-        self._writer.on_commit.append(wake)
-        try:
+        wake = functools.partial(loop.call_soon_threadsafe, self._new.set)
+        with contextlib.closing(db), self._writer.telling(wake):
             async with anyio.create_task_group() as tasks:
                 while True:
                     self._new.clear()
@@ -73,9 +67,6 @@ class Resends:
                             tasks.start_soon(self._one, job)
                     await self._new.wait()
                     await anyio.sleep(_LOOK_S)
-        finally:
-            self._writer.on_commit.remove(wake)
-            db.close()
 
     async def _one(self, number: int) -> None:
         left: Sequence[Left] = ()

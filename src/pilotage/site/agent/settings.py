@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Where the broker is, who we are there, and by which topics we speak."""
 
     #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
-    url: str
+    url: str = ""
     #: PEM file of who vouches for the broker; empty means those of the system.
     ca: str = ""
     #: PEM file of our certificate; it is read anew when it changes, as the other two are.
@@ -43,6 +44,8 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     heartbeat: int = 15
     #: Seconds that sending may take.
     patience: float = 30.0
+    #: Seconds between two attempts to connect, at most; the first come sooner.
+    retry: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
     #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
     jobs: dict[str, str] = {}
@@ -65,6 +68,27 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def place(self) -> str:
         """Where the broker is, without a password that may be in the address."""
         return place(self.url)
+
+
+class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The hub that the agent dials where there is no broker."""
+
+    #: Such as `https://hub.example.org:8420`.
+    url: str = ""
+    #: PEM file of who vouches for the hub; empty means those of the system.
+    ca: str = ""
+    #: File of the token that the agent enrols with; it is read until that has happened.
+    token_file: str = "hub-token"  # noqa: S105 - a file's name
+    #: `http://[user:password@]host:port` of a proxy; empty means what the environment says.
+    proxy: str = ""
+    #: Whose jobs the hub's are, for applications and limits that are for some users only.
+    user: str = "hub"
+    #: Seconds between signs of life of the connection.
+    heartbeat: float = 15.0
+    #: Seconds that sending may take.
+    patience: float = 30.0
+    #: Seconds between two attempts to connect, at most; the first come sooner.
+    retry: float = 30.0
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,8 +139,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     admins: tuple[str, ...] = ()
     #: Time between two heartbeats.
     heartbeat: str = "30s"
-    #: The broker.
-    bus: Bus
+    #: The broker, unless the agent dials a hub.
+    bus: Bus = Bus()
+    #: The hub, unless there is a broker.
+    hub: Hub = Hub()
     #: The batch system, with the settings that a site has.
     batch: Site
     #: How many jobs go on at once.
@@ -127,6 +153,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     relay: Relay = Relay()
     #: By host that data comes from or goes to: the files that open it.
     credentials: dict[str, Keys] = {}
+
+    @property
+    def source(self) -> str:
+        """Where jobs come from, without a password that may be in the address."""
+        return self.hub.url or self.bus.place
 
     @property
     def job_topics(self) -> dict[str, str]:
@@ -154,20 +185,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.bus.refused or f"refused.{self.site}"
 
 
-def read(file: Path) -> Settings:
-    """Read the settings; a file that others may write is nobody's."""
+def read(file: Path, hub: str = "") -> Settings:
+    """Read the settings; a file that others may write is nobody's. `hub` is one named beside."""
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         message = f"there is no {file}"
-        hint = "the page on the edge service shows one; `pilotage site run FOLDER` runs it"
+        hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
         raise errors.NotFound(message, hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     if reason := trust.exposed(str(file.resolve())):
         hint = "whoever can write it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
-    return _placed(parse(source, file), file.parent.resolve())
+    return _placed(parse(source, file, hub), file.parent.resolve())
 
 
 def _placed(made: Settings, folder: Path) -> Settings:
@@ -178,25 +209,27 @@ def _placed(made: Settings, folder: Path) -> Settings:
         return {name: str(folder / path) if path else "" for name, path in given.items()}
 
     bus = msgspec.structs.replace(made.bus, **full(made.bus, "ca", "certificate", "key"))
+    hub = msgspec.structs.replace(made.hub, **full(made.hub, "ca", "token_file"))
     keys = {
         host: Keys(**full(one, *Keys.__struct_fields__)) for host, one in made.credentials.items()
     }
-    return msgspec.structs.replace(made, bus=bus, credentials=keys)
+    return msgspec.structs.replace(made, bus=bus, hub=hub, credentials=keys)
 
 
-def parse(source: str, file: Path) -> Settings:
+def parse(source: str, file: Path, hub: str = "") -> Settings:
     """Make settings of the text of a file."""
-    return named.parse(source, file, _make, "the edge service")
+    return named.parse(source, file, functools.partial(_make, hub=hub), "the edge service")
 
 
-def _make(found: dict[str, Any]) -> Settings:
+def _make(found: dict[str, Any], hub: str) -> Settings:
     made = msgspec.convert(found, Settings)
+    if hub:
+        made = msgspec.structs.replace(made, hub=msgspec.structs.replace(made.hub, url=hub))
     model.check(made.site, made.batch)
     if made.batch.batch == model.FACTORY or made.batch.host:
         message = "`batch` cannot be a factory or at another host: the agent runs at the site"
         raise errors.ConfigError(message)
-    if not made.bus.url.startswith(("amqps://", "amqp://")):
-        raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
+    _check_carrier(made)
     if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
         raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
     for key in _MEASURES:
@@ -207,12 +240,32 @@ def _make(found: dict[str, Any]) -> Settings:
     return made
 
 
+def _check_carrier(made: Settings) -> None:
+    """Have jobs come by one way: a broker or a hub."""
+    if made.hub.url and made.bus != Bus():
+        message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
+        raise errors.ConfigError(message, hint="leave one of the two tables out")
+    if made.hub.url:
+        if not made.hub.url.startswith(("https://", "http://")):
+            raise errors.ConfigError("`hub.url` cannot be that: it must begin with `https://`")
+        if not made.hub.user:
+            raise errors.ConfigError("`hub.user` cannot be empty: jobs are somebody's")
+    elif not made.bus.url:
+        message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
+        raise errors.ConfigError(message, hint="name a broker or a hub")
+    elif not made.bus.url.startswith(("amqps://", "amqp://")):
+        raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
+
+
 def _check_numbers(made: Settings) -> None:
     """Refuse what would let nothing go on, or would never rest."""
     bus, limits = made.bus, made.limits
     least: dict[str, tuple[float, float]] = {
         "bus.ahead": (bus.ahead, 1), "bus.heartbeat": (bus.heartbeat, 1),
-        "bus.patience": (bus.patience, 1), "limits.transfers": (limits.transfers, 1),
+        "bus.patience": (bus.patience, 1), "bus.retry": (bus.retry, 0.1),
+        "hub.heartbeat": (made.hub.heartbeat, 1), "hub.patience": (made.hub.patience, 1),
+        "hub.retry": (made.hub.retry, 0.1),
+        "limits.transfers": (limits.transfers, 1),
         "limits.jobs": (limits.jobs, 0), "limits.user": (limits.user, 0),
         "limits.queue": (limits.queue, 0),
         **{f"limits.users.{name}": (most, 0) for name, most in limits.users.items()},

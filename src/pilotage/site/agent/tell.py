@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pilotage.bus import speech, wire
-from pilotage.bus.fields import Speech
+from pilotage.bus.fields import MOST_LOG, MOST_RESULT, Speech
 from pilotage.bus.model import Job, Reason, Status
-from pilotage.site import ending
+from pilotage.job.outcome import Cause
 from pilotage.site.agent.model import Return, Tale, Word
 from pilotage.site.agent.settings import Settings
-from pilotage.site.batch.model import Cause
 
 _LONGEST = 10_000
 _OVER = frozenset({"done", "failed", "cancelled"})
@@ -26,28 +27,62 @@ _STEPS: dict[str, tuple[str, str]] = {
     "postprocess": ("application", "postprocess"),
     "submit": ("infrastructure", "submit"),
 }
-#: What the batch system says of ends, and what that is called.
-_TOLD: dict[Cause, tuple[str, str]] = {
+#: What ended an attempt, and whose doing that is.
+_CAUSES: dict[Cause, tuple[str, str]] = {
+    Cause.EXIT: ("application", "exit"),
+    Cause.SIGNAL: ("application", "signal"),
     Cause.TIMEOUT: ("application", "timeout"),
     Cause.MEMORY: ("application", "memory"),
+    Cause.DISK: ("application", "disk"),
+    Cause.OUTPUT: ("application", "output"),
+    Cause.STEP: ("application", "step"),
+    Cause.INPUT: ("staging", "input"),
+    Cause.NOT_STARTED: ("infrastructure", "not_started"),
+    Cause.STOPPED: ("infrastructure", "stopped"),
+    Cause.CANCELLED: ("person", "cancelled"),
     Cause.NODE: ("infrastructure", "node_lost"),
     Cause.PREEMPTED: ("infrastructure", "preempted"),
-    Cause.SIGNALLED: ("infrastructure", "killed"),
+    Cause.KILLED: ("infrastructure", "killed"),
+    Cause.LOST: ("infrastructure", "lost"),
 }
-#: What our own program says when it has ended a payload.
-_OURS = {"time limit": "timeout", "memory": "memory", "wrote more than it may": "disk"}
 
 
-def status(word: Word, tale: Tale, site: str) -> Status:
-    """Say what a message that is to be sent means."""
+def status(word: Word, tale: Tale, site: str, streams: tuple[str, str] = ("", "")) -> Status:
+    """Say what a message that is to be sent means; `streams` are the ends of what a job wrote."""
     told: dict[str, Any] = {"state": word.state, "step": word.step}
     return Status(
         site=site, job=word.job, key=tale.back.key, job_id=tale.back.job_id,
         argo_job_id=tale.back.argo_job_id, attempt=word.attempt, seq=word.seq,
         reason=reason(word, tale), scheduler_id=tale.scheduler_id[:200], time=word.time,
         left=tale.left if word.state == "done" else (),
-        read=tale.read if word.state in _OVER else 0, **told,
+        read=tale.read if word.state in _OVER else 0,
+        stdout=streams[0] if word.state in _OVER else "",
+        stderr=streams[1] if word.state in _OVER else "",
+        result=tale.result if word.state in _OVER and not _too_long(tale) else "",
+        **told,
     )  # fmt: skip
+
+
+def _too_long(tale: Tale) -> bool:
+    """Say whether no message could carry what a function returned."""
+    return len(tale.result.encode()) > MOST_RESULT
+
+
+def streams(word: Word, tale: Tale) -> tuple[str, str]:
+    """Read the ends of what a job that is over wrote to its two streams."""
+    if word.state not in _OVER or not tale.folder:
+        return "", ""
+    return _tail(f"{tale.folder}/stdout"), _tail(f"{tale.folder}/stderr")
+
+
+def _tail(path: str) -> str:
+    """Read the end of a file, in base64; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_LOG))
+            return base64.b64encode(file.read(MOST_LOG)).decode()
+    except OSError:
+        return ""
 
 
 def body(said: Status, words: Speech, job: Callable[[], Job], created: float) -> bytes:
@@ -73,6 +108,9 @@ def reason(word: Word, tale: Tale) -> Reason:
     text = word.reason
     if word.seq == 1 and tale.notes:
         text = "; ".join(part for part in (text, *tale.notes) if part)
+    if word.state in _OVER and _too_long(tale):
+        said = f"what it returned is too long to be sent: {len(tale.result)} characters"
+        text = "; ".join(part for part in (text, said) if part)
     kind, code = (word.kind, word.code) if word.kind else _blame(word, tale)
     return msgspec.convert({"class": kind, "code": code, "text": text[:_LONGEST]}, Reason)
 
@@ -88,29 +126,24 @@ def _blame(word: Word, tale: Tale) -> tuple[str, str]:
         case "rejected":
             return "policy", "rejected"
         case "failed":
-            return _STEPS.get(word.step) or _end(word, tale)
+            return _STEPS.get(word.step) or _end(tale)
         case "queued" if word.attempt and tale.attempt in ("failed", "lost"):
-            return _end(word, tale)
+            return _end(tale)
         case "staging_out" if tale.attempt == "failed":
-            return _end(word, tale)
+            return _end(tale)
         case _:
             return "", ""
 
 
-def _end(word: Word, tale: Tale) -> tuple[str, str]:
-    """Say how an attempt ended."""
-    words = f"{word.reason} {tale.reason}"
-    for cause, found in _TOLD.items():
-        if (ending.OWN | ending.LOST)[cause] in words:
-            return found
-    for known, code in _OURS.items():
-        if tale.exit is None and known in words:
-            return "application", code
+def _end(tale: Tale) -> tuple[str, str]:
+    """Say how an attempt ended; one of an older store by its code alone."""
+    if tale.cause:
+        return _CAUSES[tale.cause]
     if tale.attempt == "lost":
         return "infrastructure", "lost"
     if tale.signal:
         return "application", "signal"
     if tale.exit:
         return "application", "exit"
-    # It ended well and yet failed: what it was to leave is not there.
+    # It ended well and yet failed: a declared output is missing.
     return ("application", "output") if tale.exit == 0 else ("infrastructure", "lost")

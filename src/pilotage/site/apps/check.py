@@ -41,6 +41,7 @@ def check(name: str, app: App) -> None:
     """Raise `ConfigError` for what cannot be."""
     if not _NAME.fullmatch(name):
         raise errors.ConfigError(f"{name!r} cannot be the name of an application")
+    _takes(name, app)
     for program, sha256 in app.programs().items():
         if not program.startswith("/") or BAD.search(program) or "/../" in f"{program}/":
             raise Mistake(_place(app, program), f"{program!r}: it is not a whole path")
@@ -61,6 +62,20 @@ def check(name: str, app: App) -> None:
     for user, own in app.user.items():
         _limits(("user", user), own)
     _staging(app.staging)
+
+
+def _takes(name: str, app: App) -> None:
+    """See that what takes commands or functions has the name that hubs know, and nothing else."""
+    if app.takes == "parameters":
+        return
+    if name != app.takes:
+        raise Mistake(("takes",), f"`{app.takes}`: such an application is called `{app.takes}`")
+    given: dict[str, object] = {"argv": app.argv, "parameter": app.parameter, "config": app.config}
+    if app.takes == "commands":
+        given["executable"] = app.executable
+    for key, value in given.items():
+        if value:
+            raise Mistake((key,), f"given: the application takes {app.takes}")
 
 
 def _parameter(at: _At, one: Parameter) -> None:

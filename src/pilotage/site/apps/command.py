@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,7 +11,7 @@ from pilotage import errors
 from pilotage.bus.model import Job
 from pilotage.bus.strict import BAD
 from pilotage.job import model
-from pilotage.site.apps import fill
+from pilotage.site.apps import fill, order
 from pilotage.site.apps.model import App
 
 
@@ -29,6 +29,9 @@ class Command(msgspec.Struct, frozen=True):
     image: str = ""
     #: What the batch job still has to put before it: `none`, or empty for the site's own.
     launcher: Literal["", "none"] = ""
+    #: The function that is called instead, and with what.
+    function: model.Call | None = None
+    calls: Mapping[str, Any] = {}
 
 
 def make(
@@ -36,18 +39,27 @@ def make(
 ) -> Command:
     """Fill in an application for a job; `given` and `words` are what its message and config say."""
     filled = {**fill.require(app, given), **_known(job, number)}
+    asked = order.function(job.config) if app.takes == "functions" else None
     return Command(
-        argv=(
-            *_launcher(app, job, filled),
-            app.executable,
-            *fill.argv(app.argv, filled, checked(app, words)),
-        ),
+        argv=(*_launcher(app, job, filled), *_argv(app, job, filled, words)),
         env={**app.env, **_allowed(app, job)},
         preprocess=tuple(fill.argv(app.preprocess, filled)),
         postprocess=tuple(fill.argv(app.postprocess, filled)),
         image=app.container,
         launcher="none" if app.launcher else "",
+        function=_call(app, asked) if asked else None,
+        calls=asked.calls if asked else {},
     )
+
+
+def _call(app: App, asked: order.FunctionOrder) -> model.Call:
+    return model.Call(asked.function, source=asked.source, python=app.executable)
+
+
+def _argv(app: App, job: Job, filled: fill.Filled, words: Sequence[str]) -> Sequence[str]:
+    if app.takes == "commands":
+        return order.command(job.config)
+    return [app.executable, *fill.argv(app.argv, filled, checked(app, words))]
 
 
 def recipe(argv: Sequence[str]) -> model.Command:

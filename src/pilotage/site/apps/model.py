@@ -109,10 +109,13 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `apps/NAME.toml`."""
 
-    #: The program: its whole path.
-    executable: str
+    #: The program: its whole path. Of functions, the Python that calls them; of commands, none.
+    executable: str = ""
     #: Its SHA-256; another program in its place is not run.
-    sha256: str
+    sha256: str = ""
+    #: What a job fills in: `parameters` of the program, or `commands` or `functions` of its own.
+    #: With these two, those who may use the application run any program as the site's user.
+    takes: Literal["parameters", "commands", "functions"] = "parameters"
     #: Which version this is, for people and for the record of each job.
     version: str = "1"
     #: For people.
@@ -163,7 +166,8 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         """Return every program that is run, with the SHA-256 that it must have."""
         more = [self.preprocess, self.postprocess, self.config.program if self.config else ()]
         pinned = {argv[0]: self.pins.get(argv[0], "") for argv in more if argv}
-        return {self.executable: self.sha256, **pinned}
+        own = {} if self.takes == "commands" else {self.executable: self.sha256}
+        return {**own, **pinned}
 
 
 text.prime(App)

@@ -12,7 +12,7 @@ import msgspec
 
 from pilotage import units
 from pilotage.bus.model import Job
-from pilotage.site.apps import fill, hosts
+from pilotage.site.apps import fill, hosts, order
 from pilotage.site.apps.model import App, Limits
 
 
@@ -124,6 +124,8 @@ def _environment(app: App, job: Job) -> list[str]:
 
 
 def _config(app: App, job: Job) -> list[str]:
+    if app.takes != "parameters":
+        return order.reasons(app.takes, job)
     found = []
     if (job.config or job.config_file) and app.config is None:
         found.append("`config` is given, and the application reads none")

@@ -175,6 +175,23 @@ class Batch(Protocol):
         ...
 
 
+class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue has."""
+
+    name: str
+    #: Whether jobs go there that name none, and whether it takes jobs.
+    default: bool
+    open: bool
+    #: Nodes that take jobs, and those of them that are empty.
+    nodes: int
+    free_nodes: int
+    #: Cores and bytes of memory of its largest node.
+    cpus: int
+    memory: int
+    #: Seconds of wall time that a job may have.
+    time: float
+
+
 @runtime_checkable
 class Windows(Protocol):
     """A batch system that shows when nodes are free; few do."""
@@ -191,6 +208,10 @@ class Windows(Protocol):
 
         The latter says whether anything waits in the queue, and so how far a trial is believed.
         """
+        ...
+
+    def queues(self, seen: Any) -> Sequence[BatchQueue]:  # noqa: ANN401 - as above
+        """Say what each queue has, and how much of it is free."""
         ...
 
     def bounds(self, seen: Any, order: Order) -> Bounds:  # noqa: ANN401 - as above

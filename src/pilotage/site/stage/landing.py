@@ -76,6 +76,12 @@ class Landing:
 
     def finish(self, *, executable: bool) -> None:
         """Check it, and put it in its place for good."""
+        self.check(executable=executable)
+        self.show()
+        sync_folder(os.path.dirname(self.wanted.local))
+
+    def check(self, *, executable: bool) -> None:
+        """See that it is what was announced, and that it is on disk."""
         try:
             if self._sum.hexdigest() != self.wanted.sha256:
                 os.unlink(self.path)
@@ -86,12 +92,14 @@ class Landing:
             os.fsync(self._file)
         finally:
             self.close()
+
+    def show(self) -> None:
+        """Put it in its place."""
         try:
             os.replace(self.path, self.wanted.local)
         except (IsADirectoryError, NotADirectoryError) as error:
             where = text.show(self.wanted.local)
             raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error
-        sync_folder(os.path.dirname(self.wanted.local))
 
 
 def _flush(file: int) -> None:

@@ -87,14 +87,15 @@ DELETE FROM edge_outbox WHERE job > 0 AND state NOT IN ('done', 'failed', 'cance
 
 -- name: edge_tale
 -- What a status message needs of a job and of one of its attempts.
-SELECT edge_job.back, job.created, attempt.state, attempt.exit, attempt.signal, attempt.reason,
+SELECT edge_job.back, job.created, attempt.state, attempt.exit, attempt.signal, attempt.cause,
     (SELECT submission.number || CASE WHEN submission.body->>'count' > 1 THEN '_' || submitted.place ELSE '' END
      FROM submitted JOIN submission ON submission.id = submitted.submission
      WHERE submitted.job = :job AND submitted.attempt = :attempt AND submission.number <> ''
-     ORDER BY submission.id DESC LIMIT 1), edge_job.notes, edge_left.left, edge_left.read
+     ORDER BY submission.id DESC LIMIT 1), edge_job.notes, edge_left.left, edge_left.read, attempt.dir, result.body
 FROM edge_job JOIN job ON job.id = edge_job.job
 LEFT JOIN edge_left ON edge_left.job = job.id
 LEFT JOIN attempt ON attempt.job = job.id AND attempt.number = :attempt
+LEFT JOIN result ON result.job = job.id
 WHERE edge_job.job = :job;
 
 -- name: edge_counts

@@ -1,10 +1,16 @@
 -- name: edges_all
--- All sites that were heard of by the bus.
-SELECT name, speaker, heard, state, since, gaps, body FROM edge_site ORDER BY name;
+-- All sites with an agent that were heard of, and whether it comes by this hub's port.
+SELECT name, speaker, heard, state, since, gaps, body, EXISTS (
+    SELECT 1 FROM token
+    WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL AND token.site = edge_site.name
+) FROM edge_site ORDER BY name;
 
 -- name: edges_one
--- A site that was heard of by the bus.
-SELECT name, speaker, heard, state, since, gaps, body FROM edge_site WHERE name = :name;
+-- A site with an agent that was heard of, and whether it comes by this hub's port.
+SELECT name, speaker, heard, state, since, gaps, body, EXISTS (
+    SELECT 1 FROM token
+    WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL AND token.site = edge_site.name
+) FROM edge_site WHERE name = :name;
 
 -- name: edges_heard
 -- Note a heartbeat.

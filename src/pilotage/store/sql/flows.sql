@@ -68,9 +68,53 @@ SELECT name FROM flow_step WHERE flow = :flow AND state = 'cancelled' ORDER BY p
 SELECT name, reason FROM flow_step WHERE flow = :flow AND state = 'failed'
 ORDER BY ended, place LIMIT 1;
 
--- name: flow_of_task
--- The task that a flow is the inside of, and the key of the attempt.
-SELECT parent, key FROM flow WHERE id = :flow AND parent IS NOT NULL;
+-- name: flow_attempt_returned
+-- What a job of this hub returned that is an attempt, if its task has no result yet.
+SELECT result.body FROM flow_attempt JOIN flow_task ON flow_task.id = task
+JOIN result ON result.job = flow_attempt.job
+WHERE task = :task AND number = :number AND way <> 'flow' AND flow_task.result = '';
+
+-- name: flow_whose
+-- The task that a flow is the inside of, and its key: that of the attempt, or of a job.
+SELECT parent, key FROM flow WHERE id = :flow;
+
+-- name: flow_name
+-- What a flow is called.
+SELECT name FROM flow WHERE id = :flow;
+
+-- name: flow_how
+-- Where a flow is, and why.
+SELECT state, reason FROM flow WHERE id = :flow;
+
+-- name: flow_cause
+-- The job that a flow, or the one that it is within, is; and how deep in a chain that is.
+WITH RECURSIVE up (parent, key) AS (
+    SELECT parent, key FROM flow WHERE id = :flow
+    UNION ALL SELECT flow.parent, flow.key FROM up JOIN flow_task ON flow_task.id = up.parent
+    JOIN flow ON flow.id = flow_task.flow
+)
+SELECT job.id, job.depth FROM up JOIN job ON job.id = CAST(substr(up.key, 5) AS INTEGER)
+WHERE up.parent IS NULL AND up.key GLOB 'job:*';
+
+-- name: flow_job_caused
+-- A job is a step of a flow that another job is.
+UPDATE job SET parent = :cause, depth = :depth WHERE id = :job;
+
+-- name: flow_jobs_live
+-- Jobs under way that are flows: number, attempt, definition, binding, rule, depth and owner.
+SELECT job.id, job.attempt, job.spec, job.binding, job.rule, job.depth, job.owner
+FROM job INDEXED BY job_live JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state = 'running' AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND attempt.starter GLOB 'flow:*';
+
+-- name: flow_job_due
+-- Where a job is, and before when it may not start.
+SELECT state, not_before FROM job WHERE id = :id;
+
+-- name: flow_jobs_asked
+-- Jobs that are flows and that someone wants ended, with the flow and the wish.
+SELECT job.id, flow.id, job.asked FROM job JOIN flow ON flow.key = 'job:' || job.id
+WHERE job.asked <> '' AND flow.state IN ('running', 'staging_out');
 
 -- name: flow_step_facts
 -- What a step is, how far it has come, and how much the steps before it did.
@@ -249,7 +293,7 @@ WHERE task = :task AND number = :number;
 -- name: flow_attempt_hear
 -- What a site says of an attempt.
 UPDATE flow_attempt SET seq = MAX(seq, :seq), state = :state, reason = :reason, kind = :kind,
-    code = :code, job = COALESCE(:job, job), heard = :now, started = :started
+    code = :code, heard = :now, started = :started
 WHERE key = :key;
 
 -- name: flow_attempt_heard
@@ -402,19 +446,19 @@ FROM flow_task WHERE id = :task;
 -- name: flow_attempts
 -- All attempts of a task.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE task = :task ORDER BY number;
 
 -- name: flow_attempt_get
 -- One attempt.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE task = :task AND number = :number;
 
 -- name: flow_attempt_by_key
 -- One attempt, by what the site knows it by.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE key = :key;
 
 -- name: flow_jobs_among
@@ -422,10 +466,20 @@ FROM flow_attempt WHERE key = :key;
 SELECT job FROM flow_attempt
 WHERE way = 'here' AND job IN (SELECT value FROM json_each(:jobs));
 
+-- name: flow_attempt_by_site_key
+-- The job that a site with an agent knows by a key.
+SELECT job FROM edge_attempt WHERE key = :key;
+
+-- name: flow_attempt_by_job
+-- The attempt that a job is.
+SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
+    heard, created, started, ended, place, digest, files, bytes, read
+FROM flow_attempt WHERE job = :job AND way <> 'flow';
+
 -- name: flow_attempts_over
 -- Attempts that are over by what their sites say, and have not been taken in.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt
 WHERE ended IS NULL AND state IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
 ORDER BY heard LIMIT :most;
@@ -433,7 +487,7 @@ ORDER BY heard LIMIT :most;
 -- name: flow_attempts_off
 -- Attempts that are to be called off, and whose sites were not told.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE cancel = 1 ORDER BY task LIMIT :most;
 
 -- name: flow_journal

@@ -51,6 +51,10 @@ UPDATE flow_resend SET told = :now WHERE task = :task AND number = :number AND t
 -- Flows whose results are to be sent away.
 SELECT id FROM flow WHERE state = 'staging_out' AND ended IS NULL ORDER BY id LIMIT :most;
 
+-- name: flow_hand_runs
+-- How often what comes out of a flow was to be sent.
+SELECT count(*) FROM flow_journal WHERE flow = :flow AND step = '' AND state = 'staging_out';
+
 -- name: flow_hand_old
 -- Flows whose data has been kept for long enough; those within others go with them.
 SELECT id FROM flow INDEXED BY flow_uncleared

@@ -25,10 +25,14 @@ FROM flow_task AS t JOIN flow_attempt AS a ON a.task = t.id
 WHERE t.flow = :flow GROUP BY t.step, a.site, a.way ORDER BY min(a.created);
 
 -- name: see_open_tasks
--- Tasks of a flow that are not over, each with its current attempt.
-SELECT t.step, t.item, t.state, t.reason, t.not_before, a.way, a.site, a.job, a.state, a.reason,
-    a.sent, a.heard, a.created
+-- Tasks of a flow that are not over, each with its current attempt; how far that has come at a
+-- site with an agent, its job says.
+SELECT t.step, t.item, t.state, t.reason, t.not_before, a.way, a.site, a.job,
+    coalesce(j.state, a.state), coalesce(nullif(j.reason, ''), a.reason), there.sent, there.heard,
+    a.created
 FROM flow_task AS t LEFT JOIN flow_attempt AS a ON a.task = t.id AND a.number = t.attempt
+LEFT JOIN job AS j ON a.way = 'edge' AND j.id = a.job
+LEFT JOIN edge_attempt AS there ON there.job = j.id AND there.number = j.attempt
 WHERE t.flow = :flow AND t.state NOT IN ('done', 'failed', 'skipped', 'cancelled')
     AND (:step = '' OR t.step = :step)
 LIMIT :most;
@@ -44,7 +48,7 @@ ORDER BY item LIMIT :most;
 -- name: see_attempts
 -- All attempts at tasks.
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
-    sent, heard, asked, created, started, ended, place, digest, files, bytes, read
+    heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE task IN (SELECT value FROM json_each(:tasks)) ORDER BY task, number;
 
 -- name: see_files

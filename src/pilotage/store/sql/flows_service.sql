@@ -25,53 +25,21 @@ SELECT min(after) FROM flow_outbox WHERE after > :now AND after < 1e17;
 
 -- name: flows_unsent
 -- Messages that are to be sent now, in their order; :kinds is [kind, ...].
-SELECT id, flow, task, number, kind, topic, body, tries FROM flow_outbox
+SELECT id, flow, kind, topic, body, tries FROM flow_outbox
 WHERE id > :after AND after <= :now AND kind IN (SELECT value FROM json_each(:kinds))
 ORDER BY id LIMIT :most;
 
 -- name: flows_put
 -- Have a message sent.
-INSERT INTO flow_outbox (flow, task, number, kind, topic, body, after)
-VALUES (:flow, :task, :number, :kind, :topic, :body, :after);
+INSERT INTO flow_outbox (flow, kind, topic, body) VALUES (:flow, :kind, :topic, :body);
 
 -- name: flows_sent
 -- Forget messages that were sent; :ids is [id, ...].
 DELETE FROM flow_outbox WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: flows_keep
--- Keep jobs that were sent until they are heard of; :ids is [id, ...].
-UPDATE flow_outbox SET after = :after, tries = 0
-WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id;
-
--- name: flows_drop
--- Forget the job of an attempt.
-DELETE FROM flow_outbox WHERE task = :task AND number = :number AND kind = 'job';
-
--- name: flows_again
--- Send the job of an attempt once more.
-UPDATE flow_outbox SET after = 0 WHERE task = :task AND number = :number AND kind = 'job'
-RETURNING id;
-
--- name: flows_never_sent
--- Whether the broker has refused the job of an attempt, and never had it before.
-SELECT id FROM flow_outbox AS word
-WHERE word.task = :task AND word.number = :number AND word.kind = 'job' AND word.tries > 0
-  AND word.after < :kept AND EXISTS (SELECT 1 FROM flow_attempt
-    WHERE task = :task AND number = :number AND sent IS NULL);
-
 -- name: flows_later
 -- Have a message tried again later.
 UPDATE flow_outbox SET tries = tries + 1, after = :after WHERE id = :id;
-
--- name: flows_gone_out
--- Note that the broker has the jobs of attempts; :rows is [[task, number], ...].
-UPDATE flow_attempt SET sent = :now FROM json_each(:rows) AS row
-WHERE task = row.value ->> 0 AND number = row.value ->> 1;
-
--- name: flows_left
--- Note what a site says that an attempt has left.
-UPDATE flow_attempt SET digest = :digest, files = :files, bytes = :bytes, read = max(read, :read)
-WHERE key = :key;
 
 -- name: flows_story
 -- What happened to flows after a line, the oldest first.
@@ -82,16 +50,6 @@ WHERE id > :after ORDER BY id LIMIT :most;
 -- Number what is said of a flow.
 UPDATE flow SET seq = seq + 1 WHERE id = :flow RETURNING seq, key;
 
--- name: flows_live_at
--- How many attempts are at each site.
-SELECT site, count(*) FROM flow_attempt WHERE way = 'bus' AND ended IS NULL GROUP BY site;
-
--- name: flows_news
--- What became of jobs of this hub that are attempts.
-SELECT flow_news.id, flow_news.state, flow_news.reason, flow_attempt.key
-FROM flow_news LEFT JOIN flow_attempt ON flow_attempt.job = flow_news.job AND way = 'here'
-ORDER BY flow_news.id LIMIT :most;
-
 -- name: flows_news_taken
 -- Forget news.
 DELETE FROM flow_news WHERE id <= :last;
@@ -99,26 +57,6 @@ DELETE FROM flow_news WHERE id <= :last;
 -- name: flows_cancel_told
 -- A site is told that an attempt is called off; each time counts.
 UPDATE flow_attempt SET cancel = max(cancel, 1) + 1 WHERE task = :task AND number = :number;
-
--- name: flows_quiet
--- Attempts at sites of which nothing was heard since a time, and that were not asked for; those
--- that the site was told to call off are apart.
-SELECT task, number, site, cancel > 1, key FROM flow_attempt
-WHERE way = 'bus' AND ended IS NULL AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
-  AND sent IS NOT NULL AND max(coalesce(heard, 0), sent, coalesce(asked, 0)) <= :before
-ORDER BY site, cancel > 1 LIMIT :most;
-
--- name: flows_asked
--- Sites are asked about attempts; :rows is [[task, number], ...].
-UPDATE flow_attempt SET asked = :now FROM json_each(:rows) AS row
-WHERE task = row.value ->> 0 AND number = row.value ->> 1;
-
--- name: flows_silent
--- Attempts at sites that were asked, and of which nothing was heard since a time.
-SELECT task, number, flow, site, cancel, max(coalesce(heard, 0), sent) FROM flow_attempt
-WHERE way = 'bus' AND ended IS NULL AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
-  AND sent IS NOT NULL AND asked IS NOT NULL AND max(coalesce(heard, 0), sent) <= :before
-LIMIT :most;
 
 -- name: flows_live
 -- How many flows are not over, and messages that nobody has tried to send.
@@ -134,10 +72,6 @@ SELECT EXISTS (SELECT 1 FROM flow);
 UPDATE flow_task SET reason = :reason WHERE id = :task AND attempt = :number AND ended IS NULL
   AND reason <> :reason RETURNING flow, step;
 
--- name: flows_step_of
--- The step of a task.
-SELECT step FROM flow_task WHERE id = :task;
-
 -- name: flows_refused
 -- Keep why a workflow was refused.
 INSERT INTO flow_refused (time, user, key, reason) VALUES (:now, :user, :key, :reason) RETURNING id;
@@ -151,13 +85,16 @@ SELECT time, user, key, reason FROM flow_refused ORDER BY id DESC LIMIT :most;
 DELETE FROM flow_refused WHERE id < :before;
 
 -- name: flows_ends
--- Stories after a line, and which lines are ends of tasks: not of those that are jobs of this hub,
--- nor of attempts that were followed by others.
+-- Stories after a line, and which lines are ends of tasks: not of those that ran at this hub,
+-- nor of attempts that were followed by others; and which are ends of whole flows that are neither
+-- within others nor jobs of rules.
 SELECT line.id, line.time,
        task.id IS NOT NULL AND line.state IN ('done', 'failed', 'cancelled')
            AND coalesce(attempt.way, '') <> 'here',
        line.flow, flow.name, line.step, line.task, task.item, line.number, line.state, task.reason,
-       coalesce(attempt.site, ''), task.result
+       coalesce(attempt.site, ''), task.result,
+       line.step = '' AND line.state IN ('done', 'failed', 'cancelled') AND flow.parent IS NULL
+           AND flow.key NOT GLOB 'job:*'
 FROM flow_journal AS line
 JOIN flow ON flow.id = line.flow
 LEFT JOIN flow_task AS task ON task.id = line.task AND task.attempt = line.number
@@ -168,3 +105,69 @@ WHERE line.id > :after ORDER BY line.id LIMIT 5000;
 -- name: flows_story_last
 -- The number of the newest line of all stories, also if it was forgotten.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'flow_journal'), 0);
+
+-- name: flows_left
+-- What the site says that an attempt has left; :left is [place, digest, files, bytes, read].
+UPDATE flow_attempt SET place = :left ->> 0, digest = :left ->> 1, files = :left ->> 2,
+    bytes = :left ->> 3, read = max(read, :left ->> 4)
+WHERE key = :key;
+
+-- name: flows_digest
+-- What lies in the folder of an attempt, as its site says.
+UPDATE flow_attempt SET digest = :digest WHERE key = :key;
+
+-- name: flows_live_at
+-- How many attempts are at each site with an agent.
+SELECT site, count(*) FROM flow_attempt WHERE way = 'edge' AND ended IS NULL GROUP BY site;
+
+-- name: flows_news
+-- What became of jobs that are attempts; of those at sites with an agent, also what the site said.
+SELECT flow_news.id, flow_news.state, flow_news.reason, flow_attempt.key, there.kind, there.code,
+    CASE WHEN there.job IS NOT NULL
+         THEN json_array(there.place, there.digest, there.files, there.bytes, there.read) END
+FROM flow_news
+LEFT JOIN flow_attempt ON flow_attempt.job = flow_news.job AND way <> 'flow'
+LEFT JOIN job ON way = 'edge' AND job.id = flow_news.job
+LEFT JOIN edge_attempt AS there ON there.job = job.id AND there.number = job.attempt
+ORDER BY flow_news.id LIMIT :most;
+
+-- name: flows_waiting_at
+-- Jobs that are attempts and wait for a site with an agent, and their applications.
+SELECT job.id, spec.body ->> '$.recipe.app' FROM flow_attempt
+JOIN job ON job.id = flow_attempt.job AND job.state = 'queued' JOIN spec ON spec.id = job.spec
+WHERE flow_attempt.way = 'edge' AND flow_attempt.site = :site AND flow_attempt.ended IS NULL;
+
+-- name: flows_stranded
+-- Jobs that are attempts and have waited since a time for a site that is silent.
+SELECT job.id FROM flow_attempt
+JOIN job ON job.id = flow_attempt.job AND job.state = 'queued'
+JOIN edge_site ON edge_site.name = flow_attempt.site AND edge_site.state = 'silent'
+WHERE flow_attempt.way = 'edge' AND flow_attempt.ended IS NULL AND flow_attempt.cancel = 0
+  AND flow_attempt.created <= :before
+LIMIT :most;
+
+-- name: flows_unadopted
+-- Attempts at sites from before they were jobs, and not over by what their sites say.
+SELECT task, number, flow, site, key, state, place, cancel, created, sent, heard, asked, seq
+FROM flow_attempt INDEXED BY flow_attempt_unadopted
+WHERE way = 'edge' AND job IS NULL AND ended IS NULL
+  AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost');
+
+-- name: flows_adopted
+-- An attempt has its job; its messages are numbered by what becomes of that from now on.
+UPDATE flow_attempt SET job = :job, seq = 0 WHERE task = :task AND number = :number;
+
+-- name: flows_whose
+-- The flow of a task and its step: name, owner, step.
+SELECT flow.name, flow.owner, flow_task.step FROM flow_task JOIN flow ON flow.id = flow_task.flow
+WHERE flow_task.id = :task;
+
+-- name: flows_message_adopt
+-- The message of an attempt becomes that of its job.
+INSERT INTO edge_message (job, number, kind, topic, body, tries, after)
+SELECT :job, 1, kind, topic, body, tries, after FROM flow_outbox
+WHERE task = :task AND number = :number AND kind = 'job';
+
+-- name: flows_message_adopted
+-- It is nowhere else then.
+DELETE FROM flow_outbox WHERE task = :task AND number = :number AND kind = 'job';

@@ -65,9 +65,10 @@ SELECT created, id, 0, state, reason FROM job WHERE id > :after;
 INSERT INTO journal (time, job, attempt, state, reason) VALUES (:now, :job, :attempt, :state, :reason);
 
 -- name: journal_ends
--- Ends of jobs after a line.
+-- Ends of jobs after a line, and whether they are steps of workflows at sites with an agent.
 SELECT journal.seq, journal.time, journal.job, journal.attempt, journal.state, journal.reason,
-       job.name, job.rule, job.depth
+       job.name, job.rule, job.depth,
+       EXISTS (SELECT 1 FROM flow_attempt WHERE flow_attempt.job = job.id AND way = 'edge')
 FROM journal JOIN job ON job.id = journal.job
 WHERE journal.seq > :after AND journal.state IN ('done', 'failed', 'cancelled', 'rejected')
 ORDER BY journal.seq LIMIT 5000;
@@ -91,14 +92,14 @@ UPDATE attempt SET pid = :pid WHERE job = :job AND number = :number;
 -- name: attempt_end
 -- End an attempt.
 UPDATE attempt SET state = :state, ended = :now, exit = :exit, signal = :signal, reason = :reason,
-    cpu = :cpu, wall = :wall, max_rss = :max_rss, read_bytes = :read_bytes,
+    cause = :cause, cpu = :cpu, wall = :wall, max_rss = :max_rss, read_bytes = :read_bytes,
     written_bytes = :written_bytes
 WHERE job = :job AND number = :number AND state = 'running' RETURNING job;
 
 -- name: attempt_list
 -- All attempts of a job.
-SELECT job, number, state, dir, starter, started, ended, pid, exit, signal, reason, cpu, wall,
-       max_rss, read_bytes, written_bytes
+SELECT job, number, state, dir, starter, started, ended, pid, exit, signal, reason, cause,
+       cpu, wall, max_rss, read_bytes, written_bytes
 FROM attempt WHERE job = :job ORDER BY number;
 
 -- name: job_move
@@ -127,6 +128,10 @@ ORDER BY job.id;
 -- name: job_end_facts
 -- What must be known of a job to record the end of its attempt.
 SELECT state, attempt, failures, asked FROM job WHERE id = :id;
+
+-- name: job_started
+-- When the present or last attempt of a job began.
+SELECT started FROM job WHERE id = :id;
 
 -- name: job_get
 -- One job.
@@ -236,18 +241,15 @@ ORDER BY id LIMIT :most;
 -- Directories of the attempts of jobs; :ids is [id, ...].
 SELECT dir FROM attempt WHERE job IN (SELECT value FROM json_each(:ids));
 
--- name: job_sites
--- The sites that had the last attempts of jobs, by a pilot or by themselves; :ids is [id, ...].
-SELECT job.id, pilot.site FROM json_each(:ids)
+-- name: job_places
+-- What holds or held the last attempts of jobs, the site of a pilot, and what a site's name stands
+-- for; :ids is [id, ...].
+SELECT job.id, attempt.starter, pilot.site, site.way FROM json_each(:ids)
 JOIN job ON job.id = json_each.value
 JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
-JOIN pilot ON pilot.id = CAST(substr(attempt.starter, 7) AS INTEGER)
-WHERE attempt.starter GLOB 'pilot:[1-9]*'
-UNION ALL
-SELECT job.id, substr(attempt.starter, 6) FROM json_each(:ids)
-JOIN job ON job.id = json_each.value
-JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
-WHERE attempt.starter GLOB 'site:*';
+LEFT JOIN pilot ON attempt.starter GLOB 'pilot:[1-9]*'
+  AND pilot.id = CAST(substr(attempt.starter, 7) AS INTEGER)
+LEFT JOIN site ON attempt.starter GLOB 'site:*' AND site.name = substr(attempt.starter, 6);
 
 -- name: job_spend
 -- Keep the keys of jobs that will be forgotten, so that nothing fires again.

@@ -12,6 +12,7 @@ SELECT attempt.starter, job.spec, job.owner, count(*) FROM job INDEXED BY job_li
 JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
   AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND attempt.starter NOT GLOB 'flow:*'
 GROUP BY attempt.starter, job.spec, job.owner;
 
 -- name: offer_ahead

@@ -37,6 +37,10 @@ FROM pilot WHERE state IN ('booting', 'available', 'draining') AND id > 0 ORDER 
 UPDATE pilot SET state = :state, reason = :reason, seen = :now, ended = :ended, drained = ''
 WHERE id = :id;
 
+-- name: pilot_describe
+-- Write down what a pilot has found out about its node.
+UPDATE pilot SET facts = :facts WHERE id = :id;
+
 -- name: pilot_done
 -- Note how many jobs a pilot has done.
 UPDATE pilot SET done = :done WHERE id = :id;

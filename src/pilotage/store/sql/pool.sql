@@ -42,6 +42,12 @@ FROM pilot INDEXED BY pilot_ended WHERE ended > :since AND pool <> '' ORDER BY e
 INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen, wish, wanted)
 VALUES (:site, :site, :pool, 'requested', '', '', '{}', :now, :now, :wish, :now) RETURNING id;
 
+-- name: pool_sight
+-- What the last pilot of a pool that came saw of the project's folder.
+SELECT facts->>'project' FROM pilot
+WHERE pool = :pool AND id > 0 AND state NOT IN ('requested', 'submitted')
+ORDER BY id DESC LIMIT 1;
+
 -- name: pool_call_off
 -- Call pilots off that have not come; one that comes before it hears of this drains.
 -- :ids is [id, ...].

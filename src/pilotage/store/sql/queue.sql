@@ -16,12 +16,13 @@ WHERE seq > :after AND seq <= :last AND journal.state = 'queued' AND job.state =
 ORDER BY seq;
 
 -- name: queue_leases
--- Attempts that pilots hold.
+-- Attempts that places hold; a workflow holds its job itself.
 SELECT job.id, job.attempt, attempt.starter, job.limit_key, job.spec, job.priority, job.owner,
        attempt.started
 FROM job JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
   AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND attempt.starter NOT GLOB 'flow:*'
 ORDER BY job.id;
 
 -- name: claim_jobs
@@ -78,7 +79,7 @@ SELECT :now, value->>0, value->>1, 'done', '' FROM json_each(:rows);
 
 -- name: attempt_revive
 -- Take back that an attempt was lost: its pilot has come back with its result.
-UPDATE attempt SET state = 'running', ended = NULL WHERE job = :job AND number = :number AND state = 'lost'
+UPDATE attempt SET state = 'running', ended = NULL, cause = '' WHERE job = :job AND number = :number AND state = 'lost'
 RETURNING job;
 
 -- name: job_revive
@@ -134,6 +135,11 @@ SELECT :now, value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_eac
 -- name: sample_purge
 -- Forget old pictures.
 DELETE FROM sample WHERE time < :before;
+
+-- name: queue_alike
+-- Queued jobs of one definition.
+SELECT id FROM job WHERE state = 'queued'
+AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND spec = :spec;
 
 -- name: claim_again
 -- Claims that were made already; :ids is [id, ...].

@@ -12,13 +12,45 @@ UPDATE site SET trouble = :trouble, since = :since, facts = :facts, seen = :now 
 SELECT asked FROM site WHERE name = :name;
 
 -- name: site_ask
--- Ask something of a site.
-INSERT INTO site (name, asked) VALUES (:name, :asked)
-ON CONFLICT (name) DO UPDATE SET asked = excluded.asked;
+-- Ask something of a site; the same again changes neither who asked first nor when.
+INSERT INTO site (name, asked, asked_by, asked_why, asked_at)
+VALUES (:name, :asked, :by, :why, :now)
+ON CONFLICT (name) DO UPDATE SET asked = excluded.asked, asked_by = excluded.asked_by,
+    asked_why = excluded.asked_why, asked_at = excluded.asked_at WHERE asked <> excluded.asked;
+
+-- name: site_drained
+-- Who had a site drained, when and why; nothing if it is not.
+SELECT asked_by, asked_at, asked_why FROM site WHERE name = :name AND asked <> '';
+
+-- name: site_drains
+-- Sites that are given nothing more.
+SELECT name FROM site WHERE asked = 'drain';
+
+-- name: site_way
+-- What the name of a site stands for: 'batch', 'agent' or nothing yet.
+SELECT way FROM site WHERE name = :name;
+
+-- name: site_stand
+-- Let the name of a site stand for something.
+INSERT INTO site (name, way) VALUES (:name, :way)
+ON CONFLICT (name) DO UPDATE SET way = excluded.way;
+
+-- name: site_release
+-- Let names stand for nothing whose file or agent is gone and that hold no jobs; :files is [name, ...].
+UPDATE site SET way = '' WHERE way <> ''
+  AND ((way = 'batch' AND name NOT IN (SELECT value FROM json_each(:files)))
+    OR (way = 'agent' AND name NOT IN (SELECT name FROM edge_site)))
+  AND 'site:' || name NOT IN (
+    SELECT attempt.starter FROM job INDEXED BY job_live
+    JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+    WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+      AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  );
 
 -- name: site_all
 -- All sites that were ever used, and how they are.
-SELECT id, name, trouble, since, seen, facts, asked FROM site ORDER BY name;
+SELECT id, name, trouble, since, seen, facts, asked, asked_by, asked_at, asked_why, way
+FROM site ORDER BY name;
 
 -- name: site_counts
 -- How many attempts each site holds, by the state of their jobs.
@@ -27,6 +59,13 @@ JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
 WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
   AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND attempt.starter GLOB 'site:*'
 GROUP BY attempt.starter, job.state;
+
+-- name: site_running
+-- Attempts at sites that have begun to run.
+SELECT job.id, job.attempt FROM job INDEXED BY job_live
+JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE job.state IN ('running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND attempt.starter GLOB 'site:*';
 
 -- name: submission_add
 -- Write down what is about to be submitted.
@@ -122,7 +161,8 @@ UPDATE job SET reason = 'sites/' || substr(attempt.starter, 6) || '.toml is gone
     || 'it there until the file is back' FROM attempt
 WHERE attempt.job = job.id AND attempt.number = job.attempt
   AND job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
-  AND attempt.starter GLOB 'site:*' AND attempt.starter NOT IN (SELECT value FROM json_each(:marks));
+  AND attempt.starter GLOB 'site:*' AND attempt.starter NOT IN (SELECT value FROM json_each(:marks))
+  AND substr(attempt.starter, 6) NOT IN (SELECT name FROM edge_site);
 
 -- name: site_taken
 -- How many pilots of each site have not ended, and how many cores they have or shall have.
@@ -131,6 +171,15 @@ FROM pilot INDEXED BY pilot_live
 WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 GROUP BY site;
 
 -- name: site_pilots
--- How many pilots of each site have not ended.
-SELECT site, count(*) FROM pilot INDEXED BY pilot_live
+-- Sites with pilots that have not ended: how many, how many take work, and when one was heard of.
+SELECT site, count(*), sum(state = 'available'), max(seen) FROM pilot INDEXED BY pilot_live
 WHERE state NOT IN ('down', 'failed', 'lost') AND id > 0 GROUP BY site;
+
+-- name: site_tokens
+-- Sites that something may still come from, by tokens that count.
+SELECT DISTINCT site, scope FROM token
+WHERE site <> '' AND revoked IS NULL AND expires > :now AND (uses IS NULL OR uses > 0);
+
+-- name: site_last_pilot
+-- When a pilot of a site was last heard of; nothing if it never had one.
+SELECT max(seen) FROM pilot WHERE site = :name AND id > 0;

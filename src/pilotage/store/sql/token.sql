@@ -19,3 +19,20 @@ UPDATE token SET revoked = coalesce(revoked, :now) WHERE id = :id RETURNING id;
 -- All tokens, the newest first; of their secrets nothing is known.
 SELECT id, scope, owner, pool, site, label, created, expires, uses, revoked
 FROM token ORDER BY id DESC LIMIT :most;
+
+-- name: agent_renew
+-- Have another key of an agent count; what it enrolled with is used up by that.
+UPDATE token SET digest = :digest, expires = :expires, uses = NULL WHERE id = :id;
+
+-- name: agent_others_revoke
+-- A site has one agent: others that enrolled for it count no longer.
+UPDATE token SET revoked = coalesce(revoked, :now)
+WHERE scope = 'agent' AND site = :site AND uses IS NULL AND id <> :id;
+
+-- name: agent_sites
+-- Sites whose agents have enrolled at this hub's port.
+SELECT DISTINCT site FROM token WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL;
+
+-- name: agent_site
+-- Whether the agent of a site has enrolled at this hub's port.
+SELECT 1 FROM token WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL AND site = :site;

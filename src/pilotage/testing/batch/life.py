@@ -24,6 +24,8 @@ if [ -z "$i" ] && [ "${SGE_TASK_ID:-undefined}" != undefined ]; then i=$((SGE_TA
 if [ -z "$i" ] && [ "${LSB_JOBINDEX:-0}" != 0 ]; then i=$((LSB_JOBINDEX-1)); fi
 i=${i:-0}
 """
+#: Lines of a script that keep it running until `let_go`, so that a listing finds all of an order.
+STAY = "while [ ! -e go ]; do sleep 0.1; done"
 
 
 class Bed(Protocol):
@@ -68,10 +70,11 @@ class Life:
         assert said.out.strip()
 
     def test_one_job(self, bed: Bed) -> None:
-        order = make(bed, 'echo "$i" >> ran; echo out; echo err >&2; exit 0')
+        order = make(bed, f'echo "$i" >> ran; echo out; echo err >&2; {STAY}; exit 0')
         name = submit(bed, order)
         # Found by its key at once: what has no id after a crash is found so.
         (item,) = find(bed, order.key)
+        let_go(order)
         assert item.index == 0
         assert name == "" or item.id.startswith(name)
         over = wait(bed, order, Phase.OVER)
@@ -90,10 +93,12 @@ class Life:
     def test_an_array(self, bed: Bed) -> None:
         if not bed.batch.arrays:
             pytest.skip("no arrays")
-        order = make(bed, 'touch "ran.$i"; exit "$i"', count=5)
+        order = make(bed, f'touch "ran.$i"; {STAY}; exit "$i"', count=5)
         submit(bed, order)
-        assert [item.index for item in find(bed, order.key)] == [0, 1, 2, 3, 4]
-        assert len({item.id for item in find(bed, order.key)}) == 5
+        items = find(bed, order.key)
+        let_go(order)
+        assert [item.index for item in items] == [0, 1, 2, 3, 4]
+        assert len({item.id for item in items}) == 5
         over = wait(bed, order, Phase.OVER)
         assert told(bed, over) == [(i, Cause.EXITED, i, None) for i in range(5)]
         assert {path.name for path in Path(order.folder).glob("ran.*")} == {
@@ -132,7 +137,7 @@ class Life:
         assert item.cause is Cause.MEMORY
 
     def test_states_over_a_life(self, bed: Bed) -> None:
-        order = make(bed, "touch runs; while [ ! -e go ]; do sleep 0.1; done; exit 3")
+        order = make(bed, f"touch runs; {STAY}; exit 3")
         submit(bed, order)
         (running,) = wait(bed, order, Phase.RUNNING)
         assert running.cause is None
@@ -141,7 +146,7 @@ class Life:
         assert running.started is not None
         assert abs(time.time() - running.started) < bed.patience
         until(bed, lambda: Path(order.folder, "runs").exists(), bool)
-        Path(order.folder, "go").touch()
+        let_go(order)
         (over,) = wait(bed, order, Phase.OVER)
         assert told(bed, [over]) == [(0, Cause.EXITED, 3, None)]
 
@@ -175,9 +180,10 @@ class Life:
             pytest.skip("no arrays")
         order = make(bed, '[ "$i" != 1 ] || sleep 300', count=3)
         submit(bed, order)
-        items = find(bed, order.key)
-        until(bed, lambda: merged(bed, order), lambda seen: seen.get(1) and runs(seen[1]), "item 1")
-        self.call_off(bed, order, [items[1].id])
+        seen = until(
+            bed, lambda: merged(bed, order), lambda seen: 1 in seen and runs(seen[1]), "item 1"
+        )
+        self.call_off(bed, order, [seen[1].id])
         # Between listing and history one may be in neither for a moment.
         others = until(bed, lambda: merged(bed, order), lambda seen: settled(seen, {0, 2}))
         assert told(bed, [others[0], others[2]]) == [(i, Cause.EXITED, 0, None) for i in (0, 2)]
@@ -193,18 +199,20 @@ class Life:
         assert not Path(order.folder, "ran").exists()
 
     def test_what_is_over_is_called_off_in_peace(self, bed: Bed) -> None:
-        order = make(bed, "exit 0")
+        order = make(bed, f"{STAY}; exit 0")
         submit(bed, order)
         items = find(bed, order.key)
+        let_go(order)
         over = wait(bed, order, Phase.OVER)
         said = bed.run(bed.batch.cancel([items[0].id]))
         assert said.exit == 0, said
         assert told(bed, wait(bed, order, Phase.OVER)) == told(bed, over)
 
     def test_one_that_is_over_keeps_no_other_alive(self, bed: Bed) -> None:
-        first = make(bed, "exit 0")
+        first = make(bed, f"{STAY}; exit 0")
         submit(bed, first)
         gone = find(bed, first.key)
+        let_go(first)
         wait(bed, first, Phase.OVER)
         second = make(bed, "sleep 300")
         submit(bed, second)
@@ -213,23 +221,24 @@ class Life:
 
     def test_strangers_are_not_listed(self, bed: Bed) -> None:
         bed.stranger()
-        order = make(bed, "exit 0")
+        order = make(bed, f"{STAY}; exit 0")
         submit(bed, order)
         keys = {item.key for item in bed.batch.listed(bed.run(bed.batch.listing()))}
+        let_go(order)
         assert order.key in keys
         assert all(len(key) == 15 and key.isalnum() for key in keys)
 
     def test_a_step(self, bed: Bed) -> None:
         if "step" not in bed.can:
             pytest.skip("no steps")
-        order = make(bed, "touch ran; while [ ! -e go ]; do sleep 0.1; done; exit 5", step=True)
+        order = make(bed, f"touch ran; {STAY}; exit 5", step=True)
         call = bed.batch.submit(order)
         assert call.detach
         # It says no id: a listing does.
         assert bed.run(call).exit == 0
         wait(bed, order, Phase.RUNNING)
         until(bed, lambda: Path(order.folder, "ran").exists(), bool)
-        Path(order.folder, "go").touch()
+        let_go(order)
         over = wait(bed, order, Phase.OVER)
         assert told(bed, over) == [(0, Cause.EXITED, 5, None)]
 
@@ -266,6 +275,11 @@ def make(bed: Bed, body: str, **changes: Any) -> Order:
 def submit(bed: Bed, order: Order) -> str:
     """Submit an order; return the id it was given."""
     return bed.batch.submitted(bed.run(bed.batch.submit(order)))
+
+
+def let_go(order: Order) -> None:
+    """Let what stays go on."""
+    Path(order.folder, "go").touch()
 
 
 def find(bed: Bed, key: str) -> list[Item]:
@@ -327,9 +341,12 @@ def until(
 ) -> Any:
     """Look again and again until it is good; return what was seen."""
     deadline = time.monotonic() + bed.patience + extra
+    rest = 0.1
     while not good(seen := look()):
         assert time.monotonic() < deadline, f"not {what}: {seen}"
-        time.sleep(0.1)
+        time.sleep(rest)
+        # Each look starts a program or two.
+        rest = min(1.2 * rest, 0.5)
     return seen
 
 

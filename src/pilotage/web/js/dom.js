@@ -38,6 +38,12 @@ export function printable(text) {
   );
 }
 
+/** The head of a table: words and classes of its columns, and what else stands there. */
+export function heading(columns, ...more) {
+  const cells = columns.map(([words, kind]) => h(`th${kind}`, { scope: "col" }, words));
+  return h("thead", h("tr", cells, more));
+}
+
 /** Put other children into a node. */
 export function fill(node, ...parts) {
   node.replaceChildren();

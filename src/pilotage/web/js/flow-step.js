@@ -1,7 +1,7 @@
 // One step of a flow: why it is as it is, its tasks and attempts, and what jobs of the hub wrote.
 
 import * as api from "./api.js";
-import { fill, h, ticks } from "./dom.js";
+import { fill, h, heading, ticks } from "./dom.js";
 import { facts, json } from "./facts.js";
 import { Log } from "./log.js";
 import { to } from "./router.js";
@@ -144,10 +144,10 @@ export class StepPanel {
     );
   }
 
-  /** Show what a job of the hub writes, if the step is one. */
+  /** Show what the job writes that the step is. */
   async follow({ step, tasks }) {
     const last = tasks[0]?.attempts?.at(-1);
-    if (step.each || last?.way !== "here" || !last.job) return;
+    if (step.each || !last?.job || last.way === "flow") return;
     if (last.job !== this.job) {
       this.job = last.job;
       const signal = AbortSignal.any([this.reading.signal, this.signal]);
@@ -160,14 +160,14 @@ export class StepPanel {
 }
 
 const HEADS = [
-  ["Item", "n"],
-  ["Value", "c-value"],
+  ["Item", ".n"],
+  ["Value", ".c-value"],
   ["State", ""],
   ["Where", ""],
-  ["Try", "n"],
-  ["Time", "n"],
-  ["Left", "n"],
-  ["Why", "c-why"],
+  ["Try", ".n"],
+  ["Time", ".n"],
+  ["Left", ".n"],
+  ["Why", ".c-why"],
 ];
 
 function many(tasks, step, state) {
@@ -204,18 +204,19 @@ function where(attempt) {
     return h("a", { href: to(`jobs/${attempt.job}`) }, `job ${attempt.job}`);
   if (attempt.way === "flow" && attempt.job)
     return h("a", { href: to(`flows/${attempt.job}`) }, `flow ${attempt.job}`);
+  if (attempt.job) return h("a", { href: to(`jobs/${attempt.job}`) }, attempt.site);
   return attempt.site || "here";
 }
 
 const TRIES = [
-  ["No.", "n"],
+  ["No.", ".n"],
   ["State", ""],
   ["Where", ""],
   ["Sent", ""],
-  ["Took", "n"],
-  ["Left", "n"],
-  ["Read", "n"],
-  ["Reason", "c-why"],
+  ["Took", ".n"],
+  ["Left", ".n"],
+  ["Read", ".n"],
+  ["Reason", ".c-why"],
 ];
 
 function single(one) {
@@ -245,13 +246,7 @@ function table(caption, heads, rows) {
   return h(
     "table",
     h("caption.unseen", caption),
-    h(
-      "thead",
-      h(
-        "tr",
-        heads.map(([words, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, words)),
-      ),
-    ),
+    heading(heads),
     h("tbody", rows),
   );
 }

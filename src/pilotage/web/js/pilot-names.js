@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import * as live from "./live.js";
+import { to } from "./router.js";
 
 const MOST = 1000;
 const names = new Map();
@@ -19,9 +20,18 @@ function learn(pilots) {
   for (const pilot of pilots) names.set(pilot.id, pilot.name);
 }
 
-/** Where a job runs or ran: the name of the pilot, or its number if that is all we know. */
+/** Where a job runs or ran: a site, or the name of a pilot; its number if that is all we know. */
 export function where(job) {
-  if (!job.attempt) return "";
-  if (job.pilot === null || job.pilot === undefined) return "local";
-  return names.get(job.pilot) ?? `pilot ${job.pilot}`;
+  const place = job.place;
+  if (!place) return "";
+  if (place.kind === "hub") return "another hub";
+  if (place.kind !== "pilot") return place.site;
+  return names.get(place.pilot) ?? `pilot ${place.pilot}`;
+}
+
+/** The address of the page that tells more of that. */
+export function whereTo(job) {
+  const kind = job.place?.kind;
+  if (kind === "batch" || kind === "agent") return to("sites");
+  return kind === "hub" ? "" : to(`pilots/${job.place?.pilot ?? 0}`);
 }

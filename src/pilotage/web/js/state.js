@@ -55,6 +55,14 @@ const LOOKS = {
   unheard: ["warn", "bell"],
   "bad file": ["bad", "cross"],
   "not looked after": ["quiet", "dash"],
+  here: ["good", "check"],
+  fed: ["good", "check"],
+  "not connected": ["quiet", "dash"],
+  "not fed": ["quiet", "dash"],
+  "not served": ["warn", "dash"],
+  "not answering": ["bad", "bell"],
+  "needs login": ["bad", "bell"],
+  drained: ["warn", "down"],
 };
 
 export const JOB_STATES = [

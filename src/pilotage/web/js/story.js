@@ -1,6 +1,6 @@
 // The story of a job as a time line, and its attempts as a table.
 
-import { h } from "./dom.js";
+import { h, heading } from "./dom.js";
 import { to } from "./router.js";
 import { bytes, clock, duration, stamp } from "./say.js";
 import { badge, tone } from "./state.js";
@@ -67,13 +67,13 @@ export function story(told) {
 export function attempts(list) {
   if (!list.length) return h("p.note", "It has not been tried yet.");
   const heads = [
-    ["No.", "n"],
+    ["No.", ".n"],
     ["State", ""],
     ["Began", ""],
-    ["Took", "n"],
-    ["Processor", "n.wide"],
-    ["Memory", "n.wide"],
-    ["Exit", "n"],
+    ["Took", ".n"],
+    ["Processor", ".n.wide"],
+    ["Memory", ".n.wide"],
+    ["Exit", ".n"],
     ["Reason", ""],
   ];
   return h(
@@ -81,13 +81,7 @@ export function attempts(list) {
     h(
       "table",
       h("caption.unseen", "Attempts"),
-      h(
-        "thead",
-        h(
-          "tr",
-          heads.map(([words, kind]) => h(`th${kind ? `.${kind}` : ""}`, { scope: "col" }, words)),
-        ),
-      ),
+      heading(heads),
       h(
         "tbody",
         list.map((one) =>

@@ -34,8 +34,8 @@ def place(
         if not target.startswith(f"{area}/"):
             raise PlaceError(f"the input {target} is not below {area}")
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if _join(source, target, one):
-            shared.append(Placed(target, source, _facts(target)))
+        if join(source, target, one):
+            shared.append(Placed(target, source, facts(target)))
         size = os.stat(target).st_size
         if one.get("size", size) != size:
             raise PlaceError(f"the input {target} has {size} bytes instead of {one['size']}")
@@ -47,7 +47,7 @@ def changed(shared: Iterable[Placed]) -> list[str]:
     found = []
     for one in shared:
         try:
-            same = _facts(one.cached) == one.facts
+            same = facts(one.cached) == one.facts
         except FileNotFoundError:
             continue
         if not same:
@@ -60,12 +60,12 @@ def changed(shared: Iterable[Placed]) -> list[str]:
     return found
 
 
-def _join(source: str, target: str, one: Mapping[str, Any]) -> bool:
+def join(source: str, target: str, one: Mapping[str, Any], *, copy: bool = False) -> bool:
     """Give a file its second name; copy it where that cannot be done. Tell whether it is one."""
     mode = int(one.get("mode", 0o644))
     executable = os.stat(source).st_mode & _EXECUTABLE
     # The mode belongs to the content, so all jobs that read it have the same.
-    if bool(mode & _EXECUTABLE) == bool(executable):
+    if not copy and bool(mode & _EXECUTABLE) == bool(executable):
         try:
             os.link(source, target)
             return True
@@ -80,6 +80,7 @@ def _join(source: str, target: str, one: Mapping[str, Any]) -> bool:
     return False
 
 
-def _facts(path: str) -> tuple[int, int]:
+def facts(path: str) -> tuple[int, int]:
+    """Tell what changes when a file is written to."""
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns

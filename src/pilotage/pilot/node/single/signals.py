@@ -12,6 +12,10 @@ from types import FrameType
 _ENDING = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGQUIT")
 
 
+#: Numbers of the signals by which a batch system ends the processes of a job.
+SENT = frozenset(int(getattr(signal, name)) for name in (*_ENDING, "SIGKILL"))
+
+
 class Stopped(Exception):
     """The batch system wants the job to end."""
 

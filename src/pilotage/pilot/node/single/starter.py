@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -19,10 +20,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import beside, orphans
-from .signals import Signals
+from .signals import SENT, Signals
 
 _BULK = 1 << 18
 _LEAVE_S = 5.0
+#: Within this time a signal to all processes of a job reaches us, too, in seconds.
+_CROSSING_S = 1.0
 _PR_SET_PDEATHSIG = 1
 #: Nobody has a session of this number.
 _NO_SESSION = -1
@@ -71,7 +74,7 @@ class Starter:
                     self.ordered = True
                     self._say({**launch, "op": "start"})
                 elif report["op"] == "ended":
-                    return _judged(report, self._signals)
+                    return judged(report, self._signals)
 
     def leave(self, key: str) -> None:
         """Part from it; it need not keep the end, which is safe."""
@@ -112,17 +115,18 @@ class Starter:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         orphans.end(_NO_SESSION, self._lock)
+        shutil.rmtree(f"{self._lock}.d", ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(self._lock)
         try:
             with open(os.path.join(launch["dir"], "exit.json"), encoding="utf-8") as file:
                 found = json.load(file)
             if found["key"] == launch["key"]:
-                return _judged(dict(found), self._signals)
+                return judged(dict(found), self._signals)
         except (OSError, ValueError, KeyError, TypeError):
             pass
         message = "its starter died, so nobody saw how it ended"
-        return _judged(ending(launch["key"], "lost", message), self._signals)
+        return judged(ending(launch["key"], "lost", message), self._signals)
 
     def _be(self, fd: int, env: Mapping[str, str], umask: int) -> None:
         """Be the starter, and never return."""
@@ -151,13 +155,15 @@ def ending(key: str, reason: str, message: str) -> dict[str, Any]:
     return {**facts, "reason": reason, "message": message, "usage": None}
 
 
-def _judged(report: dict[str, Any], signals: Signals) -> dict[str, Any]:
+def judged(report: dict[str, Any], signals: Signals) -> dict[str, Any]:
     """Say that the batch system ended a payload, if it did: it may have told all processes."""
     report.pop("op", None)
     reason, code = report["reason"], report["exit"]
-    if reason in ("signalled", "stopped"):
+    # A shell exits with 128 and the number of the signal that ended what it ran.
+    number = report["signal"] or (code or 0) - 128
+    if reason == "stopped" or (reason in ("signalled", "exited") and number in SENT):
         # The signal that the payload got, or its starter, is on its way to us, too.
-        signals.wait(0.1)
+        signals.wait(_CROSSING_S)
     bad = reason in ("signalled", "stopped", "lost") or (reason == "exited" and code != 0)
     if bad and signals.heard():
         report.update(reason="stopped", message=signals.words())

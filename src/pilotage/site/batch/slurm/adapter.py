@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from pilotage.site.batch import words
-from pilotage.site.batch.model import BatchError, Call, Item, Order, Said
+from pilotage.site.batch.model import BatchError, BatchQueue, Call, Item, Order, Said
 from pilotage.site.shape import Bounds, Gap
 
 from . import cancel, gaps, listing, options, refusal, windows
@@ -76,6 +76,10 @@ class Slurm:
     def seen(self, said: Sequence[Said]) -> windows.Seen:
         """Read what they said."""
         return windows.seen(said)
+
+    def queues(self, seen: windows.Seen) -> list[BatchQueue]:
+        """Say what partitions have."""
+        return windows.queues(seen)
 
     def bounds(self, seen: windows.Seen, order: Order) -> Bounds:
         """Read what the partition of an order gives."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pilotage.site.batch import whole
-from pilotage.site.batch.model import BatchError, Call, Order, Said
+from pilotage.site.batch.model import BatchError, BatchQueue, Call, Order, Said
 
 from . import listing, options
 
@@ -144,6 +144,22 @@ def seen(said: Sequence[Said]) -> Seen:
         raise BatchError(f"sinfo: {error}") from None
     waits = any(row[0] == _WAITS for row in queue)
     return Seen(now, waits, nodes, partitions, tuple(spans))
+
+
+def queues(seen: Seen) -> list[BatchQueue]:
+    """Say what each partition has, and how much of it is free."""
+    found = []
+    for name, one in seen.partitions.items():
+        nodes = [node for node in seen.nodes if node.partition == name and node.open]
+        found.append(
+            BatchQueue(
+                name=name, default=one.default, open=one.up, nodes=len(nodes),
+                free_nodes=sum(node.free == node.cpus for node in nodes),
+                cpus=max((node.cpus for node in nodes), default=0),
+                memory=max((node.memory for node in nodes), default=0), time=one.longest,
+            )
+        )  # fmt: skip
+    return found
 
 
 def _rows(said: Said, tool: str, width: int) -> list[list[str]]:

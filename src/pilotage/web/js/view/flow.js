@@ -1,7 +1,7 @@
 // One flow: its graph as it goes on, its steps, and what to do with it.
 
 import * as api from "../api.js";
-import { calm, fill, h, keyed, ticks, words } from "../dom.js";
+import { calm, fill, h, heading, keyed, ticks, words } from "../dom.js";
 import { json } from "../facts.js";
 import { Graph } from "../flow-graph.js";
 import { StepPanel } from "../flow-step.js";
@@ -110,13 +110,7 @@ class FlowView {
         h(
           "table.flow-steps.cards",
           h("caption.unseen", "Steps"),
-          h(
-            "thead",
-            h(
-              "tr",
-              heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)),
-            ),
-          ),
+          heading(heads),
           this.body,
         ),
       ),

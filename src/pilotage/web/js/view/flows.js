@@ -1,7 +1,7 @@
 // Workflows: how far each is, the newest first.
 
 import * as api from "../api.js";
-import { calm, fill, h, keyed, later, ticks, words } from "../dom.js";
+import { calm, fill, h, heading, keyed, later, ticks, words } from "../dom.js";
 import { command, complain, empty } from "../talk.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
@@ -67,13 +67,7 @@ class Flows {
     this.table = h(
       "table.flows.cards",
       h("caption.unseen", "Flows"),
-      h(
-        "thead",
-        h(
-          "tr",
-          heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)),
-        ),
-      ),
+      heading(heads),
       this.body,
     );
     fill(

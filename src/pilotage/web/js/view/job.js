@@ -6,7 +6,7 @@ import { calm, fill, h, ticks } from "../dom.js";
 import { facts, json } from "../facts.js";
 import * as live from "../live.js";
 import { Log } from "../log.js";
-import { learnPilots, where } from "../pilot-names.js";
+import { learnPilots, where, whereTo } from "../pilot-names.js";
 import { to } from "../router.js";
 import { bytes, clock, duration } from "../say.js";
 import { badge, verbs } from "../state.js";
@@ -139,7 +139,7 @@ function known(job) {
   const time = h("span");
   lasting(time, job.started, job.ended, job.state === "running");
   const need = job.spec?.resources ?? {};
-  const place = job.attempt ? h("a", { href: to(`pilots/${job.pilot ?? 0}`) }, where(job)) : "";
+  const place = job.place ? h("a", { href: whereTo(job) }, where(job)) : "";
   return [
     ["Owner", job.owner],
     ["Rule", job.rule && h("a", { href: to("jobs", { name: job.name }) }, job.rule)],

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { PALETTE, chart, stack } from "../charts.js";
-import { fill, h, keyed, words } from "../dom.js";
+import { fill, h, heading, keyed, words } from "../dom.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { rewrite, to } from "../router.js";
@@ -66,14 +66,7 @@ class Pilots {
     this.table = h(
       "table.pilots.cards",
       h("caption.unseen", "Pilots"),
-      h(
-        "thead",
-        h(
-          "tr",
-          heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)),
-          h("th", h("span.unseen", "Acts")),
-        ),
-      ),
+      heading(heads, h("th", h("span.unseen", "Acts"))),
       this.body,
     );
     const past = h(

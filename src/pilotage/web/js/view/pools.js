@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { act, word } from "../pool-acts.js";
-import { calm, fill, h, keyed, ticks, words } from "../dom.js";
+import { calm, fill, h, heading, keyed, ticks, words } from "../dom.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { to } from "../router.js";
@@ -70,13 +70,7 @@ class Pools {
     this.table = h(
       "table.pools.cards",
       h("caption.unseen", "Pools"),
-      h(
-        "thead",
-        h(
-          "tr",
-          heads.map(([text, kind]) => h(`th${kind}`, { scope: "col" }, text)),
-        ),
-      ),
+      heading(heads),
       this.body,
     );
     fill(

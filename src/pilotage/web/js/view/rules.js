@@ -1,7 +1,7 @@
 // Rules: what they are waiting for is in their books; here is whether they do, and how often.
 
 import * as api from "../api.js";
-import { calm, fill, h } from "../dom.js";
+import { calm, fill, h, heading } from "../dom.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { to } from "../router.js";
@@ -14,19 +14,13 @@ export async function open(root, _, signal) {
   const table = h(
     "table.rules.cards",
     h("caption.unseen", "Rules"),
-    h(
-      "thead",
-      h(
-        "tr",
-        [
-          ["Rule", ""],
-          ["Book", ".wide"],
-          ["Takes events", ""],
-          ["Hits", ".n"],
-          ["Last fired", ""],
-        ].map(([words, kind]) => h(`th${kind}`, { scope: "col" }, words)),
-      ),
-    ),
+    heading([
+      ["Rule", ""],
+      ["Book", ".wide"],
+      ["Takes events", ""],
+      ["Hits", ".n"],
+      ["Last fired", ""],
+    ]),
     body,
   );
   const panel = h("div.panel.flush");

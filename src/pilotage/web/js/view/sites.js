@@ -1,14 +1,14 @@
-// Sites: where batch systems run our jobs, whether we reach them, and what is there.
+// Sites: batch systems that we drive, those with an agent, and nodes whose pilots have come.
 
 import * as api from "../api.js";
-import { calm, fill, h } from "../dom.js";
-import { Edges } from "../edges.js";
+import { calm, fill, h, heading } from "../dom.js";
+import { about, away, jobs as agentJobs } from "../edges.js";
 import * as keys from "../keys.js";
 import * as live from "../live.js";
 import { number } from "../say.js";
 import { badge } from "../state.js";
 import { command, complain, empty, notice } from "../talk.js";
-import { ago } from "../tick.js";
+import { since } from "../tick.js";
 
 const STEPS = [
   ["staging_in", "on their way"],
@@ -18,40 +18,40 @@ const STEPS = [
   ["staging_out", "coming home"],
 ];
 const AGAIN_MS = 5000;
+const NEEDS = ["silent", "trouble", "not answering", "needs login", "bad file"];
 
 export async function open(root, _, signal) {
   const body = h("tbody");
   const table = h(
     "table.sites.cards",
     h("caption.unseen", "Sites"),
-    h(
-      "thead",
-      h(
-        "tr",
-        [
-          ["Site", ""],
-          ["State", ""],
-          ["Jobs there", ""],
-          ["Pilots", ".n"],
-          ["Takes work", ""],
-        ].map(([words, kind]) => h(`th${kind}`, { scope: "col" }, words)),
-      ),
-    ),
+    heading([
+      ["Site", ""],
+      ["State", ""],
+      ["Jobs there", ""],
+      ["Agent", ""],
+      ["Pilots", ".n"],
+      ["Takes work", ""],
+    ]),
     body,
   );
   const panel = h("div.panel.flush");
-  const heard = new Edges();
-  fill(root, h("div.head", h("h1", "Sites")), panel, heard.root);
+  const alarm = h("div.alarms", { role: "alert" });
+  let told = "";
+  fill(root, h("div.head", h("h1", "Sites")), alarm, panel);
   keys.rows(body);
 
   async function read() {
-    const { sites, edges, broker } = await api.get("sites", {}, signal);
-    heard.show(edges, broker);
-    panel.hidden = !sites.length && edges.length > 0;
+    const { sites, broker } = await api.get("sites", {}, signal);
+    const trouble = broker?.trouble ?? "";
+    if (trouble !== told) {
+      told = trouble;
+      fill(alarm, trouble ? away(broker) : null);
+    }
     const at = document.activeElement?.closest?.("tr")?.dataset.key;
     fill(
       body,
-      sites.map((site) => line(site, read)),
+      sites.toSorted((a, b) => need(a) - need(b)).map((site) => line(site, read)),
     );
     fill(
       panel,
@@ -72,8 +72,14 @@ export async function open(root, _, signal) {
   await read();
 }
 
+/** Those that need a person come first. */
+function need(site) {
+  const place = site.conflict ? 0 : NEEDS.indexOf(site.state);
+  return place >= 0 ? place : NEEDS.length + (site.agent?.warned ? 0 : 1);
+}
+
 function line(site, read) {
-  const off = site.asked === "drain";
+  const off = site.drain !== null;
   const act = async () => {
     try {
       await api.post(`sites/${encodeURIComponent(site.name)}/${off ? "resume" : "drain"}`);
@@ -101,22 +107,35 @@ function line(site, read) {
     h(
       "td.c-name",
       site.name,
-      h("p.note", `${site.batch} ${site.host ? `at ${site.host}` : "on this machine"}`),
+      h("p.note", `${site.batch} ${where(site)}`.trim()),
       site.about ? h("p.note", site.about) : null,
     ),
     h("td.c-state", ...state(site)),
-    h("td.c-jobs", jobs(site.jobs)),
+    h("td.c-jobs", site.agent ? agentJobs(site.agent) : jobs(site.jobs)),
+    h("td.c-agent", site.agent ? about(site.agent) : null),
     h("td.n.c-pilots", number(site.pilots)),
-    h("td.c-switch", knob),
+    h("td.c-switch", knob, off ? h("p.note", asked(site.drain)) : null),
   );
 }
 
+function where(site) {
+  if (site.kind === "agent") return site.agent?.ported ? "at our port" : "by messages";
+  if (site.kind === "pilots") return "by its pilots";
+  if (site.kind === "factory") return "elsewhere";
+  return site.host ? `at ${site.host}` : "on this machine";
+}
+
+function asked(drain) {
+  return `by ${drain.by || "a person"}${drain.why ? `: ${drain.why}` : ""}`;
+}
+
 function state(site) {
-  if (site.trouble) {
-    const since = site.since ? h("span.note", " ", ago(site.since)) : null;
-    return [badge("trouble"), since, h("p.note", site.trouble)];
-  }
-  return [badge(site.kept ? "connected" : "not looked after")];
+  const words = site.conflict || site.words;
+  return [
+    badge(site.conflict ? "trouble" : site.state),
+    site.since && site.state !== "unknown" ? h("span.note", " for ", since(site.since)) : null,
+    words ? h(site.agent?.warned ? "p.note.warned" : "p.note", words) : null,
+  ];
 }
 
 function jobs(counts) {

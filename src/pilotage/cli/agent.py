@@ -1,0 +1,189 @@
+"""`pilotage agent`: for the administrator of a site that has an agent."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from pilotage import errors
+from pilotage.cli.answer import Answer
+from pilotage.cli.common import HERE, Common
+from pilotage.hub.project import Project
+from pilotage.site.agent import FILE, draft, settings
+
+app = App(
+    name="agent", help="Set up, run and drain the agent of this site.", group_commands="Commands"
+)
+app.command(
+    "pilotage.cli.agent_status:status", name="status", help="Show how the agent of this site is."
+)
+
+_INTERRUPTED = 130
+_MAKES = "`pilotage agent setup` makes `agent.toml`"
+_Folder = Annotated[
+    Path | None, Parameter(help="Folder of `agent.toml`; else the project from here upwards.")
+]
+_UNIT = """\
+[Unit]
+Description=Pilotage, the agent of {site}
+After=network-online.target
+
+[Service]
+Type=notify
+ExecStart={program} agent run {folder}
+Restart=always
+RestartSec=5
+WatchdogSec=120
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a person says of a new agent."""
+
+    batch: Annotated[str, Parameter(help="What runs jobs here, such as slurm.")]
+    url: Annotated[str, Parameter(help="The broker, such as amqps://broker.example.org:5671/.")] = (
+        ""
+    )
+    hub: Annotated[
+        str, Parameter(help="The hub, where there is no broker: https://hub.example.org:8420.")
+    ] = ""
+    ca: Annotated[str, Parameter(help="PEM file of who vouches for the broker or the hub.")] = ""
+    certificate: Annotated[str, Parameter(help="PEM file of our certificate.")] = ""
+    key: Annotated[str, Parameter(help="PEM file of its key.")] = ""
+    user: Annotated[str, Parameter(help="Our name, as the broker reads it there.")] = ""
+    admin: Annotated[
+        tuple[str, ...], Parameter(help="User who may call off anybody's job; repeatable.")
+    ] = ()
+
+
+@app.command
+def setup(
+    name: Annotated[str, Parameter(help="Name of the site in messages.")],
+    /,
+    *,
+    given: Given,
+    folder: Annotated[Path | None, Parameter(help="Where to; else here.")] = None,
+    at: Common = HERE,
+) -> Answer:
+    """Write the settings of an agent."""
+    del at
+    root = (folder or Path.cwd()).resolve()
+    names = ("url", "ca", "certificate", "key", "user")
+    carrier: settings.Bus | settings.Hub = settings.Bus(
+        **{name: getattr(given, name) for name in names}
+    )
+    token: tuple[str, ...] = ()
+    if given.hub:
+        if given.url or given.certificate or given.key or given.user:
+            message = "jobs come by a broker or from a hub, and not by both"
+            raise errors.UsageError(message, hint="with `--hub` leave out what is of a broker")
+        carrier = settings.Hub(url=given.hub, ca=given.ca)
+        make = f"`pilotage token new agent --site {name}` at the hub"
+        token = (f"put what {make} prints into {root / carrier.token_file}, and `chmod 600` it",)
+    file = draft.write(root / FILE, name, carrier, given.batch, given.admin)
+    notes = (
+        *token,
+        "`pilotage app add NAME PROGRAM` there says what jobs may run",
+        "`pilotage agent run` serves the site",
+    )
+    return Answer({"site": name, "file": str(file)}, (f"wrote {file}",), (name,), notes)
+
+
+@app.command
+def run(
+    folder: _Folder = None,
+    /,
+    *,
+    take_over: Annotated[
+        bool, Parameter(help="Serve the site in the place of another agent.", negative="")
+    ] = False,
+    hub: Annotated[
+        str, Parameter(help="The hub that jobs come from, such as https://hub.example.org:8420.")
+    ] = "",
+    at: Common = HERE,
+) -> Answer:
+    """Serve this site: take jobs from a broker or a hub and run them here, until Ctrl-C."""
+    from pilotage.cli import engine
+    from pilotage.hub.edge.agent import Agent
+
+    with open_project(folder, at) as project:
+        asked = settings.read(project.root / FILE, hub)
+        words = (
+            f"serves {asked.site}: jobs come from {asked.source}",
+            "`pilotage agent status` shows how that goes; jobs go on without this process",
+        )
+        choices = engine.Choices(
+            serve=False, local=False, words=words,
+            instead=lambda *parts: Agent(*parts, take_over=take_over, hub=hub),
+        )  # fmt: skip
+        counts, heard = engine.drive(project, choices)
+    data = {"site": asked.site, "ended": counts}
+    return Answer(data, status=_INTERRUPTED if heard == signal.SIGINT else 0)
+
+
+@app.command
+def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
+    """Print a unit by which systemd keeps the agent running."""
+    with open_project(folder, at) as project:
+        asked = settings.read(project.root / FILE)
+        root = project.root
+    program = Path(sys.argv[0]).resolve()
+    command = str(program) if program.name == "pilotage" else f"{sys.executable} -m pilotage"
+    # A path with a blank or a percent sign means something else to systemd.
+    place = str(root).replace("%", "%%").replace('"', '\\"')
+    source = _UNIT.format(site=asked.site, program=command, folder=f'"{place}"')
+    where = f"~/.config/systemd/user/pilotage-{asked.site}.service"
+    notes = (
+        f"put it into {where}; then `systemctl --user enable --now pilotage-{asked.site}`",
+        "`loginctl enable-linger` lets it run while nobody is logged in",
+    )
+    return Answer({"unit": source}, tuple(source.splitlines()), (), notes)
+
+
+@app.command
+def drain(
+    folder: _Folder = None,
+    /,
+    *,
+    reason: Annotated[str, Parameter(help="Why, for those whose jobs wait.")] = "",
+    at: Common = HERE,
+) -> Answer:
+    """Take no more jobs; those that are here go on to their end."""
+    return _ask(folder, "drain", "takes no more jobs", reason, at)
+
+
+@app.command
+def resume(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
+    """Take jobs again after `drain`."""
+    return _ask(folder, "", "takes jobs again", "", at)
+
+
+def _ask(folder: Path | None, asked: str, said: str, reason: str, at: Common) -> Answer:
+    with open_project(folder, at) as project:
+        site = settings.read(project.root / FILE).site
+        project.ask_site(site, asked, reason)
+    return Answer({"site": site, "asked": asked}, (f"{site} {said}",), (site,))
+
+
+def open_project(folder: Path | None, at: Common) -> Project:
+    """Open the folder that is meant."""
+    if folder is None:
+        try:
+            return at.open()
+        except errors.NoProject as error:
+            raise errors.NoProject(error.message, hint=_MAKES) from error
+    if not folder.is_dir():
+        message = f"there is no folder `{folder}`"
+        raise errors.NoProject(message, hint=_MAKES)
+    return Project(folder)

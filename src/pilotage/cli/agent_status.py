@@ -1,0 +1,103 @@
+"""`pilotage agent status`: how the agent of this site is, and what it refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from pilotage import units
+from pilotage.bus.fields import State
+from pilotage.cli import shape, sheet
+from pilotage.cli.agent import open_project
+from pilotage.cli.answer import Answer, Shown, Style, Styled, Table, columns, line
+from pilotage.cli.common import HERE, Common
+from pilotage.hub.edge import look
+from pilotage.hub.edge.look import Look
+from pilotage.site.agent import records
+from pilotage.site.agent.model import Refusal
+
+_HEADS = columns("WHEN USER CODE REASON")
+_FEW = 10
+#: Below so many days a certificate is a worry.
+_WORRY_DAYS = 14
+
+
+def status(
+    folder: Annotated[
+        Path | None, Parameter(help="Folder of `agent.toml`; else the project from here upwards.")
+    ] = None,
+    /,
+    *,
+    refused: Annotated[int, Parameter(help="Refused messages to show, the newest.")] = _FEW,
+    at: Common = HERE,
+) -> Answer:
+    """Show how the agent of this site is: its connection, batch system, jobs, refusals."""
+    with open_project(folder, at) as project:
+        seen, runs = look.read(project.state), project.running()
+        counts = records.counts(project.db)
+        waiting, bad = records.waiting(project.db), records.refused(project.db, refused)
+    word, style = _word(seen, runs=runs)
+    facts = _facts(seen, counts, waiting)
+    shown: list[Shown] = [
+        line(Styled(f"agent of {seen.beat.site}", "bold"), "  ", Styled(word, style)),
+        *(sheet.pair(name, value) for name, value in facts.items() if value),
+    ]
+    if bad:
+        shown += ["", Table(_HEADS, tuple(_row(one) for one in bad))]
+    data = msgspec.to_builtins(seen) | {
+        "state": word, "running": runs, "counts": counts, "outbox": waiting,
+        "refused": msgspec.to_builtins(bad),
+    }  # fmt: skip
+    notes = () if runs else ("nothing serves the site now: `pilotage agent run` does",)
+    return Answer({"agent": data}, tuple(shown), (seen.beat.site,), notes, status=0 if runs else 1)
+
+
+def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
+    """Say in a word how it is; the worst comes first."""
+    if not runs:
+        return "not running", "red"
+    if seen.broker:
+        return f"no {seen.carrier}", "red"
+    if not seen.beat.scheduler.well:
+        return "no batch system", "red"
+    if seen.parts or seen.settings:
+        return "has trouble", "yellow"
+    return ("drained", "yellow") if seen.beat.draining else ("well", "green")
+
+
+def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, str]:
+    beat, scheduler = seen.beat, seen.beat.scheduler
+    jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count)
+    return {
+        "since": shape.clock(beat.since),
+        "version": f"{beat.version}, epoch {beat.epoch}",
+        seen.carrier: _since(seen.broker or "connected", seen.broker_since),
+        "batch": _since(f"{scheduler.batch}: {scheduler.text or 'answers'}", scheduler.since),
+        "jobs": jobs or "none",
+        "outbox": f"{shape.count(waiting, 'status message')} not sent yet" if waiting else "",
+        "certificate": _days(beat.certificate_days),
+        "disk": f"{units.bytes_for_people(beat.disk_free)} free",
+        "settings": seen.settings,
+        "trouble": "; ".join(f"{name}: {words}" for name, words in seen.parts.items()),
+    }
+
+
+def _since(words: str, when: float) -> str:
+    return f"{words}, since {shape.clock(when)}" if when else words
+
+
+def _days(days: float | None) -> str:
+    if days is None:
+        return ""
+    whole = shape.count(round(abs(days)), "day")
+    if days < 0:
+        return f"ended {whole} ago: renew it, the agent takes the new one by itself"
+    return f"{whole} left" + (": renew it soon" if days < _WORRY_DAYS else "")
+
+
+def _row(one: Refusal) -> tuple[str, ...]:
+    return shape.clock(one.time), one.user or "nobody", one.code, one.reason

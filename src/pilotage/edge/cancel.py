@@ -1,0 +1,71 @@
+"""Attempts that are to be cancelled: their site is told, until it says that they are."""
+
+from __future__ import annotations
+
+from pilotage.edge import message, records
+from pilotage.edge.message import Address
+from pilotage.edge.records import Attempt, End
+from pilotage.store import Db
+
+#: How often a site may know nothing of an attempt before that is believed, and the first pause.
+_UNKNOWN = 4
+_SOON_S = 0.5
+#: The code of an attempt that counts as cancelled though its site did not say so.
+UNHEARD = "unheard"
+
+
+def cancel(db: Db, attempt: Attempt, words: str, address: Address, now: float) -> bool:
+    """Have an attempt cancelled; say whether that ends it at once, since it was never sent."""
+    if attempt.sent is None and attempt.heard is None and _refused(db, attempt):
+        # If it is on the way just now, `crossed` finds that out.
+        _over(db, attempt, "it was never sent", now)
+        return True
+    _tell(db, attempt, address, words, 0.0)
+    return False
+
+
+def unknown(db: Db, attempt: Attempt, address: Address, now: float) -> bool:
+    """Take in that a site does not know what it is to cancel; say whether that ends it.
+
+    The message of the job may be behind: so the site is told again, and only then believed.
+    """
+    if attempt.heard is not None or attempt.cancel > _UNKNOWN:
+        _over(db, attempt, f"{attempt.site} knows nothing of it", now)
+        return True
+    _tell(db, attempt, address, "", now + _SOON_S * 2.0**attempt.cancel)
+    return False
+
+
+def crossed(db: Db, job: int, number: int, address: Address, now: float) -> None:
+    """Take in that a job was sent whose message was dropped meanwhile, if it was cancelled."""
+    attempt = records.get(db, job, number)
+    if attempt is not None and attempt.heard is None and (attempt.cancel or attempt.over):
+        _tell(db, attempt, address, "", now)
+
+
+def revived(db: Db, attempt: Attempt, address: Address, now: float) -> None:
+    """Take in that a site goes on with an attempt that was ended here without its word."""
+    if attempt.code == UNHEARD:
+        _tell(db, attempt, address, "", now)
+
+
+def give_up(db: Db, attempt: Attempt, reason: str, now: float) -> Attempt:
+    """End an attempt that is to be cancelled, though its site says nothing."""
+    return _over(db, attempt, reason, now)
+
+
+def _refused(db: Db, attempt: Attempt) -> bool:
+    """Say whether the broker has refused the message of an attempt, so that no site has it."""
+    found = db.value("edge_job_refused", job=attempt.job, number=attempt.number)
+    return found is not None
+
+
+def _tell(db: Db, attempt: Attempt, address: Address, words: str, after: float) -> None:
+    topic, body = message.control("cancel", attempt.site, [attempt.key], address, words)
+    records.put(db, topic, body, (attempt.job, attempt.number), after=after)
+    db.run("edge_attempt_cancel", job=attempt.job, number=attempt.number)
+
+
+def _over(db: Db, attempt: Attempt, reason: str, now: float) -> Attempt:
+    records.drop_job(db, attempt.job, attempt.number)
+    return records.end(db, attempt, End("cancelled", reason, "infrastructure", UNHEARD), now)

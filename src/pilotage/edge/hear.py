@@ -1,0 +1,172 @@
+"""What sites say of attempts, as rows: progress at once, ends for whoever holds the attempt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from pilotage import text
+from pilotage.bus.model import Answer, Result, Status
+from pilotage.edge import cancel, records
+from pilotage.edge.message import Address
+from pilotage.edge.records import OVER, Attempt, End
+from pilotage.job import moves
+from pilotage.job import records as jobs
+from pilotage.job.model import State
+from pilotage.store import Db
+
+#: How far an attempt has come here when a site says so; what waits there is on its way.
+_PROGRESS = {
+    "ready": State.READY,
+    "submitted": State.SUBMITTED,
+    "running": State.RUNNING,
+    "staging_out": State.STAGING_OUT,
+}
+_log = logging.getLogger("pilotage.edge")
+_BEGUN = frozenset({"running", "staging_out", "done"})
+
+
+class Steps(Protocol):
+    """What workflows want to know of their steps at sites; all of it in our transaction."""
+
+    def resent(
+        self, db: Db, site: str, key: str, word: Status | Result, now: float, /
+    ) -> None:  # fmt: skip
+        """Hear that outputs which were asked for again were sent, or cannot be."""
+
+    def silent(self, db: Db, job: int, reason: str, now: float, /) -> None:
+        """Hear that a site says nothing of a job."""
+
+    def offered(self, db: Db, site: str, applications: Sequence[str], now: float, /) -> None:
+        """Hear which applications a site has, when it is first heard of or they change."""
+
+    def strand(self, db: Db, before: float, now: float, /) -> None:
+        """Look at jobs that have waited since a time for sites which are silent."""
+
+
+def hear(
+    db: Db, said: Iterable[Status | Answer], address: Address, now: float,
+    steps: Steps | None = None,
+) -> list[Attempt]:  # fmt: skip
+    """Take in what sites say; return the attempts that are over by it."""
+    over: list[Attempt] = []
+    for one in said:
+        words: Iterable[Status | Result] = [one] if isinstance(one, Status) else one.results
+        for word in words:
+            key = address.attempt(word.key)
+            attempt = records.by_key(db, key) if key else None
+            if not key or (attempt is not None and attempt.site != one.site):
+                # A site speaks for itself alone.
+                continue
+            if steps is not None and _resent(one, word, attempt):
+                steps.resent(db, one.site, key, word, now)
+            if attempt is not None and _ends(db, attempt, one, word, address, now):
+                found = records.get(db, attempt.job, attempt.number)
+                over += [found] if found else []
+    return over
+
+
+def _ends(
+    db: Db, attempt: Attempt, said: Status | Answer, word: Status | Result, address: Address,
+    now: float,
+) -> bool:  # fmt: skip
+    """Take in one word on an attempt; say whether it was the last."""
+    if isinstance(word, Result) and not word.job:
+        return _unknown(db, attempt, said, address, now)
+    if attempt.over and _goes_on(attempt, word):
+        # Its message arrived after all, or the site comes back late.
+        cancel.revived(db, attempt, address, now)
+    return _word(db, attempt, word, now)
+
+
+def _goes_on(attempt: Attempt, word: Status | Result) -> bool:
+    """Say whether a word is a new one of an attempt that is not over at its site."""
+    new = isinstance(word, Status) and word.seq > attempt.seq
+    return new and word.state not in OVER
+
+
+def _resent(said: Status | Answer, word: Status | Result, attempt: Attempt | None) -> bool:
+    """Say whether a word is on outputs that were asked for again."""
+    if isinstance(said, Answer):
+        return said.verb == "resend" and isinstance(word, Result) and not word.ok
+    # An end that is told once more: there was something else to say of it.
+    again = attempt is None or (attempt.state == "done" and said.seq > attempt.seq)
+    return said.state == "done" and again
+
+
+def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
+    """Take in one word on an attempt; say whether it was the last."""
+    job, number = attempt.job, attempt.number
+    if attempt.heard is None:
+        # The site has it: it need not be sent again.
+        records.drop_job(db, job, number)
+    old = isinstance(word, Status) and word.seq <= attempt.seq
+    if attempt.over or old or not word.state:
+        seq = word.seq if isinstance(word, Status) else 0
+        db.run("edge_attempt_heard", job=job, number=number, seq=seq, now=now)
+        return False
+    status = word if isinstance(word, Status) else None
+    left = status.left if status else ()
+    reason = status.reason.text if status else word.text  # type: ignore[union-attr]
+    began = (status.time if status else now) if word.state in _BEGUN else None
+    db.run(
+        "edge_attempt_hear", job=job, number=number, state=word.state, reason=reason,
+        kind=status.reason.kind if status else "", code=status.reason.code if status else "",
+        seq=status.seq if status else 0, now=now, began=began,
+        stopped=(status.time if status else now) if word.state in OVER else None,
+        digest=left[0].digest if left else attempt.digest, files=sum(one.files for one in left),
+        bytes=sum(one.bytes for one in left), read=status.read if status else 0,
+        stdout=status.stdout if status else "",
+        stderr=status.stderr if status else "",
+    )  # fmt: skip
+    if word.state in OVER:
+        if status and status.result:
+            _keep_result(db, attempt, status.result)
+        return True
+    if state := _PROGRESS.get(word.state):
+        moves.progress(db, [(job, number)], state, reason, now)
+    if state is None or reason:
+        records.say(db, job, number, _waiting(attempt.site, word.state, reason))
+    return False
+
+
+def _keep_result(db: Db, attempt: Attempt, result: str) -> None:
+    """Keep what a function returned, if the attempt is the one that its job is in."""
+    try:
+        found = text.dump(text.load(result))
+    except (ValueError, RecursionError):
+        _log.warning("job %d: %s says a result that is no JSON", attempt.job, attempt.site)
+        return
+    if jobs.get(db, attempt.job).attempt == attempt.number:
+        db.run("result_put", job=attempt.job, body=found)
+
+
+def _waiting(site: str, state: str, reason: str) -> str:
+    """Say why an attempt that is at a site does not run."""
+    words = {"held": "held there", "waiting": "waits there", "queued": "waits there"}.get(state, "")
+    return ": ".join(part for part in (f"at {site}" if words else "", words, reason) if part)
+
+
+def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, now: float) -> bool:
+    """Take in that a site knows nothing of an attempt; say whether that ends it.
+
+    Its message may still be on the way, since what is asked comes by another queue: so it is sent,
+    or asked, again. A site that knew it before it was asked has lost it; if it was heard on it
+    since then, it did not know it yet when it answered.
+    """
+    if attempt.over or not isinstance(said, Answer):
+        return False
+    if said.verb == "cancel":
+        return cancel.unknown(db, attempt, address, now)
+    if said.draining:
+        # A site that accepts no more jobs has not looked at those that wait.
+        return False
+    if attempt.heard is None:
+        records.again(db, attempt.job, attempt.number)
+        return False
+    if attempt.heard > (attempt.asked or 0.0):
+        return False
+    reason = f"{attempt.site} does not know it any more"
+    records.end(db, attempt, End("failed", reason, "infrastructure", "forgotten"), now)
+    return True

@@ -1,0 +1,99 @@
+"""The verbs of the bus as frames, and the versions of them that are understood."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotage import errors
+from pilotage.pilot import wire
+from pilotage.pilot.wire import Message
+
+#: The versions of these frames that this code speaks: the newest, and the one before it.
+VERSIONS = (1, 1)
+#: Bytes of one frame: a message of the bus is smaller, whatever it holds.
+MOST = 4 << 20
+
+
+class Publish(Message, frozen=True):
+    """Send; the answer comes when the other side has it on disk."""
+
+    topic: str
+    body: str
+    key: str = ""
+    heard: bool = False
+
+
+class Request(Message, frozen=True):
+    """Send, and answer with what comes back."""
+
+    topic: str
+    body: str
+    #: Seconds that may take.
+    wait: float
+
+
+class Subscribe(Message, frozen=True):
+    """Have messages delivered, at most `ahead` that are not acknowledged."""
+
+    id: int
+    pattern: str
+    ahead: int = 0
+
+
+class Unsubscribe(Message, frozen=True):
+    """Have no more delivered; what was not acknowledged goes back."""
+
+    id: int
+
+
+class Ack(Message, frozen=True):
+    """Say that deliveries are dealt with, or go back."""
+
+    tags: tuple[int, ...]
+    done: bool = True
+
+
+class Reply(Message, frozen=True):
+    """Answer the request that a delivery was."""
+
+    tag: int
+    body: str
+
+
+class Ping(Message, frozen=True):
+    """Ask whether the other side is there."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message for a subscriber."""
+
+    #: The subscription.
+    to: int
+    tag: int
+    topic: str
+    body: str
+    key: str = ""
+    user: str = ""
+    again: bool = False
+
+
+Verb = Publish | Request | Subscribe | Unsubscribe | Ack | Reply | Ping
+_verbs: msgspec.json.Decoder[Verb] = msgspec.json.Decoder(Verb)
+
+
+def read(body: bytes) -> Verb:
+    """Read a frame of an agent; anything else is refused."""
+    return wire.decode(_verbs, body)
+
+
+def agree(theirs: tuple[int, int], ours: tuple[int, int] = VERSIONS) -> int:
+    """Return the newest version that both sides speak; both say the oldest and the newest."""
+    found = min(theirs[1], ours[1])
+    if found < max(theirs[0], ours[0]):
+        message = (
+            f"this agent speaks versions {theirs[0]} to {theirs[1]} of the link, "
+            f"the hub {ours[0]} to {ours[1]}"
+        )
+        older = "the agent" if theirs[1] < ours[0] else "the hub"
+        raise errors.UsageError(message, hint=f"install a newer Pilotage for {older}")
+    return found

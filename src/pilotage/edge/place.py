@@ -1,0 +1,521 @@
+"""A site with an agent as a place of the matchmaker: what it claims goes there as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import os
+from asyncio import wrap_future
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from pilotage import crash, errors, text
+from pilotage.bus.model import Input
+from pilotage.edge import cancel, message, records
+from pilotage.edge.message import Address, Handoff, Remote
+from pilotage.edge.records import Attempt
+from pilotage.job import moves, retry
+from pilotage.job import records as jobs
+from pilotage.job.bulk import Ended
+from pilotage.job.model import JobSpec, State
+from pilotage.job.outcome import Cause
+from pilotage.job.owner import me
+from pilotage.match.cluster import QUEUE
+from pilotage.match.place import Place, queue_mark
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.match.wish import ONLY_APPLICATIONS
+from pilotage.match.words import Granted, Stop
+from pilotage.site import guest, output, unchanged
+from pilotage.site import records as sites
+from pilotage.site.guest import Guest
+from pilotage.site.local import Listener
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+_T = TypeVar("_T")
+_ANY = 1 << 40
+#: Ends that come within this time are written together, in seconds.
+_BLINK_S = 0.02
+#: Seconds before data is tried again that could not be sent or brought home.
+_AGAIN_S = 5.0
+#: What a site calls the cause of a failure, and what it is here.
+_CAUSES = {
+    "exit": Cause.EXIT, "signal": Cause.SIGNAL, "timeout": Cause.TIMEOUT, "memory": Cause.MEMORY,
+    "disk": Cause.DISK, "output": Cause.OUTPUT, "input": Cause.INPUT, "node_lost": Cause.NODE,
+    "preempted": Cause.PREEMPTED, "killed": Cause.KILLED, "cancelled": Cause.CANCELLED,
+    "stopped": Cause.STOPPED,
+}  # fmt: skip
+#: What one job may name or say that cannot be: it must not keep others from being sent.
+_ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a site says of itself."""
+
+    batch: str = ""
+    applications: tuple[str, ...] = ()
+    #: Why it accepts no jobs; empty if it does.
+    closed: str = ""
+    #: What requirements may ask for beside that, such as `free_nodes`.
+    attributes: dict[str, Any] = {}
+
+
+class Data(Protocol):
+    """Carries data between this hub and sites that fetch and send it by URL."""
+
+    async def publish(self, paths: Mapping[str, str], site: str) -> tuple[Input, ...]:
+        """Put files of the project where a site can fetch them; each has its path there."""
+        ...
+
+    def folder(self, job: int, number: int, site: str) -> tuple[str, str]:
+        """Name the folder for the outputs of an attempt: as the site names it, and as we do."""
+        ...
+
+    async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
+        """Bring outputs home: by path in the folder, where each goes to."""
+
+    async def clear(self, place: str) -> None:
+        """Remove the outputs of an attempt from where the site has sent them."""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What the places of all sites have in common."""
+
+    queue: Queue
+    writer: Writer
+    data: Data
+    listener: Listener
+    #: How sites know this hub.
+    address: Address
+    #: The folder of the project, and the one of its attempts.
+    base: str
+    folder: str
+
+
+class EdgePlace:
+    """One site with an agent."""
+
+    def __init__(self, name: str, facts: Facts, hub: Hub) -> None:
+        """Get ready; nothing happens before `run`."""
+        self.name = name
+        self._facts = facts
+        self._queue, self._writer, self._data = hub.queue, hub.writer, hub.data
+        self._listener, self._address = hub.listener, hub.address
+        self._base, self._folder = hub.base, hub.folder
+        self._place: Place | None = None
+        self._held: dict[tuple[int, int], Guest] = {}
+        #: Why attempts are to end.
+        self._stops: dict[tuple[int, int], str] = {}
+        self._ends: list[tuple[Guest, retry.End]] = []
+        #: Attempts whose end is being seen to.
+        self._closing: set[tuple[int, int]] = set()
+        #: Attempts whose messages were written with their claims.
+        self._written: set[tuple[int, int]] = set()
+        self._waiting = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Take jobs until cancelled."""
+        place = await self._join()
+        try:
+            while True:
+                await self._turn(place)
+        finally:
+            # What is at the site goes on there, and is adopted by the next process.
+            for task in self._tasks:
+                task.cancel()
+
+    def change(self, facts: Facts) -> None:
+        """Take in what the site says of itself now."""
+        if facts == self._facts:
+            return
+        self._facts = facts
+        if self._place is None:
+            return
+        number = self._place.number
+
+        def apply(ledger: Ledger, _db: Db, _now: float) -> None:
+            place = ledger.matcher.places.get(number)
+            if place is not None:
+                # It asks again at once.
+                ledger.unpark(number)
+                place.taking = not facts.closed
+                ledger.matcher.describe(place, _attributes(self.name, facts))
+
+        self._queue.change(apply)
+
+    # -- before anything -------------------------------------------------------------------------
+
+    async def _join(self) -> Place:
+        """Tell the matchmaker of this site, and find what an earlier process left there."""
+        found: list[list[tuple[Any, ...]]] = []
+        made: list[Place] = []
+
+        def join(ledger: Ledger, db: Db, _now: float) -> None:
+            place = place_of(self.name, sites.number(db, self.name), self._facts)
+            place.on_claim = self._write_steps
+            found.append(db.rows("site_claims", holder=place.holder))
+            before = ledger.matcher.places.get(place.number)
+            if before is None:
+                ledger.join(place)
+            else:
+                ledger.unpark(before.number)
+            made.append(before or place)
+
+        await self._queue.do(join)
+        self._place = made[-1]
+        claims = [moves.Claim(*row[:7]) for row in found[-1]]
+        specs = await self._do(
+            lambda db: {one.spec: db.value("spec_body", id=one.spec) for one in claims}
+        )
+        read = {number: jobs.read_spec(body) for number, body in specs.items()}
+        held = self._guests(claims, read)
+        rows = await self._do(lambda db: [records.get(db, *one.attempt) for one in held])
+        for one, row in zip(held, rows, strict=True):
+            if row is None:
+                # It was claimed, and who claimed it died before the message was written.
+                self._spawn(self._begin(one))
+            elif row.over:
+                self.over(row)
+        return self._place
+
+    def _guests(
+        self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
+    ) -> list[Guest]:  # fmt: skip
+        made = []
+        for claim in claims:
+            spec = specs[claim.spec]
+            bounds = self._base if claim.owner not in ("", me()) else ""
+            base = spec.base or self._base
+            one = Guest(claim, spec, jobs.read_binding(claim.binding), base, bounds)
+            self._held[one.attempt] = one
+            made.append(one)
+        return made
+
+    # -- one turn --------------------------------------------------------------------------------
+
+    async def _turn(self, place: Place) -> None:
+        """Report what ended and take what comes next, in one transaction."""
+        ends, self._ends = self._ends, []
+        ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
+        self._waiting = not ended
+        answer = self._queue.exchange(place.number, ended, park=not ended)
+        if self._waiting and self._ends:
+            self._queue.nudge(place.number)
+        granted = await answer
+        self._waiting = False
+        if ends:
+            crash.point("remote.ended")
+        for one, _ in ends:
+            self._forget(one)
+        for one in self._guests(granted.claims, granted.specs):
+            self._spawn(self._begin(one))
+        self._stop(granted.stops)
+
+    def _forget(self, one: Guest) -> None:
+        """Forget a job whose end is on disk."""
+        self._held.pop(one.attempt, None)
+        self._stops.pop(one.attempt, None)
+        self._closing.discard(one.attempt)
+        if one.claim.rule:
+            self._listener.ended(one.claim.rule, one.claim.job)
+        if one.spec.outputs or one.spec.optional_outputs:
+            self._spawn(self._clear(one))
+
+    async def _clear(self, one: Guest) -> None:
+        _, place = self._data.folder(*one.attempt, self.name)
+        try:
+            await self._data.clear(place)
+        except errors.PilotageError as error:
+            _log.info("job %s: what it has sent stays at the transfer server: %s", one.key, error)
+
+    def _finish(self, one: Guest, end: retry.End) -> None:
+        """Have an end written in a moment, with what else ends until then."""
+        self._ends.append((one, end))
+        asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
+
+    def _nudge(self) -> None:
+        if self._waiting and self._ends and self._place is not None:
+            self._waiting = False
+            self._queue.nudge(self._place.number)
+
+    # -- to the site -----------------------------------------------------------------------------
+
+    def _write_steps(self, db: Db, granted: Granted, now: float) -> None:
+        """Write the messages of steps of workflows, whose data is ready, with their claims."""
+        written = []
+        for claim in granted.claims:
+            binding = jobs.read_binding(claim.binding)
+            attempt = (claim.job, claim.attempt)
+            if (data := message.handoff(binding)) is None:
+                continue
+            spec = granted.specs[claim.spec]
+            try:
+                there = message.remote(spec, binding, spec.base or self._base, claim.job)
+                data = data.of(claim.attempt)
+                body = self._body(attempt, spec, there, data)
+            except _ODD:
+                # Whoever begins it next finds the same, and refuses it.
+                continue
+            records.add(db, attempt, self.name, data.place, body, now)
+            written.append(attempt)
+        if written:
+            moves.progress(db, written, State.READY, f"on its way to {self.name}", now)
+            self._written.update(written)
+
+    def _body(
+        self, attempt: tuple[int, int], spec: JobSpec, there: Remote, data: Handoff
+    ) -> bytes:  # fmt: skip
+        key = self._address.key(message.attempt_key(*attempt))
+        return message.job(there, spec, data, site=self.name, key=key, reply=self._address.reply)
+
+    async def _begin(self, one: Guest) -> None:
+        """Publish what a job reads, and write its message."""
+        crash.point("remote.claimed")
+        if one.attempt in self._written:
+            self._written.discard(one.attempt)
+            return
+        while not self._called_off(one):
+            try:
+                if objection := await anyio.to_thread.run_sync(
+                    unchanged.objection, one.binding, one.spec.on_change
+                ):
+                    self._finish(one, retry.End(
+                        ok=False, message=objection, cause=Cause.INPUT, call_off=objection
+                    ))  # fmt: skip
+                    return
+                await self._send(one)
+            except errors.Unavailable as error:
+                await self._say(one, f"its data waits: {error}")
+                await anyio.sleep(_AGAIN_S)
+            except _ODD as error:
+                refused = f"it cannot run at {self.name}: {error}"
+                if isinstance(error, errors.PilotageError) and error.hint:
+                    refused += f" ({error.hint})"
+                self._finish(one, retry.End(
+                    ok=False, message=refused, cause=Cause.NOT_STARTED, rejected=refused
+                ))  # fmt: skip
+                return
+            else:
+                return
+
+    async def _send(self, one: Guest) -> None:
+        there = message.remote(one.spec, one.binding, one.base, one.claim.job)
+        data = message.handoff(one.binding)
+        data = data.of(one.claim.attempt) if data else await self._publish(one, there)
+        body = self._body(one.attempt, one.spec, there, data)
+        local = self._local(one, there)
+        self._listener.started(one.claim, one.binding, list(local.values()))
+        if self._called_off(one):
+            return
+        await self._do(
+            functools.partial(self._write, one=one, local=local, place=data.place, body=body)
+        )
+        crash.point("remote.written")
+        if one.attempt in self._stops:
+            await self._cancel(one)
+
+    async def _publish(self, one: Guest, there: Remote) -> Handoff:
+        """Put what a job reads where its site can fetch it, and name a folder for its outputs."""
+        inputs: tuple[Input, ...] = ()
+        wanted = await anyio.to_thread.run_sync(guest.wanted, one)
+        if wanted:
+            paths = {path: guest.relative(path, one.base) for path in wanted}
+            inputs = await self._data.publish(paths, self.name)
+        if not there.outputs:
+            return Handoff(inputs=inputs)
+        write, read = self._data.folder(*one.attempt, self.name)
+        return Handoff(inputs=inputs, outputs=message.outputs(there, write), place=read)
+
+    def _write(
+        self, db: Db, one: Guest, local: Mapping[str, str], place: str, body: bytes
+    ) -> None:  # fmt: skip
+        if local:
+            moves.declare(db, {one.claim.job: [text.store_path(path) for path in local.values()]})
+        records.add(db, one.attempt, self.name, place, body, self._queue.now())
+        moves.progress(
+            db, [one.attempt], State.READY, f"on its way to {self.name}", self._queue.now()
+        )
+
+    def _local(self, one: Guest, there: Remote) -> dict[str, str]:
+        """Return where outputs go at home, by their path at the site."""
+        paths = [*there.outputs.values(), *there.optional.values()]
+        return {path: os.path.normpath(os.path.join(one.base, path)) for path in paths}
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def end(self, ledger: Ledger, db: Db, row: Attempt, now: float) -> bool:
+        """End an attempt in the transaction of its last word, if nothing is to be brought home.
+
+        Say whether it is ended: `ended` is to be called when that is on disk, and else `over`.
+        """
+        place = ledger.matcher.places.get(self._place.number) if self._place else None
+        lease = place.leases.get(row.job) if place else None
+        if place is None or lease is None or lease.attempt != row.number:
+            return False
+        if row.state == "done" and row.place and ledger.specs.get(db, lease.spec).outputs:
+            return False
+        if row.stdout or row.stderr:
+            self._log(row)
+            db.run("edge_attempt_logged", job=row.job, number=row.number)
+        end = self._ending(row, lambda: bool(db.value("edge_job_is_step", job=row.job)))
+        ended = Ended(row.job, row.number, lease.spec, end)
+        ledger.finish(db, [(place.number, [ended])], now)
+        return True
+
+    def ended(self, row: Attempt) -> None:
+        """Hear that the end of an attempt is on disk."""
+        if one := self._held.get((row.job, row.number)):
+            self._forget(one)
+
+    def _ending(self, row: Attempt, is_step: Callable[[], bool]) -> retry.End:
+        end = ending(row, self._stops.get((row.job, row.number), ""))
+        if end.lost and is_step():
+            # Its workflow decides whether, when and where it is tried again.
+            return msgspec.structs.replace(end, lost=False)
+        return end
+
+    def over(self, row: Attempt) -> None:
+        """Hear that a site has said its last word on an attempt."""
+        one = self._held.get((row.job, row.number))
+        if one is not None and one.attempt not in self._closing:
+            self._closing.add(one.attempt)
+            self._spawn(self._close(one, row))
+
+    async def _close(self, one: Guest, row: Attempt) -> None:
+        """Bring home what a job left, and end it."""
+        try:
+            await anyio.to_thread.run_sync(self._log, row)
+            at = {"job": row.job, "number": row.number}
+            await self._do(lambda db: db.run("edge_attempt_logged", **at))
+            home = row.state == "done" and row.place and one.spec.outputs
+            if home and one.attempt not in self._stops:
+                await self._home(one, row)
+            end = self._ending(row, lambda: one.binding.handoff is not None)
+        except _ODD as error:
+            words = f"its results cannot be brought home: {error}"
+            _log.warning("job %s: %s", one.key, words)
+            end = retry.End(ok=False, message=words, cause=Cause.OUTPUT)
+        self._finish(one, end)
+
+    async def _home(self, one: Guest, row: Attempt) -> None:
+        there = message.remote(one.spec, one.binding, one.base, one.claim.job)
+        local = self._local(one, there)
+        guest.check(one, local.values())
+        wanted = {path: local[path] for path in there.outputs.values()}
+        while True:
+            try:
+                await self._data.home(row.place, row.digest, wanted)
+            except errors.Unavailable as error:
+                if one.attempt in self._stops:
+                    return
+                await self._say(one, f"its results wait: {error}")
+                await anyio.sleep(_AGAIN_S)
+            else:
+                crash.point("remote.home")
+                return
+
+    def _log(self, row: Attempt) -> None:
+        """Keep what a job wrote where commands look for it."""
+        for stream, written in (("stdout", row.stdout), ("stderr", row.stderr)):
+            if written:
+                output.write(self._folder, row.job, row.number, stream, 0, written)
+
+    # -- stop ------------------------------------------------------------------------------------
+
+    def _stop(self, stops: Sequence[Stop]) -> None:
+        """Cancel the jobs that a person or the matchmaker wants ended."""
+        for stop in stops:
+            attempt = (stop.job, stop.attempt)
+            one = self._held.get(attempt)
+            if one is not None and attempt not in self._stops:
+                self._stops[attempt] = stop.words
+                self._spawn(self._cancel(one))
+
+    async def _cancel(self, one: Guest) -> None:
+        words, address, now = self._stops[one.attempt], self._address, self._queue.now()
+
+        def step(db: Db) -> Attempt | None:
+            row = records.get(db, *one.attempt)
+            if row is None or row.over or row.cancel:
+                return None
+            ended = cancel.cancel(db, row, words, address, now)
+            return records.get(db, *one.attempt) if ended else None
+
+        if row := await self._do(step):
+            self.over(row)
+
+    def _called_off(self, one: Guest) -> bool:
+        """End a job that is to be cancelled before its message was written."""
+        words = self._stops.get(one.attempt)
+        if words is not None and one.attempt not in self._closing:
+            self._closing.add(one.attempt)
+            self._finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
+        return words is not None
+
+    # -- what all need ---------------------------------------------------------------------------
+
+    async def _say(self, one: Guest, words: str) -> None:
+        await self._do(lambda db: records.say(db, *one.attempt, words))
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("site %s: %s", self.name, error, exc_info=error)
+
+
+def place_of(name: str, number: int, facts: Facts) -> Place:
+    """Describe a site with an agent to the matchmaker."""
+    place = Place(
+        -1 - number, name, _attributes(name, facts), cpus=_ANY, memory=_ANY * 1024, gpus=_ANY,
+        disk=_ANY * 1024, until=math.inf,
+    )  # fmt: skip
+    place.begins = State.STAGING_IN
+    place.holder = queue_mark(name)
+    place.marks = {place.holder}
+    place.taking = not facts.closed
+    return place
+
+
+def _attributes(name: str, facts: Facts) -> dict[str, Any]:
+    return {
+        "cpus": _ANY, "memory": _ANY, "gpus": _ANY, "pool": "", "host": name, "sandboxes": [],
+        **facts.attributes, QUEUE: True, "site": name, "batch": facts.batch,
+        ONLY_APPLICATIONS: True, "applications": sorted(facts.applications),
+    }  # fmt: skip
+
+
+def ending(row: Attempt, stop: str) -> retry.End:
+    """Say what the last word of a site on an attempt means for its job."""
+    wall = max(0.0, row.stopped - row.began) if row.began and row.stopped else None
+    if row.state == "done":
+        return retry.End(ok=True, message="", wall=wall, read_bytes=row.read or None)
+    if row.state == "rejected":
+        refused = f"{row.site} refused it: {row.reason}"
+        return retry.End(ok=False, message=refused, cause=Cause.NOT_STARTED, rejected=refused)
+    if row.state == "cancelled" and not stop:
+        words = f"cancelled at {row.site}: {row.reason}".rstrip(": ")
+        return retry.End(ok=False, message=words, cause=Cause.CANCELLED, call_off=words, wall=wall)
+    if row.state == "cancelled":
+        words = f"{stop}: {row.reason}" if row.code == cancel.UNHEARD else stop
+        return retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True, wall=wall)
+    lost = row.code == "forgotten"
+    cause = Cause.LOST if lost else _CAUSES.get(row.code, Cause.KILLED)
+    reason = row.reason or f"it failed at {row.site}"
+    return retry.End(ok=False, message=reason, cause=cause, lost=lost, wall=wall)

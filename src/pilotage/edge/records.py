@@ -1,0 +1,183 @@
+"""Attempts at sites with an agent, and messages to those, in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from pilotage import text
+from pilotage.edge import message
+from pilotage.store import Db
+
+#: What a site says last of an attempt.
+OVER = frozenset({"done", "failed", "cancelled", "rejected"})
+#: Seconds before the first further try to send a message, and between the last ones.
+_SOON_S, _LATE_S = 1.0, 15.0
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt at a site, as far as the site has said."""
+
+    job: int
+    number: int
+    site: str
+    state: str
+    reason: str
+    kind: str
+    code: str
+    seq: int
+    cancel: int
+    created: float
+    sent: float | None
+    heard: float | None
+    asked: float | None
+    began: float | None
+    stopped: float | None
+    place: str
+    digest: str
+    read: int
+    stdout: str
+    stderr: str
+    #: What the site knows it by.
+    key: str
+
+    @property
+    def over(self) -> bool:
+        """Whether the site has said its last word on it."""
+        return self.state in OVER
+
+
+class End(msgspec.Struct, frozen=True):
+    """How an attempt ended."""
+
+    state: str
+    reason: str
+    kind: str
+    code: str
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message that waits to be sent."""
+
+    id: int
+    job: int
+    number: int
+    kind: Literal["job", "control"]
+    topic: str
+    body: str
+    tries: int
+
+    @property
+    def line(self) -> tuple[int, int]:
+        """What keeps its order: a site must not be told to cancel what it has not heard of."""
+        return (self.job, self.number) if self.job else (0, self.id)
+
+
+def get(db: Db, job: int, number: int) -> Attempt | None:
+    """Read an attempt."""
+    row = db.row("edge_attempt_get", job=job, number=number)
+    return None if row is None else Attempt(*row)
+
+
+def by_key(db: Db, key: str) -> Attempt | None:
+    """Read the attempt that a site knows by a key."""
+    row = db.row("edge_attempt_by_key", key=key)
+    return None if row is None else Attempt(*row)
+
+
+def add(db: Db, attempt: tuple[int, int], site: str, place: str, body: bytes, now: float) -> None:
+    """Have an attempt sent to a site; the same again changes nothing."""
+    job, number = attempt
+    key = message.attempt_key(job, number)
+    fresh = db.value(
+        "edge_attempt_add", job=job, number=number, site=site, place=place, key=key, now=now
+    )
+    if fresh is not None:
+        put(db, f"job.{site}", body, attempt, kind="job")
+
+
+def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:
+    """Write down the last word on an attempt that its site did not say; return what is known."""
+    db.run(
+        "edge_attempt_hear", job=attempt.job, number=attempt.number, state=how.state,
+        reason=how.reason, kind=how.kind, code=how.code, seq=0, now=attempt.heard, began=None,
+        stopped=now, digest="", files=0, bytes=0, read=0, stdout="", stderr="",
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        attempt, state=how.state, reason=how.reason, kind=how.kind, code=how.code, stopped=now
+    )
+
+
+def put(
+    db: Db, topic: str, body: bytes, attempt: tuple[int, int] = (0, 0), *,
+    kind: Literal["job", "control"] = "control", after: float = 0.0,
+) -> None:  # fmt: skip
+    """Have a message sent, in a transaction of the caller's."""
+    job, number = attempt
+    db.run(
+        "edge_message_put", job=job, number=number, kind=kind, topic=topic, body=body.decode(),
+        after=after,
+    )  # fmt: skip
+
+
+def due(db: Db, now: float, after: int, most: int, site: str = "") -> list[Outgoing]:
+    """Read messages that are to be sent now, after one that was looked at.
+
+    Those to one site whose agent is at this hub's port, or else those for the broker.
+    """
+    asked = {"after_id": after, "now": now, "most": most}
+    if site:
+        rows = db.rows("edge_messages_due_at", **asked, site=site)
+    else:
+        rows = db.rows("edge_messages_due", **asked)
+    return [Outgoing(*row) for row in rows]
+
+
+def ported(db: Db) -> frozenset[str]:
+    """Return the sites whose agents come by this hub's port."""
+    return frozenset(row[0] for row in db.rows("agent_sites"))
+
+
+def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
+    """Forget messages that were sent, but keep jobs until their sites were heard on them.
+
+    Return attempts whose messages were dropped while they were on the way: the site was heard on
+    them already, or they were cancelled.
+    """
+    jobs = {one.id: (one.job, one.number) for one in some if one.kind == "job"}
+    if others := [one.id for one in some if one.kind != "job"]:
+        db.run("edge_messages_drop", ids=text.dump(others))
+    if not jobs:
+        return []
+    db.run("edge_attempts_sent", rows=text.dump(list(jobs.values())), now=now)
+    kept = {(row[0], row[1]) for row in db.rows("edge_messages_keep", ids=text.dump(list(jobs)))}
+    return [attempt for attempt in jobs.values() if attempt not in kept]
+
+
+def later(db: Db, one: Outgoing, now: float) -> None:
+    """Have a message tried again, each time a little later."""
+    after = now + min(_LATE_S, _SOON_S * 2.0 ** min(one.tries, 10))
+    db.run("edge_message_later", id=one.id, after=after)
+
+
+def soon(db: Db, topics: Sequence[str]) -> None:
+    """Have messages sent that waited for somebody to listen to these topics."""
+    for topic in topics:
+        db.run("edge_messages_soon", topic=topic)
+
+
+def drop_job(db: Db, job: int, number: int) -> None:
+    """Forget the message of an attempt: its site has it, or is not to have it."""
+    db.run("edge_job_drop", job=job, number=number)
+
+
+def again(db: Db, job: int, number: int) -> bool:
+    """Have the message of an attempt sent once more, if it is still here."""
+    return db.value("edge_job_again", job=job, number=number) is not None
+
+
+def say(db: Db, job: int, number: int, words: str) -> None:
+    """Let people see why an attempt waits."""
+    db.run("job_say", rows=text.dump([(job, number)]), reason=words)

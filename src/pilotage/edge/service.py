@@ -1,0 +1,295 @@
+"""All sites with an agent: one place for each; their messages go by the broker or the port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from pilotage import crash, errors
+from pilotage.bus import batches
+from pilotage.bus.model import Answer, Status
+from pilotage.bus.port import Bus, Message
+from pilotage.edge import hear, records, said, silence
+from pilotage.edge.hear import Steps
+from pilotage.edge.link.sites import Lines, SiteLine
+from pilotage.edge.place import EdgePlace, Facts, Hub
+from pilotage.edge.records import Attempt
+from pilotage.edge.send import Sender
+from pilotage.edge.silence import Patience
+from pilotage.match.turn import Ledger
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.edge")
+_T = TypeVar("_T")
+#: How often it is looked which sites there are, and how they are, in seconds.
+_LOOK_S = 0.5
+#: How long it rests after something that went wrong, in seconds.
+_REST_S = 5.0
+
+
+class Broker(Protocol):
+    """A connection to the broker."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is heard; empty if something is."""
+        ...
+
+
+class Connection(Bus, Broker, Protocol):
+    """Carries messages, and says whether it does."""
+
+
+class Carriers(NamedTuple):
+    """How messages go to sites and come from them."""
+
+    #: Reaches the broker, if there is one.
+    connect: Callable[[], AbstractAsyncContextManager[Connection]] | None
+    #: Agents at this hub's port.
+    lines: Lines
+
+
+class EdgeSites:
+    """Has jobs run at all sites with an agent that this hub hears of."""
+
+    def __init__(
+        self, hub: Hub, open_reader: Callable[[], Db], now: Callable[[], float],
+        patience: Patience, carriers: Carriers,
+        known: Callable[[Db, float], Mapping[str, Facts]], steps: Steps,
+    ) -> None:  # fmt: skip
+        """Get ready; `known` reads which sites there are, `steps` are those of workflows."""
+        self._hub, self._steps = hub, steps
+        self._queue, self._writer, self._address = hub.queue, hub.writer, hub.address
+        self._open_reader, self._now, self._patience = open_reader, now, patience
+        self._connect, self._lines, self._known = carriers.connect, carriers.lines, known
+        self._places: dict[str, EdgePlace] = {}
+        #: By site, the applications that workflows were told of.
+        self._offers: dict[str, tuple[str, ...]] = {}
+        #: Who looks at the store after each commit: the broker's sender, and the one for lines.
+        self._stirred, self._due = asyncio.Event(), asyncio.Event()
+        #: By site at the port: rung when there is something to send to it.
+        self._bells: dict[str, asyncio.Event] = {}
+
+    async def run(self) -> None:
+        """Serve all sites until cancelled."""
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        with self._writer.telling(functools.partial(call_soon, self._stir)):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow, tasks)
+                tasks.start_soon(self._always, "the port", self._talk_to_lines)
+                if self._connect is not None:
+                    talk = functools.partial(self._talk, self._connect)
+                    tasks.start_soon(self._always, "broker", talk)
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        self._due.set()
+
+    async def _follow(self, tasks: TaskGroup) -> None:
+        """Keep a place for each site that is heard of, as the site is now."""
+        db = self._open_reader()
+        while True:
+            for name, facts in self._known(db, self._now()).items():
+                place = self._places.get(name)
+                if place is None:
+                    place = self._places[name] = EdgePlace(name, facts, self._hub)
+                    tasks.start_soon(self._keep, place)
+                place.change(facts)
+                await self._offered(name, facts.applications)
+            await anyio.sleep(_LOOK_S)
+
+    async def _offered(self, name: str, applications: tuple[str, ...]) -> None:
+        """Tell workflows what a site has, if that is new."""
+        if self._offers.get(name) == applications:
+            return
+        now, steps = self._now(), self._steps
+        try:
+            await self._do(lambda db: steps.offered(db, name, applications, now))
+        except errors.StoreUnavailable as error:
+            _log.error("site %s: %s", name, error)
+        else:
+            self._offers[name] = applications
+
+    async def _keep(self, place: EdgePlace) -> None:
+        """Have a place work again after something that went wrong."""
+        while True:
+            try:
+                await place.run()
+            except errors.StoreUnavailable as error:
+                _log.error("site %s: %s", place.name, error)
+            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("site %s: this is a mistake in Pilotage", place.name)
+            await anyio.sleep(_REST_S)
+
+    async def _always(self, name: str, talk: Callable[[], Awaitable[None]]) -> None:
+        """Have messages go and come again after something that went wrong."""
+        trouble = ""
+        while True:
+            try:
+                await talk()
+            except* errors.PilotageError as group:
+                if str(group.exceptions[0]) != trouble:
+                    trouble = str(group.exceptions[0])
+                    _log.error("%s: %s", name, trouble)
+            except* Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("%s: this is a mistake in Pilotage", name)
+            await anyio.sleep(_REST_S)
+
+    # -- the broker ------------------------------------------------------------------------------
+
+    async def _talk(self, connect: Callable[[], AbstractAsyncContextManager[Connection]]) -> None:
+        reader = self._open_reader()
+        pattern = self._address.reply or "status.**"
+        with contextlib.closing(reader):
+            async with connect() as bus, anyio.create_task_group() as tasks:
+                # What is said before somebody listens is lost: so nothing is sent before that.
+                await tasks.start(self._listen, bus, pattern, self._hear)
+                wait = functools.partial(_wait, self._stirred)
+                sender = Sender(bus, self._writer, reader, self._address, self._now, wait)
+                tasks.start_soon(sender.run)
+                tasks.start_soon(
+                    silence.while_heard, lambda: bus.trouble, self._now, self._patience,
+                    self._look_by_broker,
+                )  # fmt: skip
+
+    async def _hear(self, messages: Sequence[Message]) -> None:
+        if words := said.read(messages):
+            await self._take(lambda db: said.own(db, words))
+
+    async def _look_by_broker(self, since: float) -> None:
+        ported = await self._do(records.ported)
+        await self._look(since, lambda site: site not in ported, lambda site: site not in ported)
+
+    # -- agents at this hub's port ---------------------------------------------------------------
+
+    async def _talk_to_lines(self) -> None:
+        lines, reader = self._lines, self._open_reader()
+        soon: set[str] = set()
+
+        def listens(topic: str) -> None:
+            soon.add(topic)
+            self._due.set()
+
+        lines.on_listen.append(listens)
+        try:
+            with contextlib.closing(reader):
+                async with anyio.create_task_group() as tasks:
+                    await tasks.start(self._listen, lines, "**", self._hear_lines)
+                    tasks.start_soon(self._ring, reader, soon)
+                    tasks.start_soon(
+                        silence.while_heard, lambda: lines.trouble, self._now, self._patience,
+                        self._look_at_lines,
+                    )  # fmt: skip
+                    await self._serve_lines(tasks, reader)
+        finally:
+            lines.on_listen.remove(listens)
+
+    async def _serve_lines(self, tasks: TaskGroup, reader: Db) -> None:
+        """Have each site that is connected sent what is for it, and none wait for another."""
+        served: set[SiteLine] = set()
+        while True:
+            now = set(self._lines.sites.values())
+            for line in now - served:
+                tasks.start_soon(self._send_to, line, reader)
+            served = now
+            await self._lines.changed()
+
+    async def _send_to(self, line: SiteLine, reader: Db) -> None:
+        bell = self._bells[line.site] = asyncio.Event()
+        sender = Sender(
+            self._lines, self._writer, reader, self._address, self._now,
+            functools.partial(_wait, bell), line.site,
+        )  # fmt: skip
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sender.run)
+            await line.over.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _ring(self, reader: Db, soon: set[str]) -> None:
+        """Ring for each site at the port that something is to be sent to."""
+        while True:
+            self._due.clear()
+            if soon:
+                # Whoever could not be told before listens now.
+                topics = sorted(soon)
+                soon.clear()
+                await self._do(functools.partial(records.soon, topics=topics))
+            now = self._now()
+            for (topic,) in reader.rows("edge_topics_due", now=now):
+                if bell := self._bells.get(topic.partition(".")[2]):
+                    bell.set()
+            due = reader.value("edge_message_next", now=now)
+            await _wait(self._due, None if due is None else max(0.0, due - now))
+
+    async def _hear_lines(self, messages: Sequence[Message]) -> None:
+        if words := said.proved(said.read(messages)):
+            await self._take(lambda _: words)
+
+    async def _look_at_lines(self, since: float) -> None:
+        ported, lines = await self._do(records.ported), self._lines
+        await self._look(since, lambda site: site in lines.sites, lambda site: site in ported)
+
+    # -- both ------------------------------------------------------------------------------------
+
+    async def _listen(
+        self, bus: Bus, pattern: str, take: Callable[[Sequence[Message]], Awaitable[None]],
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
+        async with bus.subscribe(pattern, ahead=batches.MOST) as incoming:
+            task_status.started()
+            await batches.take(incoming, lambda some: batches.settle(bus, some, take, _log))
+
+    async def _take(self, words: Callable[[Db], Iterable[Status | Answer]]) -> None:
+        ended: list[Attempt] = []
+        left: list[Attempt] = []
+
+        def take(ledger: Ledger, db: Db, now: float) -> None:
+            ended.clear()
+            left.clear()
+            for row in hear.hear(db, words(db), self._address, now, self._steps):
+                place = self._places.get(row.site)
+                done = place is not None and place.end(ledger, db, row, now)
+                (ended if done else left).append(row)
+
+        # The end of a job, and what follows from it, are safe together.
+        await self._queue.do(take)
+        crash.point("remote.heard")
+        if ended:
+            crash.point("remote.ended")
+        for row in ended:
+            self._places[row.site].ended(row)
+        self._over(left)
+
+    def _over(self, ended: Sequence[Attempt]) -> None:
+        for row in ended:
+            if place := self._places.get(row.site):
+                place.over(row)
+
+    async def _look(
+        self, since: float, reached: Callable[[str], bool], listened: Callable[[str], bool]
+    ) -> None:
+        now, patience = self._now(), self._patience
+        await self._do(lambda db: silence.ask(db, self._address, patience, now, reached))
+        steps = self._steps
+        self._over(
+            await self._do(lambda db: silence.give_up(db, patience, since, now, listened, steps))
+        )
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+async def _wait(bell: asyncio.Event, seconds: float | None) -> None:
+    """Return when it rings, or some time is over."""
+    with anyio.move_on_after(seconds):
+        await bell.wait()
+    bell.clear()

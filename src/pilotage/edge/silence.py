@@ -1,0 +1,104 @@
+"""Sites that say nothing of attempts: they are asked, and cancelled attempts are given up late.
+
+Silence counts only while we listen: a broker that is away says nothing of sites.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Awaitable, Callable
+
+import anyio
+import msgspec
+
+from pilotage import text, units
+from pilotage.edge import cancel, message, records
+from pilotage.edge.hear import Steps
+from pilotage.edge.message import Address
+from pilotage.edge.records import Attempt
+from pilotage.store import Db
+
+#: Attempts that are looked at together, and those that one question names.
+_MOST = 10_000
+_KEYS = 1000
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long nothing may be heard, in seconds."""
+
+    ask: float
+    silence: float
+
+    @property
+    def look(self) -> float:
+        """How often to look."""
+        return min(30.0, max(0.1, self.ask / 4))
+
+
+async def while_heard(
+    trouble: Callable[[], str], now: Callable[[], float], patience: Patience,
+    look: Callable[[float], Awaitable[None]],
+) -> None:  # fmt: skip
+    """Look again and again while sites can be heard; `look` is told since when it is."""
+    since: float | None = None
+    while True:
+        if trouble():
+            since = None
+        elif since is None:
+            since = now()
+        else:
+            await look(since)
+        await anyio.sleep(patience.look)
+
+
+def ask(
+    db: Db, address: Address, patience: Patience, now: float, reached: Callable[[str], bool]
+) -> int:
+    """Ask sites about attempts that were not heard of for too long; return how many.
+
+    Those that are to be cancelled are cancelled once more: the first message may be lost. `reached`
+    says whether a site can be asked now.
+    """
+    found = db.rows("edge_attempts_quiet", before=now - patience.ask, most=_MOST)
+    rows = [row for row in found if reached(row[2])]
+    for (site, stopping), some in itertools.groupby(rows, key=operator.itemgetter(2, 3)):
+        keys = [row[4] for row in some]
+        for at in range(0, len(keys), _KEYS):
+            verb = "cancel" if stopping else "query"
+            topic, body = message.control(verb, site, keys[at : at + _KEYS], address)
+            records.put(db, topic, body)
+    if rows:
+        db.run("edge_attempts_asked", rows=text.dump([row[:2] for row in rows]), now=now)
+    return len(rows)
+
+
+def give_up(
+    db: Db, patience: Patience, since: float, now: float, listened: Callable[[str], bool],
+    steps: Steps | None = None,
+) -> list[Attempt]:  # fmt: skip
+    """Say of sites that they are silent; return attempts to be cancelled that are given up.
+
+    `since` is when we began to listen to those sites that were `listened` to; `steps` may run
+    elsewhere.
+    """
+    before = now - patience.silence
+    if since > before:
+        return []
+    ended = []
+    for job, number, site, stopping, last in db.rows(
+        "edge_attempts_silent", before=before, most=_MOST
+    ):
+        if not listened(site):
+            continue
+        reason = f"{site} has said nothing for {units.for_people(now - last)}"
+        attempt = records.get(db, job, number)
+        if stopping and attempt is not None:
+            ended.append(cancel.give_up(db, attempt, reason, now))
+        else:
+            records.say(db, job, number, reason)
+            if steps is not None:
+                steps.silent(db, job, reason, now)
+    if steps is not None:
+        steps.strand(db, before, now)
+    return ended

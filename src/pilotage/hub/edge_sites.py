@@ -1,0 +1,75 @@
+"""Sites with an agent that this hub hears of, as places for its jobs: the parts put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+from pilotage import units
+from pilotage.edge.link.sites import Lines
+from pilotage.edge.message import Address
+from pilotage.edge.place import Facts, Hub
+from pilotage.edge.service import Carriers, Connection, EdgeSites
+from pilotage.edge.silence import Patience
+from pilotage.hub import edge_bus, edge_seen
+from pilotage.hub.edge_data import EdgeData
+from pilotage.hub.edge_seen import Edge
+from pilotage.hub.flows import line
+from pilotage.hub.flows.heard import FlowSteps
+from pilotage.hub.project import Project
+from pilotage.match.queue import Queue
+from pilotage.site.local import Listener
+from pilotage.store import Db, Writer
+
+
+def make(
+    project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+    listener: Listener, lines: Lines, hub: str,
+) -> EdgeSites:  # fmt: skip
+    """Put the service together; `hub` is the name by which sites know this hub.
+
+    `lines` are agents at this hub's port.
+    """
+    settings = project.settings
+    address = Address(hub, settings.flows.reply)
+    data = EdgeData(project)
+    shared = Hub(
+        queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
+    )
+
+    def connect() -> AbstractAsyncContextManager[Connection]:
+        pattern = settings.flows.reply or "status.**"
+        own = {pattern: f"{settings.bus.exchange}:jobs:{hub}"}
+        return edge_bus.connect(settings.bus, project.root, queues=own, fading=(pattern,))
+
+    def known(db: Db, now: float) -> Mapping[str, Facts]:
+        # Names that stand for a file of the project are not theirs.
+        rows = {row[1]: row for row in db.rows("site_all")}
+        return {
+            one.name: Facts(
+                one.batch,
+                one.applications,
+                _closed(one, rows[one.name][6]),
+                edge_seen.offer(one, now),
+            )
+            for one in edge_seen.look(db, now).edges
+            if one.name in rows and rows[one.name][10] == "agent"
+        }
+
+    patience = Patience(units.seconds(settings.flows.ask), units.seconds(settings.flows.silence))
+    carriers = Carriers(connect if settings.bus.url else None, lines)
+    return EdgeSites(shared, open_reader, project.clock.now, patience, carriers, known, FlowSteps())
+
+
+def _closed(one: Edge, asked: str) -> str:
+    """Say why a site is given no jobs; empty if it is."""
+    if asked:
+        return "a person had it drained"
+    if one.state == "silent":
+        return "no heartbeat comes from its agent"
+    return "its administrator accepts no jobs" if one.draining else ""
+
+
+def name(db: Db) -> str:
+    """Return the name by which sites know this hub."""
+    return line.own(db)

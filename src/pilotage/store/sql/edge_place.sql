@@ -1,0 +1,146 @@
+-- name: edge_attempt_add
+-- An attempt is about to be sent to a site, unless it was before.
+INSERT INTO edge_attempt (job, number, site, place, key, created)
+VALUES (:job, :number, :site, :place, :key, :now) ON CONFLICT DO NOTHING RETURNING job;
+
+-- name: edge_attempt_get
+-- One attempt.
+SELECT job, number, site, state, reason, kind, code, seq, cancel, created, sent, heard, asked, began,
+    stopped, place, digest, read, stdout, stderr, key
+FROM edge_attempt WHERE job = :job AND number = :number;
+
+-- name: edge_attempt_by_key
+-- One attempt, by what its site knows it by.
+SELECT job, number, site, state, reason, kind, code, seq, cancel, created, sent, heard, asked, began,
+    stopped, place, digest, read, stdout, stderr, key
+FROM edge_attempt WHERE key = :key;
+
+-- name: edge_attempt_hear
+-- What a site says of an attempt.
+UPDATE edge_attempt SET state = :state, reason = :reason, kind = :kind, code = :code,
+    seq = max(seq, :seq), heard = :now, began = coalesce(began, :began), stopped = :stopped,
+    digest = :digest, files = :files, bytes = :bytes, read = max(read, :read), stdout = :stdout,
+    stderr = :stderr
+WHERE job = :job AND number = :number;
+
+-- name: edge_attempt_heard
+-- A site is there, though it says nothing new of an attempt.
+UPDATE edge_attempt SET heard = :now, seq = max(seq, :seq) WHERE job = :job AND number = :number;
+
+-- name: edge_attempt_cancel
+-- A site is told to cancel an attempt; each time counts.
+UPDATE edge_attempt SET cancel = cancel + 1 WHERE job = :job AND number = :number;
+
+-- name: edge_attempts_sent
+-- The broker has the jobs of attempts; :rows is [[job, number], ...].
+UPDATE edge_attempt SET sent = coalesce(sent, :now) FROM json_each(:rows) AS row
+WHERE job = row.value ->> 0 AND number = row.value ->> 1;
+
+-- name: edge_attempts_asked
+-- Sites are asked about attempts; :rows is [[job, number], ...].
+UPDATE edge_attempt SET asked = :now FROM json_each(:rows) AS row
+WHERE job = row.value ->> 0 AND number = row.value ->> 1;
+
+-- name: edge_attempts_quiet
+-- Current attempts at sites of which nothing was heard, and nothing asked, since a time.
+SELECT edge_attempt.job, edge_attempt.number, edge_attempt.site, edge_attempt.cancel > 0,
+    edge_attempt.key
+FROM job INDEXED BY job_live
+JOIN edge_attempt ON edge_attempt.job = job.id AND edge_attempt.number = job.attempt
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND edge_attempt.sent IS NOT NULL
+  AND max(coalesce(edge_attempt.heard, 0), edge_attempt.sent, coalesce(edge_attempt.asked, 0)) <= :before
+ORDER BY 3, 4 LIMIT :most;
+
+-- name: edge_attempts_silent
+-- Current attempts at sites that were asked about them, and said nothing since a time.
+SELECT edge_attempt.job, edge_attempt.number, edge_attempt.site, edge_attempt.cancel > 0,
+    max(coalesce(edge_attempt.heard, 0), edge_attempt.sent)
+FROM job INDEXED BY job_live
+JOIN edge_attempt ON edge_attempt.job = job.id AND edge_attempt.number = job.attempt
+WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out')
+  AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND edge_attempt.sent IS NOT NULL AND edge_attempt.asked IS NOT NULL
+  AND max(coalesce(edge_attempt.heard, 0), edge_attempt.sent) <= :before
+LIMIT :most;
+
+-- name: edge_attempt_logged
+-- The streams of an attempt are in its folder.
+UPDATE edge_attempt SET stdout = '', stderr = '' WHERE job = :job AND number = :number;
+
+-- name: edge_message_put
+-- Have a message sent.
+INSERT INTO edge_message (job, number, kind, topic, body, after)
+VALUES (:job, :number, :kind, :topic, :body, :after);
+
+-- name: edge_messages_due
+-- Messages that are to be sent by the broker now, in their order.
+SELECT id, job, number, kind, topic, body, tries FROM edge_message
+WHERE id > :after_id AND after <= :now AND substr(topic, instr(topic, '.') + 1) NOT IN (
+    SELECT site FROM token WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL
+) ORDER BY id LIMIT :most;
+
+-- name: edge_messages_due_at
+-- Messages that are to be sent to the agent of a site at this hub's port now, in their order.
+SELECT id, job, number, kind, topic, body, tries FROM edge_message
+WHERE id > :after_id AND after <= :now AND topic IN ('job.' || :site, 'control.' || :site)
+ORDER BY id LIMIT :most;
+
+-- name: edge_topics_due
+-- Topics that messages are to be sent to now.
+SELECT DISTINCT topic FROM edge_message WHERE after <= :now;
+
+-- name: edge_messages_soon
+-- Somebody listens to a topic: what waits for that need not wait any more.
+UPDATE edge_message SET after = 0 WHERE topic = :topic AND after < 1e17 AND after > 0;
+
+-- name: edge_message_next
+-- When the next message is due.
+SELECT min(after) FROM edge_message WHERE after > :now AND after < 1e17;
+
+-- name: edge_messages_drop
+-- Forget messages that were sent; :ids is [id, ...].
+DELETE FROM edge_message WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: edge_messages_keep
+-- Keep jobs that were sent until their sites were heard; :ids is [id, ...].
+UPDATE edge_message SET after = 1e18, tries = 0
+WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING job, number;
+
+-- name: edge_message_later
+-- Have a message tried again later.
+UPDATE edge_message SET tries = tries + 1, after = :after WHERE id = :id;
+
+-- name: edge_message_doubt
+-- A message that nobody took before may have arrived.
+UPDATE edge_message SET tries = 0 WHERE id = :id;
+
+-- name: edge_job_drop
+-- Forget the job message of an attempt: its site has it, or is not to have it.
+DELETE FROM edge_message WHERE job = :job AND number = :number AND kind = 'job';
+
+-- name: edge_job_again
+-- Send the job message of an attempt once more.
+UPDATE edge_message SET after = 0 WHERE job = :job AND number = :number AND kind = 'job'
+RETURNING id;
+
+-- name: edge_job_refused
+-- Whether the broker has refused the message of an attempt.
+SELECT id FROM edge_message WHERE job = :job AND number = :number AND kind = 'job' AND tries > 0
+  AND after < 1e17;
+
+-- name: edge_job_is_step
+-- Whether a job is a step of a workflow.
+SELECT binding ->> 'handoff' IS NOT NULL FROM job WHERE id = :job;
+
+-- name: edge_attempt_last
+-- The key and the number of the last attempt of a job at a site.
+SELECT key, number FROM edge_attempt WHERE job = :job ORDER BY number DESC LIMIT 1;
+
+-- name: edge_attempt_adopt
+-- An attempt that its site has already, under another key.
+INSERT INTO edge_attempt (job, number, site, state, seq, cancel, created, sent, heard, asked, place, key)
+VALUES (:job, :number, :site, :state, :seq, :cancel, :created, :sent, :heard, :asked, :place, :key);

@@ -1,0 +1,96 @@
+"""One hub that serves a site by a broker and another by its own port, which is encrypted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotage.bus import wire
+from pilotage.bus.model import Heartbeat
+from pilotage.job import records
+from pilotage.job.model import App, JobSpec, NewJob, State
+from testbed.ports import free_port
+from testbed.rabbit import Rabbit
+from tests.edge.ported import OVER, Ported
+from tests.edge.rig import USER, Edge
+from tests.flowed import Hub, served
+
+
+class Both:
+    """The hub, and its two sites."""
+
+    def __init__(self, hub: Hub, amqp: Edge, port: Ported) -> None:
+        self.hub, self.amqp, self.port = hub, amqp, port
+
+    def submit(self, site: str) -> int:
+        new = NewJob(JobSpec(recipe=App("count"), name="job", site=site))
+        with self.hub._change() as project, project.db.transaction() as db:
+            job = records.add(db, new, project.clock.now())
+        assert job is not None
+        return job
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[Both]:
+    root = tmp_path_factory.mktemp("carriers")
+    port = free_port()
+    told = {"hub": {"host": "127.0.0.1", "port": port, "tls": "on"}}
+    with served(root, rabbit, lambda _: None) as amqp:
+        hub = Hub(root / "hub", amqp, settings=told)
+        hub.start()
+        try:
+            with Ported(root / "port", hub, port) as site:
+                secure = {"url": f"https://127.0.0.1:{site.proxy.port}", "ca": _certificate(hub)}
+                site.change({"hub": secure})
+                site.enrol()
+                site.start()
+                yield Both(hub, amqp, site)
+        finally:
+            hub.kill()
+
+
+def _certificate(hub: Hub) -> str:
+    hub.wait((hub.root / ".pilotage" / "hub.json").exists)
+    return str(json.loads((hub.root / ".pilotage" / "hub.json").read_text())["ca"])
+
+
+def test_jobs_reach_both(both: Both):
+    numbers = [both.submit(site.site) for site in (both.amqp, both.port) for _ in range(3)]
+    assert both.port.wait_over(*numbers) == [State.DONE] * 6
+    assert len(both.amqp.programs.starts()) == len(both.port.programs.starts()) == 3
+
+
+def test_who_is_at_the_broker_cannot_speak_for_a_site_at_the_port(both: Both):
+    site = both.port.site
+    lie = Heartbeat(site=site, time=9e9, version="0", epoch=99, draining=True)
+    body = json.loads(wire.encode(lie))
+    both.amqp.known_as(USER).post(f"heartbeat.{site}", body)
+    # What comes after it by the same way has been heard: so has the lie, and it counts for nothing.
+    both.port.wait_over(both.submit(both.amqp.site), both.submit(site))
+    query = "SELECT body ->> 'epoch', state FROM edge_site WHERE name = ?"
+    assert both.hub.query(query, site) == [(1, "well")]
+
+
+def test_an_agent_that_hangs_keeps_nothing_from_others(both: Both):
+    os.kill(both.port.process.pid, signal.SIGSTOP)
+    try:
+        hung = both.submit(both.port.site)
+        assert both.port.wait_over(both.submit(both.amqp.site)) == [State.DONE]
+        assert both.port.look(hung).state not in OVER
+    finally:
+        os.kill(both.port.process.pid, signal.SIGCONT)
+    assert both.port.wait_over(hung) == [State.DONE]
+
+
+def test_a_hub_whose_certificate_nobody_vouches_for_is_told_nothing(both: Both, tmp_path: Path):
+    with Ported(tmp_path / "naive", both.hub, both.port._port) as naive:
+        naive.change({"hub": {"url": f"https://127.0.0.1:{naive.proxy.port}"}})
+        naive.enrol()
+        naive.start()
+        naive.wait(lambda: "certificate verify failed" in naive.command("agent", "status"))
+        assert both.hub.query("SELECT uses FROM token WHERE site = ?", naive.site) == [(1,)]

@@ -1,0 +1,253 @@
+"""Sites whose agents dial the hub's own port: no broker is anywhere."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pilotage.crash import LINK, REMOTE
+from pilotage.edge.link import keys
+from pilotage.flow.model import Flow, Step, Take
+from pilotage.job.model import Command, State
+from tests.contract.transfer.web import serving
+from tests.edge.ported import OVER, Ported, command, pair
+from tests.flowed import Hub
+
+_UPPER = {
+    "argv": ["{source}", "{target}"],
+    "parameter": {"source": {"kind": "path"}, "target": {"kind": "path"}},
+}
+_RULES = """
+[rule.far]
+files = "in/*.txt"
+app = "upper"
+site = "{site}"
+params = {{ source = "{{path}}", target = "out/{{stem}}.up" }}
+outputs = {{ up = "out/{{stem}}.up" }}
+"""
+#: Those on the way of a message into the agent, and of what it says: some are passed with no job.
+_AGENT = (
+    "edge.delivered", "edge.judged", "edge.committed", "edge.acked", "edge.published:2",
+    "edge.sent:2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, Ported]]:
+    root = tmp_path_factory.mktemp("port")
+    with serving(tmp_path_factory.mktemp("web")) as web:
+        host = f"127.0.0.1:{web.port}"
+        staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
+
+        def equip(site: Ported) -> None:
+            does = 'mkdir -p "$(dirname "$2")"; tr a-z A-Z < "$1" > "$2"'
+            site.programs.add("upper", does, staging=staging, **_UPPER)
+            (root / "hub" / "in").mkdir()
+
+        told = {"flows": {"data": f"{web.url}/data", "hosts": [host]}}
+        rules = _RULES.format
+        with pair(root, equip, settings=told, rules=lambda site: rules(site=site.site)) as both:
+            yield both
+
+
+@pytest.fixture
+def hub(both: tuple[Hub, Ported]) -> Hub:
+    return both[0]
+
+
+@pytest.fixture
+def site(both: tuple[Hub, Ported]) -> Ported:
+    return both[1]
+
+
+def test_the_job_of_a_rule_runs_there_and_its_output_comes_home(hub: Hub, site: Ported):
+    (hub.root / "in" / "a.txt").write_text("quick brown fox")
+    home = hub.root / "out" / "a.up"
+    site.wait(home.exists)
+    assert home.read_text() == "QUICK BROWN FOX"
+    site.wait(lambda: hub.query("SELECT state FROM job WHERE rule = 'far'") == [("done",)])
+
+
+def test_a_submission_runs_there_and_its_log_comes_home(hub: Hub, site: Ported):
+    recipe = {"kind": "app", "app": "count"}
+    file = hub.root / "job.json"
+    file.write_text(json.dumps({"recipe": recipe, "name": "mine", "site": site.site}))
+    said = command(hub, "submit", "--json", str(file))
+    job = int(json.loads(said.splitlines()[0])["id"])
+    assert site.wait_over(job) == [State.DONE], said
+    assert command(hub, "logs", str(job)).strip() == "counted"
+
+
+def test_steps_of_a_workflow_run_there_and_hand_their_data_on(hub: Hub, site: Ported):
+    (hub.root / "seed.txt").write_text("quick")
+    upper: dict[str, Any] = {"application": "upper", "sites": (site.site,)}
+    steps = {
+        "first": Step(
+            **upper, parameters={"source": "seed.txt", "target": "one"}, outputs=("one",),
+            inputs=(Take(url="seed.txt", path="seed.txt"),),
+        ),
+        "second": Step(
+            **upper, parameters={"source": "one", "target": "two"}, outputs=("two",),
+            inputs=(Take(step="first"),), needs=("first",),
+        ),
+    }  # fmt: skip
+    number = hub.submit(Flow(name="ported", steps=steps, to="results"))
+    assert hub.wait_over(number) == ["done"], hub.told()
+    assert (hub.root / "results" / "two").read_text() == "QUICK"
+    rows = hub.query("SELECT name, state FROM job WHERE tag = ? ORDER BY id", f"flow:{number}")
+    assert rows == [("ported/first", "done"), ("ported/second", "done")]
+
+
+def test_a_failure_there_is_one_here_with_its_reason(site: Ported):
+    ended = site.wait_job(site.submit("fail", status=3), *OVER)
+    assert (ended.state, ended.reason) == (State.FAILED, "exited with code 3")
+
+
+def test_what_the_site_refuses_is_rejected_with_the_reason(site: Ported):
+    ended = site.wait_job(site.submit("count", label="; rm"), *OVER)
+    assert ended.state is State.REJECTED
+    assert "label" in ended.reason
+
+
+def test_a_job_that_is_cancelled_ends_there(hub: Hub, site: Ported):
+    job = site.submit("gate")
+    site.wait_job(job, State.RUNNING)
+    with hub._change() as project:
+        project.cancel([job])
+    assert site.wait_over(job) == [State.CANCELLED]
+    site.wait(lambda: not site.programs.running())
+
+
+def test_a_command_is_not_matched_and_explained(hub: Hub, site: Ported):
+    job = site.submit(Command(("true",)))
+    assert "only applications" in command(hub, "explain", str(job))
+
+
+def test_the_key_is_the_agents_alone_and_no_secret_is_told(hub: Hub, site: Ported):
+    file = site.root / ".pilotage" / keys.FILE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    found = json.loads(file.read_bytes())
+    stored = hub.query("SELECT digest, scope, site, uses FROM token WHERE scope = 'agent'")
+    assert [row[1:] for row in stored] == [("agent", site.site, None)]
+    for secret in (found["key"], *site.secrets):
+        assert secret not in (hub.said, site.said, *stored[0])
+        assert secret not in hub.said + site.said
+
+
+def test_many_jobs_run_once_each_over_a_line_that_is_cut_again_and_again(site: Ported):
+    before = len(site.programs.starts())
+    numbers = []
+    for _ in range(6):
+        numbers += [site.submit("count") for _ in range(5)]
+        site.proxy.cut()
+    assert site.wait_over(*numbers) == [State.DONE] * 30
+    assert len(site.programs.starts()) == before + 30
+
+
+def test_a_line_that_is_half_open_is_given_up_and_made_anew(site: Ported):
+    site.proxy.blackhole("down")
+    before = site.proxy.connections
+    job = site.submit("count")
+    site.wait(lambda: site.proxy.connections > before)
+    site.proxy.well()
+    assert site.wait_over(job) == [State.DONE]
+
+
+def test_a_drained_site_gets_nothing_until_it_is_resumed(hub: Hub, site: Ported):
+    site.command("agent", "drain")
+    try:
+        site.wait(lambda: site.state() == "draining")
+        job = site.submit("count")
+        # It may be matched just before that is known here, or arrive just before it counts there.
+        words = ("takes no more jobs", "drain", "no agent listens", "waits there")
+        site.wait(lambda: any(one in command(hub, "explain", str(job)) for one in words))
+    finally:
+        site.command("agent", "resume")
+    assert site.wait_over(job) == [State.DONE]
+
+
+@pytest.mark.crash_points
+@pytest.mark.parametrize("point", [one for one in REMOTE if one != "remote.home"])
+def test_a_hub_killed_at_any_point_has_each_job_run_once(hub: Hub, site: Ported, point: str):
+    before = len(site.programs.starts())
+    hub.kill()
+    job = site.submit("count")
+    try:
+        hub.dies(point)
+    finally:
+        hub.start()
+    assert site.wait_over(job) == [State.DONE]
+    assert len(site.programs.starts()) == before + 1
+
+
+@pytest.mark.crash_points
+@pytest.mark.parametrize("point", _AGENT)
+def test_an_agent_killed_at_any_point_runs_each_job_once(site: Ported, point: str):
+    before = len(site.programs.starts())
+    site.kill()
+    try:
+        site.start(crash=point, ready=False)
+        job = site.submit("count")
+        assert site.process.wait(90) == -9, site.told()
+    finally:
+        site.kill()
+        site.start()
+    assert site.wait_over(job) == [State.DONE]
+    assert len(site.programs.starts()) == before + 1
+
+
+def test_an_agent_killed_after_it_has_cancelled_cancels_once(hub: Hub, site: Ported):
+    site.kill()
+    site.start(crash="edge.obeyed")
+    job = site.submit("gate")
+    site.wait_job(job, State.RUNNING)
+    try:
+        with hub._change() as project:
+            project.cancel([job])
+        assert site.process.wait(90) == -9, site.told()
+    finally:
+        site.kill()
+        site.start()
+    assert site.wait_over(job) == [State.CANCELLED]
+
+
+@pytest.mark.crash_points
+@pytest.mark.parametrize("point", LINK)
+def test_killed_while_the_key_is_renewed_the_agent_comes_back(hub: Hub, site: Ported, point: str):
+    """The first enrolment is like it: a token in the place of the old key."""
+    site.kill()
+    file = site.root / ".pilotage" / keys.FILE
+    old = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**old, "since": 0.0}))
+    try:
+        if point == "link.admitted":
+            hub.kill()
+            hub.start(point)
+            site.start()
+            assert hub.process.wait(90) == -9, site.told()
+            site.kill()
+        else:
+            site.dies(point)
+    finally:
+        hub.kill()
+        hub.start()
+        site.start()
+    assert site.wait_over(site.submit("count")) == [State.DONE]
+    now = json.loads(file.read_bytes())
+    assert now["key"] != old["key"]
+    assert "next" not in now
+
+
+def test_a_revoked_agent_is_cut_off_and_another_token_lets_it_in_again(hub: Hub, site: Ported):
+    ((number,),) = hub.query("SELECT id FROM token WHERE scope = 'agent' AND revoked IS NULL")
+    site.revoke(number)
+    site.wait(lambda: "wrong or revoked" in site.command("agent", "status"))
+    assert "no hub" in site.command("agent", "status")
+    job = site.submit("count")
+    assert site.look(job).state is not State.DONE
+    site.enrol()
+    assert site.wait_over(job) == [State.DONE]
