@@ -56,7 +56,8 @@ def _state(place: Place, index: int, keeper: str) -> Item:
     if runs is not None and (keeper == "lives" or alive.lives(runs)):
         return {"phase": "running", "node": runs["host"], "started": runs["time"]}
     if keeper == "lives":
-        return {"phase": "running" if begun else "queued"}
+        # Its script waits at a gate until the file that says where it runs is on disk.
+        return {"phase": "queued"}
     return _lost(place, index, runs)
 
 
