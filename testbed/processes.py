@@ -43,7 +43,10 @@ class Process:
     def alive(self) -> bool:
         """Whether it still runs; one that only waits to be reaped does not."""
         fields = _stat(self.pid)
-        return bool(fields) and int(fields[19]) == self.born and fields[0] != "Z"
+        if not fields or int(fields[19]) != self.born:
+            return False
+        # The first thread may be gone while others still hold ports and locks.
+        return fields[0] != "Z" or _threads(self.pid) > 1
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it runs."""
@@ -113,6 +116,13 @@ def _stat(pid: int) -> list[str]:
     except (FileNotFoundError, ProcessLookupError):
         return []
     return text[text.rindex(")") + 2 :].split()
+
+
+def _threads(pid: int) -> int:
+    try:
+        return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def _owner(pid: int) -> int:

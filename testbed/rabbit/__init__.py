@@ -117,9 +117,12 @@ class Rabbit(Bed):
     def start(self) -> None:
         """Start the broker, with what it had on disk."""
         self._process = self.daemon(str(PROGRAMS / "rabbitmq-server"), log="broker.log")
-        self.wait(
-            lambda: listens(self.port, self.address), "the broker did not listen", "broker.log", 120
-        )
+        self.wait(self._listens, "the broker did not listen", "broker.log", 120)
+
+    def _listens(self) -> bool:
+        if not self._process.alive:
+            raise NotUp(f"the broker ended at its start. {self.tail('broker.log')}")
+        return listens(self.port, self.address)
 
     def stop(self) -> None:
         """Have the broker end in good order."""
@@ -130,6 +133,10 @@ class Rabbit(Bed):
         for each in self._all():
             each.end()
         self._process.end()
+        # The next one must not be taken for up because of a port that this one had.
+        self.wait(
+            lambda: not listens(self.port, self.address), "the killed broker listens", "broker.log"
+        )
 
     def control(self, *words: str) -> str:
         """Run a command of `rabbitmqctl`; slow, since each starts an engine of its own."""
