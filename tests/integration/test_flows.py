@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from pilotage.flow.model import OnFailure
+from pilotage.job.model import Limit
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge import law
@@ -321,6 +322,23 @@ def test_a_step_of_many_tasks(hub: Hub, first: Edge, count: int):
     assert len(tries) == count + count // 10 + 2
     assert {one.number for one in tries} == {1}
     law.i1_started_once(first)
+
+
+def test_a_limit_holds_for_all_tasks_with_its_key_wherever_they_run(hub: Hub, first: Edge):
+    limit = Limit("{camera}", 2)
+    steps = {
+        "near": here("sleep", "0.05", each=list(range(6)), limit=limit),
+        "far": at(first, each=list(range(4)), limit=limit),
+    }
+    number = hub.submit(Flow(name="limited", params={"camera": "left"}, steps=steps))
+    assert hub.wait_over(number) == ["done"]
+    spans = hub.ask(
+        "SELECT attempt.started, attempt.ended FROM job JOIN attempt ON attempt.job = job.id "
+        "WHERE job.limit_key = 'left:2'"
+    )
+    assert len(spans) == 10
+    at_once = [sum(begun <= one < ended for begun, ended in spans) for one, _ in spans]
+    assert max(at_once) == 2
 
 
 def test_nothing_is_left_to_do_only_when_flows_are_over(tmp_path: Path):

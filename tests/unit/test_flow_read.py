@@ -18,6 +18,7 @@ from pilotage.flow import build, records
 from pilotage.flow.model import Flow, Span, Take
 from pilotage.flow.read import from_chain, from_dict, read
 from pilotage.hub.project import Project
+from pilotage.job.model import Limit
 
 ATLAS = """\
 name = "atlas"
@@ -154,6 +155,50 @@ def test_mistakes_are_named_by_their_place_with_a_hint(
     assert place in str(caught.value)
     assert words in caught.value.message
     assert hint in caught.value.hint
+
+
+LIMITED = """\
+name = "f"
+params = { camera = "left" }
+[step.many]
+each = [1, 2, 3]
+LIMIT
+run = ["true"]
+"""
+
+
+@pytest.mark.parametrize(
+    "written, found",
+    [
+        ("limit = 'camera'", Limit("camera")),
+        ("limit = { key = '{camera}-{item}', most = 2 }", Limit("{camera}-{item}", 2)),
+    ],
+)
+def test_a_step_has_a_limit_as_a_rule_has(written: str, found: Limit) -> None:
+    source = LIMITED.replace("LIMIT", written)
+    flow = read(source)
+    assert flow.steps["many"].limit == found
+    assert read(json.dumps(tomllib.loads(source)), form="json") == flow
+    made = build.Flow("f", params={"camera": "left"})
+    limit = tomllib.loads(written)["limit"]
+    made.step("many", each=[1, 2, 3], limit=limit, run=["true"])
+    assert made.definition() == flow
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("most = 2", "most = 0", "too small"),
+        ("most = 2", "mots = 2", "no key 'mots'"),
+        ("{camera}", "{camra}", "stands for nothing"),
+        ('run = ["true"]', "flow = { step.a.run = ['true'] }", "is no job"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_told_with_its_line(old: str, new: str, words: str) -> None:
+    source = LIMITED.replace("LIMIT", "limit = { key = '{camera}', most = 2 }").replace(old, new)
+    with pytest.raises(errors.BadRule, match=words) as caught:
+        read(source, file="w.toml")
+    assert "w.toml:5: step.many.limit" in str(caught.value)
 
 
 def test_a_circle_is_told_with_its_path() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from pilotage import errors
 from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
+from pilotage.job.model import Limit
 from pilotage.match.expr import parse
 from pilotage.payload.transfer import url
 from pilotage.rule.names import closest
@@ -63,6 +64,9 @@ def names(step: Step) -> Iterator[tuple[str, str]]:
     for part in _TEMPLATES:
         with key(part):
             yield from ((part, name) for name in template.names(getattr(step, part)))
+    with key("limit"):
+        found = template.names(step.limit.key if step.limit else "")
+        yield from (("limit", name) for name in found)
     argv = [step.recipe.get("argv", ()), step.recipe.get("args", ())]
     with key("run"):
         yield from (("run", name) for name in template.names(argv))
@@ -234,10 +238,20 @@ def _bounds(step: Step) -> None:
                 raise errors.BadFlow(
                     f"{span.least} to {span.most} is no range", hint="the least comes first"
                 )
+    if step.limit is not None:
+        with key("limit"):
+            _limit(step, step.limit)
     for name in ("retries", "delay", "work", "memory", "gpus", "disk", "cpus", "tasks"):
         with key(name):
             if getattr(step, name) < (name in ("cpus", "tasks")):
                 raise errors.BadFlow(f"{getattr(step, name)} is too small")
+
+
+def _limit(step: Step, limit: Limit) -> None:
+    if step.flow is not None:
+        raise errors.BadFlow("a flow within is no job", hint="give `limit` to its steps")
+    if limit.most < 1:
+        raise errors.BadFlow(f"{limit.most} is too small", hint="the least is 1")
 
 
 def _word(flow: Flow, step: Step, part: str, word: str) -> None:

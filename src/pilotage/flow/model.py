@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from pilotage.job.model import Limit
+
 
 class State(StrEnum):
     """Where a flow, a step or a task is; a task that is at a site is in the states of a job."""
@@ -95,6 +97,9 @@ class Step(
     retries: int = 0
     #: Seconds before the next try.
     delay: float = 1.0
+    #: How many jobs with the same key run at once, those of other steps, rules and submissions
+    #: included; the key is a template.
+    limit: Limit | None = None
     #: What it asks the batch system for.
     nodes: Span = Span(1, 1)
     tasks: int = 1

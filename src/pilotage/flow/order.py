@@ -13,6 +13,7 @@ from pilotage.flow.model import Step, Take
 from pilotage.flow.records import Source, sources
 from pilotage.flow.template import fill, line
 from pilotage.flow.values import Values
+from pilotage.job.model import Limit
 from pilotage.rule.template import write
 
 if TYPE_CHECKING:
@@ -109,10 +110,15 @@ def _filled(step: Step, look: Callable[[str], Any]) -> Step:
         inputs=tuple(one for take in step.inputs for one in _takes(take, look)),
         outputs=_lines(step.outputs, look),
         result=line(step.result, look),
+        limit=_limit(step.limit, look),
         queue=line(step.queue, look),
         project=line(step.project, look),
         options=_lines(step.options, look),
     )
+
+
+def _limit(limit: Limit | None, look: Callable[[str], Any]) -> Limit | None:
+    return None if limit is None else Limit(line(limit.key, look), limit.most)
 
 
 def _takes(take: Take, look: Callable[[str], Any]) -> list[Take]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pilotage.flow.model import OnFailure
-from pilotage.rule.schema import Amount, Part, Texts
+from pilotage.rule.schema import Amount, LimitText, Part, Texts
 
 #: A number or the least and the most of it.
 Count = int | tuple[int, int]
@@ -101,6 +101,8 @@ class StepText(Part, msgspec.Struct, frozen=True):
     retries: int = 0
     #: How long before the next try.
     delay: Amount = 1
+    #: Template of a key of which one job runs at once, or a table with `key` and `most`.
+    limit: str | LimitText | None = None
     #: Nodes, or the least and the most.
     nodes: Count = 1
     #: Tasks on each node.

@@ -12,6 +12,7 @@ import msgspec
 from pilotage import errors, text, units
 from pilotage.flow.model import Flow, OnFailure, Span, Step, Take
 from pilotage.flow.schema import Extent, InputText, StepText
+from pilotage.rule.build import limit
 from pilotage.rule.draft import convert
 from pilotage.rule.names import closest
 from pilotage.rule.place import key
@@ -76,6 +77,7 @@ def step(name: str, data: dict[str, Any], known: Collection[str], reader: Reader
         on_failure=written.on_failure,
         retries=written.retries,
         delay=_seconds("delay", written.delay),
+        limit=limit(written.limit),
         nodes=_nodes(written),
         tasks=written.tasks,
         time=_time(written.time),

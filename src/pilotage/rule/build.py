@@ -20,7 +20,7 @@ from pilotage.rule.model import (
     TimerPattern,
 )
 from pilotage.rule.place import Place, key
-from pilotage.rule.schema import WAYS, RecipeText, RetryText, RuleText
+from pilotage.rule.schema import WAYS, LimitText, RecipeText, RetryText, RuleText
 from pilotage.text import dump
 
 _EVERYWHERE = frozenset({"base", "job"})
@@ -106,7 +106,7 @@ def job(name: str, written: RecipeText, folder: str, base: str = "") -> JobSpec:
         data=written.data or "staged",
         inputs=trigger.texts(written.inputs or ()),
         priority=written.priority or 0,
-        limit=_limit(written),
+        limit=limit(written.limit),
         on_change=written.on_change or "cancel",
         ok_codes=ok_codes,
     )
@@ -223,13 +223,14 @@ def _retry(written: int | RetryText | None) -> Retry:
         )
 
 
-def _limit(written: RecipeText) -> Limit | None:
-    if written.limit is None:
+def limit(written: str | LimitText | None) -> Limit | None:
+    """Read how many jobs with one key may run at once."""
+    if written is None:
         return None
     with key("limit"):
-        if isinstance(written.limit, str):
-            return Limit(key=written.limit)
-        return Limit(key=written.limit.key, most=_at_least(written.limit.most, 1, "most"))
+        if isinstance(written, str):
+            return Limit(key=written)
+        return Limit(key=written.key, most=_at_least(written.most, 1, "most"))
 
 
 def _rate(written: str) -> Rate:

@@ -27,6 +27,7 @@ from pilotage.job.model import (
     App,
     Binding,
     JobSpec,
+    Limit,
     NewJob,
     Recipe,
     Resources,
@@ -70,7 +71,8 @@ def job(order: Order, prepared: Prepared) -> NewJob:
 
 def _new(order: Order, spec: JobSpec, binding: Binding) -> NewJob:
     return NewJob(
-        spec, binding, key=key(order.key), tag=f"flow:{order.flow}", owner=order.owner
+        spec, binding, key=key(order.key), limit_key=submission.limit_key(spec),
+        tag=f"flow:{order.flow}", owner=order.owner,
     )  # fmt: skip
 
 
@@ -85,6 +87,7 @@ def _far(order: Order, prepared: Prepared) -> tuple[JobSpec, Binding]:
         resources=_resources(step),
         site=order.site,
         allocation=_allocation(step),
+        limit=_limit(step),
     )
     data = Handoff(
         inputs=prepared.inputs, outputs=prepared.outputs, place=prepared.place,
@@ -136,6 +139,7 @@ def _spec(order: Order, prepared: Prepared) -> JobSpec:
         site=order.site,
         via="batch" if batch else "",
         allocation=_allocation(step) if batch else Allocation(),
+        limit=_limit(step),
     )
 
 
@@ -148,6 +152,10 @@ def _resources(step: Step) -> Resources:
         cpus=step.cpus, memory=step.memory or None, gpus=step.gpus, disk=step.disk or None,
         time=float(step.time.most) or None,
     )  # fmt: skip
+
+
+def _limit(step: Step) -> Limit | None:
+    return None if step.limit is None else Limit(literal(step.limit.key), step.limit.most)
 
 
 def _allocation(step: Step) -> Allocation:
