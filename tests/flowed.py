@@ -137,11 +137,6 @@ class Hub:
             yield project
             project.poke()
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """Ask its store."""
-        with self._rig.project() as project:
-            return list(project.db._connection.execute(query))
-
     def flow(self, number: int) -> FlowRow:
         """Read a workflow."""
         with self._rig.project() as project:

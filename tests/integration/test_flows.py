@@ -332,7 +332,7 @@ def test_a_limit_holds_for_all_tasks_with_its_key_wherever_they_run(hub: Hub, fi
     }
     number = hub.submit(Flow(name="limited", params={"camera": "left"}, steps=steps))
     assert hub.wait_over(number) == ["done"]
-    spans = hub.ask(
+    spans = hub.query(
         "SELECT attempt.started, attempt.ended FROM job JOIN attempt ON attempt.job = job.id "
         "WHERE job.limit_key = 'left:2'"
     )

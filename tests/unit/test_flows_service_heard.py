@@ -148,7 +148,7 @@ def test_an_application_that_the_site_does_not_have_is_refused_at_once():
     heard.news(db, 5.0)
     (task,) = flows.tasks(db, number)
     assert (task.state, flows.attempts(db, task.id)[0].state) == ("failed", "rejected")
-    assert task.reason.startswith("mira has no application `x`")
+    assert task.reason.startswith("site `mira` has no application `x`; did you mean `xx`?")
     assert "xx" in task.reason
 
 
@@ -160,7 +160,7 @@ def test_an_application_that_a_site_turns_out_not_to_have_is_refused_then():
     STEPS.offered(db, "mira", ("other",), 5.0)
     heard.news(db, 5.0)
     assert (only(db).state, only(db).reason) == (
-        "rejected", "mira has no application `x`: known are `other`"
+        "rejected", "site `mira` has no application `x`; it has `other`"
     )  # fmt: skip
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pilotage import Flow, clock, errors
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
+from pilotage.bus.port import Message
 from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import auth, edge_seen, site_view
+from pilotage.hub import auth, config, edge_seen, site_view
 from pilotage.hub.auth import Scope
+from pilotage.hub.flows import accept, dispatch
 from pilotage.hub.project import Project
 from pilotage.hub.site_view import Drain, Seen
 from pilotage.job import bulk, moves, retry
@@ -23,10 +27,12 @@ from pilotage.job.model import App, Command, JobSpec, NewJob, State
 from pilotage.job.owner import me
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
-from pilotage.match.sites import Cause
+from pilotage.match.sites import Cause, Sites
 from pilotage.site import files, records
 from pilotage.site.model import Site
 from pilotage.site.wish import Wish
+from pilotage.store import Writer
+from pilotage.store.sqlite import connect
 from tests.heard import beat
 
 NOW = 1000.0
@@ -257,3 +263,67 @@ def test_each_source_says_that_a_site_is_drained_and_explain_says_it_too(project
     shown = "".join(str(one) for one in site.show("kit", at=at).shown)
     assert f"by {me()} since" in shown
     assert f"drained by {me()}" not in shown
+
+
+ASKED = {"site": "mira", "application": "coutn"}
+#: The same in messages of ours, of Balsam and of Argo.
+MESSAGES: tuple[dict[str, Any], ...] = (
+    {"v": 1, "kind": "job", "key": "k", **ASKED},
+    {"v": 1, "kind": "flow", "key": "f", "flow": {"name": "f", "step": {"a": ASKED}}},
+    {"name": "old", "job_id": 3, **ASKED},
+    {"name": "chain", "job_id": 4, "job_status_routing_key": "r", "subjobs": [ASKED]},
+)
+
+
+async def post(project: Project) -> None:
+    """Have the messages arrive as the broker hands them over."""
+    settings = msgspec.structs.replace(project.settings, flows=config.Flows(users=("alice",)))
+
+    async def reply(_: bytes) -> None:
+        raise AssertionError
+
+    def standing(named: Collection[str]) -> Sites:
+        return site_view.standing(project.db, project.root, settings, NOW, named)
+
+    writer = Writer(connect(project.db.path))
+    try:
+        bodies = [json.dumps(one).encode() for one in MESSAGES]
+        messages = [Message("flow", one, "", tag, reply, "alice") for tag, one in enumerate(bodies)]
+        await accept.take(messages, settings, writer, standing, NOW)
+    finally:
+        writer.close()
+
+
+async def test_each_source_refuses_an_application_in_the_same_words(project: Project):
+    hear(project, "mira", applications=("count",))
+    at = Common(project=project.root)
+    (project.root / "f.toml").write_text('name = "f"\n[step.a]\nsite="mira"\napplication="coutn"')
+    book = project.root / "book.toml"
+    said, meant = "site `mira` has no application `coutn`", "did you mean `count`? it has `count`"
+    for written in ('app = "coutn"\nsite = "mira"', f'flow = "{project.root}/f.toml"'):
+        book.write_text(f'[rule.far]\nfiles = "x/*"\n{written}\n')
+        with pytest.raises(errors.BadRule, match=said) as wrong:
+            rule.check(book, at=at)
+        assert wrong.value.hint == meant
+        assert wrong.value.at.startswith("rule.far.s")
+    flow = Flow("f")
+    flow.step("a", **ASKED)
+    with pytest.raises(errors.BadFlow, match=said) as wrong:
+        flow.submit(project)
+    assert wrong.value.hint == meant
+    spec = JobSpec(App("coutn"), "job", site="mira")
+    with pytest.raises(errors.NotFound, match=said) as refused:
+        site_view.check(project.db, project.root, project.settings, [spec], NOW)
+    assert refused.value.hint == meant
+    await post(project)
+    told = [row[3] for row in project.db.rows("flows_refusals", most=9)]
+    assert told == [f"{said}; {meant}"] * len(MESSAGES)
+    # What is known only when a step is sent is refused then.
+    flow = Flow("late", params={"app": "coutn"})
+    flow.step("a", site="mira", application="{app}")
+    number = flow.submit(project)
+    with project.db.transaction() as db:
+        dispatch.look(db, dispatch.World(), (), NOW)
+    (one,) = project.jobs(Selection())
+    assert (one.state, one.reason) == (State.REJECTED, f"{said}; {meant}")
+    assert number

@@ -182,22 +182,11 @@ def check(
 def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
     """Refuse rules whose sites will never take their jobs; return why those of others will wait."""
     from pilotage.hub import site_view
-    from pilotage.match import sites
 
-    named = {one.spec.site for one in rules.values() if one.spec.site}
     now, running = project.clock.now(), project.running()
-    known = site_view.standing(
-        project.db, project.root, project.settings, now, named, running=running
+    return site_view.check_rules(
+        project.db, project.root, project.settings, rules, now, running=running
     )
-    notes = []
-    for name, one in rules.items():
-        found = known.judge(one.spec)
-        if found is not None and found.final:
-            said, at = sites.message(found, now), f"rule.{name}.site"
-            raise errors.BadRule(said, hint=sites.hint(found), file=one.book, line=one.line, at=at)
-        if found is not None:
-            notes.append(f"{name}: {sites.message(found, now)}")
-    return notes
 
 
 @app.command

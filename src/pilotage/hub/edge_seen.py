@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ import msgspec
 from pilotage.bus.model import Drain, Heartbeat, Scheduler
 from pilotage.hub import edge_health
 from pilotage.hub.edge_health import Word
+from pilotage.match.sites import Sites
+from pilotage.match.sites import offering as offered
 from pilotage.store import Db
 
 #: What the hub writes of sites and of the broker counts for so long, in seconds.
@@ -145,6 +148,21 @@ def record(db: Db, name: str) -> Record | None:
     """Read what the store knows of a site."""
     row = db.row("edges_one", name=name)
     return _record(row) if row else None
+
+
+def offering(db: Db, name: str) -> Sites:
+    """Return what is known of a site by its last heartbeat alone, without looking further."""
+    row = db.row("edges_one", name=name)
+    return offered(name, _applications(row[6]) if row else None)
+
+
+@functools.lru_cache(maxsize=256)
+def _applications(body: str) -> tuple[str, ...] | None:
+    """Return the applications that a heartbeat names; nothing if it is of another version."""
+    try:
+        return msgspec.json.decode(body, type=Heartbeat).applications
+    except msgspec.MsgspecError:
+        return None
 
 
 def _record(row: tuple[Any, ...]) -> Record | None:

@@ -5,7 +5,7 @@ A site is a file of the project, a name that an agent speaks for, or where pilot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,12 +19,13 @@ from pilotage.hub.config import Settings
 from pilotage.hub.edge_health import MISSING, USUAL_S
 from pilotage.hub.edge_seen import FRESH_S, Broker, Edge
 from pilotage.hub.feed.fed import silence
-from pilotage.job.model import JobSpec
+from pilotage.job.model import JobSpec, Workflow
 from pilotage.match import wish
 from pilotage.match.place import SITE
 from pilotage.match.sites import Cause, Sites, hint, message
 from pilotage.match.sites import Site as Known
 from pilotage.pool import files as pools
+from pilotage.rule.model import Rule
 from pilotage.site import files
 from pilotage.site.model import FACTORY
 from pilotage.store import Db
@@ -236,15 +237,63 @@ def check_flow(
     db: Db, root: Path, settings: Settings, flow: Flow, now: float, *, running: bool = True
 ) -> list[str]:
     """Do the same for the steps of a workflow."""
-    steps = list(_steps(flow))
-    named = {site for _, step in steps for site in step.sites}
-    if not named:
+    names = named(flow)
+    if not names:
         return []
-    sites = standing(db, root, settings, now, named, running=running)
+    return judge_flow(standing(db, root, settings, now, names, running=running), flow, now)
+
+
+def check_rules(
+    db: Db, root: Path, settings: Settings, rules: Mapping[str, Rule], now: float, *,
+    running: bool = True,
+) -> list[str]:  # fmt: skip
+    """Do the same for the jobs of rules, and for the workflows that rules start."""
+    flows = {
+        name: msgspec.convert(one.spec.recipe.flow, Flow)
+        for name, one in rules.items()
+        if isinstance(one.spec.recipe, Workflow)
+    }
+    names = {one.spec.site for one in rules.values() if one.spec.site}
+    names |= {site for flow in flows.values() for site in named(flow)}
+    sites = standing(db, root, settings, now, names, running=running) if names else Sites({})
     notes = []
-    for name, step in steps:
+    for name, one in rules.items():
+        try:
+            told = (
+                judge_flow(sites, flows[name], now)
+                if name in flows
+                else _judge_rule(sites, one.spec, now)
+            )
+        except errors.BadRule as error:
+            error.file, error.line, error.at = one.book, one.line, f"rule.{name}.{error.at}"
+            raise
+        notes += [f"{name}: {note}" for note in told]
+    return notes
+
+
+def _judge_rule(sites: Sites, spec: JobSpec, now: float) -> list[str]:
+    found = sites.judge(spec)
+    if found is not None and found.final:
+        raise errors.BadRule(message(found, now), hint=hint(found), at="site")
+    return [] if found is None else [message(found, now)]
+
+
+def named(flow: Flow) -> set[str]:
+    """Return the sites that the steps of a workflow name."""
+    return {site for _, step in _steps(flow) for site in step.sites}
+
+
+def judge_flow(sites: Sites, flow: Flow, now: float) -> list[str]:
+    """Refuse a workflow whose sites will never take its steps; return which steps will wait.
+
+    What a template stands for is known when a step is sent, and judged then.
+    """
+    notes = []
+    for name, step in _steps(flow):
+        app, own = application(step)
         for site in step.sites:
-            app, own = _runs(step)
+            if "{" in site + app:
+                continue
             found = sites.object(site, app, named=own)
             if found is not None and found.final:
                 at = f"step.{name}.site" if found.cause is Cause.UNKNOWN else f"step.{name}"
@@ -263,7 +312,7 @@ def _steps(flow: Flow, within: str = "") -> Iterator[tuple[str, Step]]:
             yield f"{within}{name}", step
 
 
-def _runs(step: Step) -> tuple[str, bool]:
+def application(step: Step) -> tuple[str, bool]:
     """Name the application of a step, and say whether the step itself does."""
     named = step.application or str(step.recipe.get("app", ""))
     kinds = {"command": wish.COMMANDS, "call": wish.FUNCTIONS}

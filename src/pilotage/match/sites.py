@@ -132,10 +132,22 @@ class Sites(msgspec.Struct, frozen=True):
         return [message(found, now)]
 
 
+def offering(name: str, applications: tuple[str, ...] | None) -> Sites:
+    """Return what the agent of one site says of it; no applications mean that it was not heard."""
+    if applications is None:
+        return Sites({}, "no heartbeat of it has come")
+    return Sites({name: Site(name=name, applications=applications)})
+
+
 def refusal(found: Objection, now: float) -> errors.PilotageError:
     """Make the error with which a job is refused."""
     kind = errors.Denied if found.cause is Cause.COMMAND else errors.NotFound
     return kind(message(found, now), hint=hint(found))
+
+
+def sentence(found: Objection, now: float) -> str:
+    """Say why a site does not take a job, and what a person can do."""
+    return f"{message(found, now)}; {hint(found)}"
 
 
 def message(found: Objection, now: float) -> str:

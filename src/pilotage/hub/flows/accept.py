@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import gather, wrap_future
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import anyio.to_thread
 import msgspec
@@ -22,9 +22,10 @@ from pilotage.flow import moves, read
 from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.read import is_route
 from pilotage.flow.records import Line
-from pilotage.hub import config
+from pilotage.hub import config, site_view
 from pilotage.hub.flows import outbox, post
 from pilotage.hub.flows.notify import NO_JOB, argo, balsam, ours
+from pilotage.match.sites import Sites
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -48,18 +49,37 @@ class Refused(msgspec.Struct, frozen=True):
     number: int = 0
 
 
+#: Says of sites that are named whether they take jobs.
+Standing = Callable[[Collection[str]], Sites]
+
+
 async def take(
-    messages: Sequence[Message], settings: config.Settings, writer: Writer, now: float
-) -> None:
+    messages: Sequence[Message], settings: config.Settings, writer: Writer, standing: Standing,
+    now: float,
+) -> None:  # fmt: skip
     """Make messages workflows, or refuse them; all of it is safe when this returns."""
-    await gather(*(_one(message, settings, writer, now) for message in messages))
+    run_sync = anyio.to_thread.run_sync
+    judged = await gather(*(run_sync(judge, message, settings) for message in messages))
+    named = {
+        site for one in judged if isinstance(one, NewFlow) for site in site_view.named(one.flow)
+    }
+    sites = standing(named) if named else Sites({})
+    await gather(*(_one(one, sites, settings, writer, now) for one in judged))
 
 
-async def _one(message: Message, settings: config.Settings, writer: Writer, now: float) -> None:
-    judged = await anyio.to_thread.run_sync(judge, message, settings)
+def submit(db: Db, new: NewFlow, sites: Sites, now: float) -> int:
+    """Start a workflow, unless its sites will never take its steps; a known one is the same."""
+    if db.row("flow_by_key", key=new.key) is None:
+        site_view.judge_flow(sites, new.flow, now)
+    return moves.submit(db, new, now)
+
+
+async def _one(
+    judged: NewFlow | Refused, sites: Sites, settings: config.Settings, writer: Writer, now: float
+) -> None:
     if isinstance(judged, NewFlow):
         try:
-            step = functools.partial(moves.submit, new=judged, now=now)
+            step = functools.partial(submit, new=judged, sites=sites, now=now)
             number = await wrap_future(writer.submit(step))
         except errors.StoreUnavailable:
             raise
@@ -186,4 +206,4 @@ def _token(new: NewFlow) -> str:
 
 def said(error: errors.PilotageError) -> str:
     """Return the words of an error, with what to do about it."""
-    return text.show(f"{error.message} ({error.hint})" if error.hint else error.message)
+    return text.show(f"{error.message}; {error.hint}" if error.hint else error.message)

@@ -5,29 +5,32 @@ All of it is one transaction, or two where data is to be got ready between.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pilotage import crash, errors
-from pilotage.bus.model import Heartbeat
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
-from pilotage.hub import edge_seen
-from pilotage.hub.flows import choose, heard, job
+from pilotage.hub import edge_seen, site_view
+from pilotage.hub.flows import choose, job
 from pilotage.hub.flows.choose import Site
 from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
+from pilotage.match import sites
 from pilotage.store import Db
 
 #: Tasks that are sent in one transaction.
 MOST = 500
 #: Seconds until a task is looked at again that could not be sent.
 _LATER_S = 5.0
+_NO_RECIPE = (
+    "a recipe runs at this hub or at a site of its project, and `{}` is none: an application can "
+    "run there"
+)
 
 
 class World(msgspec.Struct, frozen=True):
@@ -103,30 +106,19 @@ def _attempt(db: Db, order: Order, prepared: Prepared, now: float) -> None:
     if number is None:
         raise Unfit(f"a job with the key {new.key} exists already")
     moves.attempt(db, order.task, order.way, order.site, prepared.place, now, job=number)
-    if order.way == "edge" and (reason := _refusal(db, order)):
+    reason = _refusal(db, order.site, order.definition, now) if order.way == "edge" else ""
+    if reason:
         job_moves.reject(db, number, reason, now=now)
 
 
-def _refusal(db: Db, order: Order) -> str:
-    """Say why a site with an agent would refuse a task; empty if it would not, as far as we know.
+def _refusal(db: Db, site: str, step: Step, now: float) -> str:
+    """Say why a site with an agent will not take a step; empty if it may.
 
     A site that was not heard of yet may have the application: see `heard.FlowSteps.offered`.
     """
-    row = db.row("edges_one", name=order.site)
-    offered = _applications(row[6]) if row else None
-    name = order.definition.application
-    if offered is None or name in offered:
-        return ""
-    return heard.refusal(order.site, name, offered)
-
-
-@functools.lru_cache(maxsize=256)
-def _applications(body: str) -> tuple[str, ...] | None:
-    """Return the applications that a heartbeat names; nothing if nobody can read it."""
-    try:
-        return msgspec.json.decode(body, type=Heartbeat).applications
-    except msgspec.MsgspecError:
-        return None
+    app, named = site_view.application(step)
+    found = edge_seen.offering(db, site).object(site, app, named=named)
+    return sites.sentence(found, now) if found is not None and found.final else ""
 
 
 def needs_data(step: Step) -> bool:
@@ -139,6 +131,8 @@ def _placed(db: Db, asked: Asked, sites: Sites, world: World, now: float) -> Ord
     step = asked.definition
     try:
         choice = sites.choose(asked)
+        if step.recipe and choice.site and choice.site not in world.local:
+            raise Unfit(_refusal(db, choice.site, step, now) or _NO_RECIPE.format(choice.site))
         way = _way(step, choice.site, world)
     except (Unfit, errors.PilotageError) as error:
         reason = error.reason if isinstance(error, Unfit) else str(error)
@@ -155,16 +149,8 @@ def _fields(asked: Asked) -> dict[str, Any]:
 
 
 def _way(step: Step, site: str, world: World) -> Way:
-    if step.recipe:
-        if site and site not in world.local:
-            raise Unfit(
-                f"a recipe runs at this hub or at a site of its project, and `{site}` is none: "
-                "an application can run there"
-            )
-        return "here"
-    if site in world.local or _own(step, world):
-        return "here"
-    return "edge"
+    here = step.recipe or site in world.local or _own(step, world)
+    return "here" if here else "edge"
 
 
 def _own(step: Step, world: World) -> bool:

@@ -18,7 +18,7 @@ from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
 from pilotage.hub.flows import results
 from pilotage.job import moves as job_moves
-from pilotage.rule.names import closest
+from pilotage.match import sites
 from pilotage.store import Db
 
 #: News of jobs, and attempts, that are looked at together.
@@ -120,9 +120,11 @@ class FlowSteps:
 
     def offered(self, db: Db, site: str, applications: Sequence[str], now: float, /) -> None:
         """Refuse steps that have waited for a site which does not have their application."""
+        known = sites.offering(site, tuple(applications))
         for number, name in db.rows("flows_waiting_at", site=site):
-            if name not in applications:
-                job_moves.reject(db, number, refusal(site, name, applications), now=now)
+            found = known.object(site, name, named=True)
+            if found is not None:
+                job_moves.reject(db, number, sites.sentence(found, now), now=now)
 
     def strand(self, db: Db, before: float, now: float, /) -> None:
         """Leave silent sites that jobs of steps have waited for since a time."""
@@ -130,12 +132,6 @@ class FlowSteps:
             attempt = records.by_job(db, job)
             if attempt is not None and _elsewhere(db, attempt):
                 moves.fence(db, attempt.task, now, f"{attempt.site} is silent")
-
-
-def refusal(site: str, name: str, offered: Sequence[str]) -> str:
-    """Say that a site does not have an application, and which is nearest."""
-    hint = closest(name, offered)
-    return f"{site} has no application `{name}`" + (f": {hint}" if hint else "")
 
 
 def _elsewhere(db: Db, attempt: AttemptRow) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from pilotage import crash, errors
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
+from pilotage.hub import site_view
 from pilotage.hub.flows import accept, dispatch, heard, job
 from pilotage.hub.flows.dispatch import Sent, World
 from pilotage.hub.flows.heard import Heard
@@ -31,6 +32,7 @@ from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.hub.sources import patience as pause
 from pilotage.match.queue import Queue
+from pilotage.match.sites import Sites
 from pilotage.site import files
 from pilotage.store import Db, Writer
 
@@ -60,7 +62,7 @@ class Flows:
     ) -> None:  # fmt: skip
         """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
         self._project, self._writer, self._data = project, writer, data
-        self._open_reader = open_reader
+        self._open_reader, self._reader = open_reader, open_reader()
         self._queue, self._told = queue, told
         self._now = project.clock.now
         self._line = Line(project, self._flows, self._send)
@@ -286,7 +288,12 @@ class Flows:
 
     async def _flows(self, messages: Sequence[Message]) -> None:
         """Take workflows in that users send by the broker."""
-        await accept.take(messages, self._project.settings, self._writer, self._now())
+        project, now = self._project, self._now()
+
+        def standing(named: Collection[str]) -> Sites:
+            return site_view.standing(self._reader, project.root, project.settings, now, named)
+
+        await accept.take(messages, project.settings, self._writer, standing, now)
         crash.point("flow.posted")
         self._any.ring()
 
