@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from pilotage.crash import REMOTE
 from pilotage.job import records
-from pilotage.job.model import App, Command, Job, JobSpec, NewJob, Recipe, State
+from pilotage.job.model import App, Command, Job, JobSpec, NewJob, Recipe, Resources, State
 from pilotage.job.records import Selection
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
@@ -130,6 +131,22 @@ def test_what_the_site_refuses_is_rejected_with_the_reason(hub: Hub, edge: Edge)
     assert ended.state is State.REJECTED
     assert edge.site in ended.reason
     assert "label" in ended.reason
+
+
+def test_what_the_limits_of_the_site_refuse_waits_until_they_are_others(hub: Hub, edge: Edge):
+    edge.programs.add("short", "true", limits={"time": "5m"})
+    hub.wait(lambda: "short" in command(hub, "site", "show", edge.site))
+    job = submit(hub, App("short"), edge.site, resources=Resources(time=600.0))
+    hub.wait(lambda: "300 s are the most" in look(hub, job).reason)
+    # Heartbeats come and go; it is not offered again.
+    time.sleep(2.5)
+    found = look(hub, job)
+    assert (found.state, found.attempt) == (State.QUEUED, 1)
+    assert "300 s are the most" in command(hub, "explain", str(job))
+    program = edge.programs.folder / "short"
+    edge.programs.offer("short", program, limits={"time": "15m"})
+    ended = wait(hub, job, *OVER)
+    assert (ended.state, ended.attempt) == (State.DONE, 2)
 
 
 def test_a_job_that_is_cancelled_ends_there(hub: Hub, edge: Edge):

@@ -93,7 +93,8 @@ def test_without_a_name_nobody_is_believed():
     [
         ({"site": "other"}, "wrong_site", "`other`"),
         ({"application": "rm"}, "no_application", "`rm`"),
-        ({"nodes": 5}, "denied", "`nodes`"),
+        ({"nodes": 5}, "limits", "`nodes`"),
+        ({"nodes": 5, "env": {"LD_PRELOAD": "/x.so"}}, "denied", "`nodes`"),
         ({"env": {"LD_PRELOAD": "/x.so"}}, "denied", "LD_PRELOAD"),
         ({"parameters": {"events": "; rm"}}, "denied", "events"),
         ({"options": ["--comment=x"]}, "denied", "this site does not allow"),

@@ -96,7 +96,7 @@ def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: S
     post(store, bad)
     post(store, bad, again=True)
     (dead,) = records.refused(store.db, 10)
-    assert (dead.user, dead.code, dead.count, dead.body) == ("alice", "denied", 2, bad)
+    assert (dead.user, dead.code, dead.count, dead.body) == ("alice", "limits", 2, bad)
     (letter,) = store.said("refused.mira")
     assert (letter["kind"], letter["user"], letter["size"]) == ("refusal", "alice", len(bad))
     assert "body" not in letter
@@ -104,6 +104,20 @@ def test_a_refused_message_is_kept_and_told_once_however_often_it_comes(store: S
     post(store, bad)
     assert len(store.said("status.mira")) == 2
     assert len(store.said("refused.mira")) == 1
+
+
+def test_a_key_that_was_refused_stays_refused_whatever_the_limits_are_then(store: Store):
+    bad, unnamed = posted.body(key="k", nodes=100), posted.body(nodes=100)
+    post(store, bad)
+    post(store, unnamed)
+    wide = posted.app(limits=Limits(nodes=200))
+    for body, refused in ((bad, 1), (bad, 1), (unnamed, 0), (posted.body(key="l", nodes=100), 0)):
+        verdict = accept.judge(body, "alice", lambda _: wide, SETTINGS)
+        one = Arrival("alice", "job.mira", body, verdict, again=False)
+        step = functools.partial(enter, arrivals=[one], settings=SETTINGS, now=2.0)
+        assert store.writer.do(step).refused == refused
+    assert [one["reason"]["code"] for one in store.said("status.mira")[:4]] == ["limits"] * 4
+    assert len(store.jobs()) == 2
 
 
 def test_a_large_message_is_not_kept_whole(store: Store):

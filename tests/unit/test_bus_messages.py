@@ -57,7 +57,7 @@ HEARTBEAT = {
             },
         ],
     },
-    "applications": ["sim"],
+    "applications": ["sim"], "rules": "9f",
 }  # fmt: skip
 CHAIN = {
     "v": 1, "kind": "chain", "key": "k", "name": "n", "description": "d", "user_id": "u",

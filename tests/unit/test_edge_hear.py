@@ -228,7 +228,26 @@ def test_a_cancelled_attempt_of_a_silent_site_is_given_up_late(db: Db):
     [
         ({"state": "done"}, "", {"ok": True}),
         ({"state": "failed", "code": "memory"}, "", {"ok": False, "cause": Cause.MEMORY}),
-        ({"state": "rejected"}, "", {"rejected": "mira refused it: why"}),
+        (
+            {"state": "rejected", "kind": "policy", "code": "denied"},
+            "",
+            {"rejected": "mira refused it: why", "refused": False},
+        ),
+        (
+            {"state": "rejected", "kind": "message", "code": "conflict"},
+            "",
+            {"rejected": "mira refused it: why", "refused": False},
+        ),
+        (
+            {"state": "rejected", "kind": "policy", "code": "limits"},
+            "",
+            {"rejected": "", "refused": True, "again": 0.0, "message": "mira refused it: why"},
+        ),
+        (
+            {"state": "rejected", "kind": "policy", "code": "busy"},
+            "",
+            {"rejected": "", "refused": True, "again": 30.0},
+        ),
         ({"state": "cancelled"}, "", {"call_off": "cancelled at mira: why"}),
         ({"state": "cancelled"}, "by ada", {"stopped": True, "message": "by ada"}),
     ],
@@ -240,6 +259,13 @@ def test_what_the_last_word_means_for_the_job(
     end = place.ending(row, stop)
     assert {name: getattr(end, name) for name in expected} == expected
     assert end.wall == (None if word["state"] == "rejected" else 7.5)
+
+
+def test_a_job_that_may_run_elsewhere_is_never_rejected_by_the_rules_of_one_site(db: Db):
+    row = msgspec.structs.replace(attempt(db), state="rejected", kind="policy", code="denied")
+    assert place.ending(row, "", named=False).refused
+    conflict = msgspec.structs.replace(row, kind="message", code="conflict")
+    assert place.ending(conflict, "", named=False).rejected
 
 
 # -- the message -----------------------------------------------------------------------------------

@@ -90,8 +90,9 @@ def test_a_job_that_always_vanishes_ends():
     assert almost.state is State.QUEUED
     assert (enough.state, enough.attempt) == (State.FAILED, "lost")
     assert f"{retry.MOST_LOST} times: gone" in enough.reason
-    # Failures of its own are no losses.
+    # Failures of its own are no losses, and neither are refusals.
     assert decide(lost, attempt=retry.MOST_LOST, failures=1).state is State.QUEUED
+    assert decide(lost, attempt=retry.MOST_LOST, refused=1).state is State.QUEUED
 
 
 @given(ENDS, RETRIES, st.integers(0, 60), st.integers(0, 60))

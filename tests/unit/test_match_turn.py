@@ -387,3 +387,33 @@ def test_what_all_places_refuse_can_never_start(desk):
     assert desk.states(job) == [State.QUEUED]
     desk.turn(desk.ask(two := desk.place(2)))
     assert list(two.leases) == [job]
+
+
+def test_a_place_that_has_changed_is_offered_again_what_it_refused(desk):
+    (job,) = desk.add()
+    one = desk.place(1)
+    desk.turn(desk.ask(one))
+    desk.turn(desk.ask(one, desk.ended(one, job, End(ok=False, message="no", refused=True))))
+    desk.turn(desk.ask(one))
+    assert not one.leases
+    matcher = desk.ledger.matcher
+    matcher.describe(one, dict(one.attributes))
+    desk.turn(desk.ask(one))
+    assert not one.leases, "it was described anew, and is as it was"
+    matcher.clusters.forgive(one.number)
+    matcher.describe(one, dict(one.attributes))
+    desk.turn(desk.ask(one))
+    assert list(one.leases) == [job]
+
+
+def test_what_a_place_refuses_for_a_while_is_offered_to_it_later(desk):
+    (job,) = desk.add()
+    one = desk.place(1)
+    desk.turn(desk.ask(one))
+    busy = End(ok=False, message="busy", refused=True, again=30.0)
+    desk.turn(desk.ask(one, desk.ended(one, job, busy)))
+    desk.turn(desk.ask(one))
+    assert desk.states(job) == [State.QUEUED]
+    desk.now += 31
+    desk.turn(desk.ask(one))
+    assert list(one.leases) == [job]

@@ -275,6 +275,11 @@ class Control(
     reply: Route = ""
 
 
+#: Codes of refusals that pass: the job is more than the limits of the site allow, the site does
+#: not have its application now, or its sender has as many jobs there as may be.
+LIMITS, NO_APPLICATION, BUSY = "limits", "no_application", "busy"
+
+
 class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Why a job is where it is."""
 
@@ -436,6 +441,8 @@ class Heartbeat(
     scheduler: Scheduler = Scheduler()
     #: Applications that the site runs.
     applications: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    #: Another one means that the site judges jobs by other rules: what it refused it may take now.
+    rules: MaybeWord = ""
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from pilotage import crash, errors, text
-from pilotage.bus.model import Input
+from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff, Remote
 from pilotage.edge.records import Attempt
@@ -52,6 +52,9 @@ _CAUSES = {
     "preempted": Cause.PREEMPTED, "killed": Cause.KILLED, "cancelled": Cause.CANCELLED,
     "stopped": Cause.STOPPED,
 }  # fmt: skip
+#: Refusals that pass with time or with other rules of the site, and seconds until one that passes
+#: with time alone is tried again.
+_PASSING, _BUSY_S = frozenset({LIMITS, NO_APPLICATION, BUSY}), 30.0
 #: What one job may name or say that cannot be: it must not keep others from being sent.
 _ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 
@@ -65,6 +68,8 @@ class Facts(msgspec.Struct, frozen=True):
     closed: str = ""
     #: What requirements may ask for beside that, such as `free_nodes`.
     attributes: dict[str, Any] = {}
+    #: What it judges jobs by; with others it may take what it has refused.
+    rules: tuple[str, ...] = ()
 
 
 class Data(Protocol):
@@ -137,7 +142,8 @@ class EdgePlace:
         """Take in what the site says of itself now."""
         if facts == self._facts:
             return
-        self._facts = facts
+        before, self._facts = self._facts, facts
+        other = (before.applications, before.rules) != (facts.applications, facts.rules)
         if self._place is None:
             return
         number = self._place.number
@@ -148,6 +154,8 @@ class EdgePlace:
                 # It asks again at once.
                 ledger.unpark(number)
                 place.taking = not facts.closed
+                if other:
+                    ledger.matcher.clusters.forgive(number)
                 ledger.matcher.describe(place, _attributes(self.name, facts))
 
         self._queue.change(apply)
@@ -300,9 +308,7 @@ class EdgePlace:
                 refused = f"it cannot run at {self.name}: {error}"
                 if isinstance(error, errors.PilotageError) and error.hint:
                     refused += f" ({error.hint})"
-                self._finish(one, retry.End(
-                    ok=False, message=refused, cause=Cause.NOT_STARTED, rejected=refused
-                ))  # fmt: skip
+                self._finish(one, _refused(refused, final=bool(one.spec.site)))
                 return
             else:
                 return
@@ -366,7 +372,8 @@ class EdgePlace:
         if row.stdout or row.stderr:
             self._log(row)
             db.run("edge_attempt_logged", job=row.job, number=row.number)
-        end = self._ending(row, lambda: bool(db.value("edge_job_is_step", job=row.job)))
+        spec = ledger.specs.get(db, lease.spec)
+        end = self._ending(row, spec, lambda: bool(db.value("edge_job_is_step", job=row.job)))
         ended = Ended(row.job, row.number, lease.spec, end)
         ledger.finish(db, [(place.number, [ended])], now)
         return True
@@ -376,11 +383,12 @@ class EdgePlace:
         if one := self._held.get((row.job, row.number)):
             self._forget(one)
 
-    def _ending(self, row: Attempt, is_step: Callable[[], bool]) -> retry.End:
-        end = ending(row, self._stops.get((row.job, row.number), ""))
-        if end.lost and is_step():
+    def _ending(self, row: Attempt, spec: JobSpec, is_step: Callable[[], bool]) -> retry.End:
+        end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
+        if (end.lost or end.refused) and is_step():
             # Its workflow decides whether, when and where it is tried again.
-            return msgspec.structs.replace(end, lost=False)
+            rejected = end.message if end.refused else ""
+            return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
         return end
 
     def over(self, row: Attempt) -> None:
@@ -399,7 +407,7 @@ class EdgePlace:
             home = row.state == "done" and row.place and one.spec.outputs
             if home and one.attempt not in self._stops:
                 await self._home(one, row)
-            end = self._ending(row, lambda: one.binding.handoff is not None)
+            end = self._ending(row, one.spec, lambda: one.binding.handoff is not None)
         except _ODD as error:
             words = f"its results cannot be brought home: {error}"
             _log.warning("job %s: %s", one.key, words)
@@ -501,14 +509,19 @@ def _attributes(name: str, facts: Facts) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ending(row: Attempt, stop: str) -> retry.End:
-    """Say what the last word of a site on an attempt means for its job."""
+def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.End:
+    """Say what the last word of a site on an attempt means for its job.
+
+    What a site refuses goes back into the queue, unless the refusal is final for all time, or for
+    a job that names this site.
+    """
     wall = max(0.0, row.stopped - row.began) if row.began and row.stopped else None
     if row.state == "done":
         return retry.End(ok=True, message="", wall=wall, read_bytes=row.read or None)
     if row.state == "rejected":
-        refused = f"{row.site} refused it: {row.reason}"
-        return retry.End(ok=False, message=refused, cause=Cause.NOT_STARTED, rejected=refused)
+        passes = row.kind == "policy" and (row.code in _PASSING or not named)
+        again = _BUSY_S if row.code == BUSY else 0.0
+        return _refused(f"{row.site} refused it: {row.reason}", final=not passes, again=again)
     if row.state == "cancelled" and not stop:
         words = f"cancelled at {row.site}: {row.reason}".rstrip(": ")
         return retry.End(ok=False, message=words, cause=Cause.CANCELLED, call_off=words, wall=wall)
@@ -519,3 +532,11 @@ def ending(row: Attempt, stop: str) -> retry.End:
     cause = Cause.LOST if lost else _CAUSES.get(row.code, Cause.KILLED)
     reason = row.reason or f"it failed at {row.site}"
     return retry.End(ok=False, message=reason, cause=cause, lost=lost, wall=wall)
+
+
+def _refused(words: str, *, final: bool, again: float = 0.0) -> retry.End:
+    """End an attempt that never began: for good, or so that its job goes back into the queue."""
+    return retry.End(
+        ok=False, message=words, cause=Cause.NOT_STARTED, rejected=words if final else "",
+        refused=not final, again=again,
+    )  # fmt: skip

@@ -51,6 +51,7 @@ def make(
                 one.applications,
                 _closed(one, rows[one.name][6]),
                 edge_seen.offer(one, now),
+                (one.rules, *(f"{queue.name}:{queue.time}" for queue in one.scheduler.queues)),
             )
             for one in edge_seen.look(db, now).edges
             if one.name in rows and rows[one.name][10] == "agent"

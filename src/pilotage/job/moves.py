@@ -107,7 +107,10 @@ def finish(
     if row is None or row[0] not in AWAY or row[1] != attempt:
         return
     end = msgspec.structs.replace(end, asked=row[3])
-    following = retry.decide(spec, end, failures=row[2], attempt=attempt, now=now, dice=dice)
+    refused = db.value("attempts_refused", job=job) if end.lost else 0
+    following = retry.decide(
+        spec, end, failures=row[2], attempt=attempt, now=now, dice=dice, refused=refused
+    )
     db.run(
         "attempt_end", job=job, number=attempt, now=now, state=following.attempt,
         exit=end.exit, signal=end.signal, reason=end.message, cause=end.cause, cpu=end.cpu,

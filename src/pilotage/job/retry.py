@@ -34,6 +34,8 @@ class End(msgspec.Struct, frozen=True):
     stopped: bool = False
     #: Whether its place cannot run it: another may.
     refused: bool = False
+    #: Seconds after which the same place may take it, if that is only a matter of time.
+    again: float = 0.0
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
     #: What a person asked for meanwhile: '', 'cancel' or 'hold'.
@@ -69,9 +71,10 @@ class Next(msgspec.Struct, frozen=True):
 
 
 def decide(
-    spec: JobSpec, end: End, *, failures: int, attempt: int, now: float, dice: random.Random
-) -> Next:
-    """Say what follows the end of an attempt."""
+    spec: JobSpec, end: End, *, failures: int, attempt: int, now: float, dice: random.Random,
+    refused: int = 0,
+) -> Next:  # fmt: skip
+    """Say what follows the end of an attempt; those that places `refused` do not count."""
     if end.call_off:
         return Next(State.CANCELLED, end.call_off, "cancelled")
     if end.rejected:
@@ -83,9 +86,9 @@ def decide(
     if end.asked == "hold":
         return Next(State.HELD, "held by a person while it ran", "cancelled")
     if end.stopped or end.refused:
-        return Next(State.QUEUED, end.message, "lost", now)
+        return Next(State.QUEUED, end.message, "lost", now + end.again)
     if end.lost:
-        return _after_loss(end, lost=attempt - failures, now=now)
+        return _after_loss(end, lost=attempt - failures - refused, now=now)
     message = end.message
     if end.ok:
         message = f"declared output is missing: {', '.join(end.missing)}"

@@ -88,7 +88,7 @@ class Books:
                         heard.append(bulk.Ended(one.job, one.attempt, late[0], one.end))
             if mine and place is not None:
                 for one in mine.values():
-                    if one.end.refused:
+                    if one.end.refused and not one.end.again:
                         self._refuse(db, place, one)
                 self._free(place, list(mine.values()), now)
                 heard += mine.values()

@@ -151,6 +151,11 @@ class Clusters:
         self.significant |= cluster.names
         return cluster
 
+    def forgive(self, place: int) -> None:
+        """Offer all jobs to a place again, those too that it has refused."""
+        for cluster in self._known.values():
+            cluster.refused_by.discard(place)
+
     def __len__(self) -> int:
         """Count the clusters that are known."""
         return len(self._known)

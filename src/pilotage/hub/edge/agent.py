@@ -147,10 +147,10 @@ class Agent:
     async def _beat(self) -> Heartbeat:
         """Say how the site is."""
         settings, now, folder = self._settings(), self._now(), self._work.root or "/"
-        days, disk, names = await anyio.to_thread.run_sync(
+        days, disk, names, rules = await anyio.to_thread.run_sync(
             lambda: (
                 self._certificate.days(settings.bus.certificate, now), free(folder),
-                self._registry.usable(),
+                self._registry.usable(), self._registry.rules(settings.batch.allow),
             )
         )  # fmt: skip
         return Heartbeat(
@@ -159,4 +159,5 @@ class Agent:
             counts=records.counts(self._reader),
             outbox=self._talk.waiting, certificate_days=days, disk_free=disk,
             scheduler=self._work.scheduler(now), applications=names,
+            rules=rules,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pilotage import errors
 from pilotage.bus import key, legacy, strict, wire
-from pilotage.bus.model import Chain, Job, Message
+from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
 from pilotage.bus.port import matches
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
 from pilotage.site.agent.model import Accepted, Refused
@@ -18,6 +18,7 @@ from pilotage.site.apps import command, policy
 from pilotage.site.apps.model import App
 
 Find = Callable[[str], App]
+_ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
 #: Fields of a message that nobody understood which help its sender to know it again.
 _SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
 
@@ -43,10 +44,10 @@ def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | 
     except errors.NotFound:
         # Which there are is for those who may use them.
         reason = f"there is no application `{job.application}` here"
-        return Refused(kind="policy", code="no_application", reason=reason, job=job)
+        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     except errors.ConfigError:
         reason = f"the application `{job.application}` cannot be used: its file has a mistake"
-        return Refused(kind="policy", code="no_application", reason=reason, job=job)
+        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     return _settled(job, user, app, settings, understood.notes)
 
 
@@ -54,9 +55,11 @@ def _settled(
     job: Job, user: str, app: App, settings: Settings, notes: tuple[str, ...]
 ) -> Accepted | Refused:
     settled = policy.settle(app, job, user)
-    reasons = (*policy.judge(app, settled, user).reasons, *_batch(settled, settings))
+    verdict, others = policy.judge(app, settled, user), _batch(settled, settings)
+    reasons = (*verdict.reasons, *others)
     if reasons:
-        return Refused(kind="policy", code="denied", reason="; ".join(reasons), job=job)
+        code = LIMITS if verdict.limits and not others else "denied"
+        return Refused(kind="policy", code=code, reason="; ".join(reasons), job=job)
     return Accepted(
         job=settled,
         key=key.of(job, user),
@@ -72,7 +75,7 @@ def too_many(new: Accepted, user: str, live: int) -> Refused | None:
     if not new.most or live < new.most:
         return None
     reason = f"the user `{user}` has {live} jobs, {new.most} are the most"
-    return Refused(kind="policy", code="denied", reason=reason, job=new.job)
+    return Refused(kind="policy", code=BUSY, reason=reason, job=new.job)
 
 
 def conflict(new: Accepted, before: int) -> Refused:
@@ -85,6 +88,12 @@ def forgotten(new: Accepted) -> Refused:
     """Refuse a job that was here so long ago that nothing is known of it any more."""
     reason = "a job with its key was here, is over, and is forgotten"
     return Refused(kind="message", code="forgotten", reason=reason, job=new.job)
+
+
+def repeated(new: Accepted, code: str, reason: str) -> Refused:
+    """Refuse a job once more under a key that was refused: its sender may have begun it anew."""
+    said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
+    return Refused(kind="policy", code=code, reason=said, job=new.job)
 
 
 def spec_of(job: Job, app: App, site: str) -> JobSpec:

@@ -29,8 +29,10 @@ class Entered(msgspec.Struct):
 
 def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -> Entered:
     """Make jobs of messages, or say why not."""
-    keys = [one.verdict.key.digits for one in arrivals if isinstance(one.verdict, Accepted)]
-    door = _Door(db, records.known(db, keys), settings, now)
+    new = [(one, one.verdict) for one in arrivals if isinstance(one.verdict, Accepted)]
+    door = _Door(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
+    digests = [records.digest(one.user, one.body) for one, verdict in new if verdict.job.key]
+    door.refused = records.refusals(db, digests) if digests else {}
     for one in arrivals:
         why = door.let_in(one, one.verdict) if isinstance(one.verdict, Accepted) else one.verdict
         if why is not None:
@@ -52,12 +54,16 @@ class _Door:
         # What waits for room is older: only what it leaves is for those who come now.
         self._going, let = caps.settle(db, settings.limits, now)
         self._specs: dict[str, int] = {}
+        #: By digest, code and reason with which a message with a key was refused before.
+        self.refused: dict[str, tuple[str, str]] = {}
         self.entered = Entered(queued=bool(let))
 
     def let_in(self, one: Arrival, new: Accepted) -> Refused | None:
         """Make a job of a message, unless it is there; say why not if it cannot be."""
         if before := self._known.get(new.key.digits):
             return self._again(new, *before)
+        if self.refused and (told := self.refused.get(records.digest(one.user, one.body))):
+            return accept.repeated(new, *told)
         if new.most:
             live = records.live(self._db, one.user, new.job.application)
             if refused := accept.too_many(new, one.user, live):

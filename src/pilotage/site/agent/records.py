@@ -237,6 +237,12 @@ def bury(db: Db, one: Refusal) -> int:
     )  # fmt: skip
 
 
+def refusals(db: Db, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return code and reason with which messages were refused before, by digest."""
+    rows = db.rows("edge_buried_some", digests=text.dump(digests))
+    return {digest: (code, reason) for digest, code, reason in rows}
+
+
 def refused(db: Db, most: int) -> list[Refusal]:
     """List messages that were refused, the newest first."""
     return [Refusal(*row) for row in db.rows("edge_buried", most=most)]

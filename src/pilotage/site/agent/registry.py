@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from pathlib import Path
+
+import msgspec
 
 from pilotage import errors
 from pilotage.payload.transfer.version import Version
@@ -41,6 +44,15 @@ class Registry:
                 if self.find(name).enabled:
                     found.append(name)
         return tuple(found[:_MOST])
+
+    def rules(self, *others: object) -> str:
+        """Return a digest of what decides on jobs: all applications, and `others`."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in self.usable():
+            with contextlib.suppress(errors.PilotageError):
+                digest.update(msgspec.json.encode((name, self.find(name))))
+        digest.update(msgspec.json.encode(others))
+        return digest.hexdigest()
 
     def find(self, name: str) -> App:
         """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used.

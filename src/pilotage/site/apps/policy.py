@@ -20,6 +20,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Whether a job may run, and everything that speaks against it."""
 
     reasons: tuple[str, ...] = ()
+    #: Whether all of them are limits: the site would take the job if it had others.
+    limits: bool = False
 
     @property
     def allowed(self) -> bool:
@@ -30,16 +32,17 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(app: App, job: Job, user: str, *, live: int = 0) -> Verdict:
     """Judge a job of a user who has `live` jobs of this application already."""
     limits = app.limits_of(user)
-    reasons = [
-        *_who(app, job, user, live, limits),
-        *_size(job, limits),
-        *_batch(job, limits),
+    bounds = [*_room(app, job, user, live, limits), *_size(job, limits), *_queues(job, limits)]
+    others = [
+        *_who(app, job, user),
+        *_shape(job),
+        *_options(job, limits),
         *_environment(app, job),
         *_config(app, job),
         *_staging(app, job),
         *_parameters(app, job),
     ]
-    return Verdict(tuple(reasons))
+    return Verdict((*bounds, *others), limits=bool(bounds) and not others)
 
 
 def settle(app: App, job: Job, user: str) -> Job:
@@ -56,14 +59,18 @@ def settle(app: App, job: Job, user: str) -> Job:
     )
 
 
-def _who(app: App, job: Job, user: str, live: int, limits: Limits) -> list[str]:
+def _who(app: App, job: Job, user: str) -> list[str]:
+    if not user:
+        return ["nobody knows who sent it"]
+    if not any(_matches(one, user) for one in app.users):
+        return [f"the user `{user}` may not use `{job.application}`"]
+    return []
+
+
+def _room(app: App, job: Job, user: str, live: int, limits: Limits) -> list[str]:
     found = []
     if not app.enabled:
         found.append(f"the application `{job.application}` is disabled")
-    if not user:
-        found.append("nobody knows who sent it")
-    elif not any(_matches(one, user) for one in app.users):
-        found.append(f"the user `{user}` may not use `{job.application}`")
     if limits.jobs and live >= limits.jobs:
         found.append(f"the user `{user}` has {live} jobs, {limits.jobs} are the most")
     return found
@@ -82,7 +89,6 @@ def _size(job: Job, limits: Limits) -> list[str]:
     most = units.seconds(limits.time)
     if job.wall_time > most:
         found.append(f"`wall_time` is {job.wall_time} s, {most:g} s are the most")
-    found += _shape(job)
     if limits.memory and job.resources.memory > units.size(limits.memory):
         found.append(f"`resources.memory` is {job.resources.memory}, {limits.memory} is the most")
     return found
@@ -101,20 +107,23 @@ def _shape(job: Job) -> list[str]:
     return found
 
 
-def _batch(job: Job, limits: Limits) -> list[str]:
-    found = []
-    for key, value, known in (
-        ("queue", job.queue, limits.queues),
-        ("project", job.project, limits.projects),
-    ):
-        if value and known and value not in known:
-            found.append(f"`{key}` is `{value}`, which is none of {', '.join(known)}")
-    found += [
+def _queues(job: Job, limits: Limits) -> list[str]:
+    return [
+        f"`{key}` is `{value}`, which is none of {', '.join(known)}"
+        for key, value, known in (
+            ("queue", job.queue, limits.queues),
+            ("project", job.project, limits.projects),
+        )
+        if value and known and value not in known
+    ]
+
+
+def _options(job: Job, limits: Limits) -> list[str]:
+    return [
         f"`options` has `{one}`, which is not allowed here"
         for one in job.options
         if one not in limits.options and one.partition("=")[0] not in limits.options
     ]
-    return found
 
 
 def _environment(app: App, job: Job) -> list[str]:

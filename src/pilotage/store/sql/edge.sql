@@ -143,6 +143,10 @@ RETURNING count;
 SELECT digest, time, user, topic, code, reason, size, body, count FROM edge_dead
 ORDER BY time DESC LIMIT :most;
 
+-- name: edge_buried_some
+-- Why messages were refused before; :digests is [digest, ...].
+SELECT digest, code, reason FROM edge_dead WHERE digest IN (SELECT value FROM json_each(:digests));
+
 -- name: edge_dead_purge
 -- Forget messages that were refused long ago, and of very many the oldest.
 DELETE FROM edge_dead WHERE time < :before OR time <= (

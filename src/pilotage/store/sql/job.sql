@@ -96,6 +96,10 @@ UPDATE attempt SET state = :state, ended = :now, exit = :exit, signal = :signal,
     written_bytes = :written_bytes
 WHERE job = :job AND number = :number AND state = 'running' RETURNING job;
 
+-- name: attempts_refused
+-- How many attempts of a job its places have refused to begin.
+SELECT count(*) FROM attempt WHERE job = :job AND state = 'lost' AND cause = 'not_started';
+
 -- name: attempt_list
 -- All attempts of a job.
 SELECT job, number, state, dir, starter, started, ended, pid, exit, signal, reason, cause,
