@@ -16,6 +16,7 @@ from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest
+from pilotage.site.agent.logs import Logs
 from pilotage.site.agent.outbox import Outbox
 from pilotage.site.agent.registry import Registry
 from pilotage.store import Writer, connect
@@ -30,12 +31,13 @@ async def run(root: Path, broker: Broker) -> None:
     async with AmqpBus(broker) as bus, anyio.create_task_group() as tasks:
         ingest = Ingest(bus, writer, Registry(root), lambda: settings, time.time, _nothing)
         tasks.start_soon(ingest.run, f"job.{posted.SITE}", "")
-        controls = Controls(bus, writer, lambda: settings, time.time, _nothing)
-        tasks.start_soon(controls.run)
         outbox = Outbox(
             bus, writer, lambda: connect(file, readonly=True), lambda: settings, time.time
         )
-        tasks.start_soon(outbox.run)
+        logs = Logs(outbox.publish, lambda: connect(file, readonly=True), lambda: settings)
+        controls = Controls(bus, writer, lambda: settings, time.time, _nothing, logs.follow)
+        for part in (controls.run, outbox.run, logs.run):
+            tasks.start_soon(part)
 
 
 def _nothing() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,8 +30,8 @@ class Both:
     def __init__(self, hub: Hub, amqp: Edge, port: Ported) -> None:
         self.hub, self.amqp, self.port = hub, amqp, port
 
-    def submit(self, site: str) -> int:
-        new = NewJob(JobSpec(recipe=App("count"), name="job", site=site))
+    def submit(self, site: str, application: str = "count") -> int:
+        new = NewJob(JobSpec(recipe=App(application), name="job", site=site))
         with self.hub._change() as project, project.db.transaction() as db:
             job = records.add(db, new, project.clock.now())
         assert job is not None
@@ -40,11 +43,12 @@ def both(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[B
     root = tmp_path_factory.mktemp("carriers")
     port = free_port()
     told = {"hub": {"host": "127.0.0.1", "port": port, "tls": "on"}}
-    with served(root, rabbit, lambda _: None) as amqp:
+    with served(root, rabbit, _equip) as amqp:
         hub = Hub(root / "hub", amqp, settings=told)
         hub.start()
         try:
             with Ported(root / "port", hub, port) as site:
+                _equip(site)
                 secure = {"url": f"https://127.0.0.1:{site.proxy.port}", "ca": _certificate(hub)}
                 site.change({"hub": secure})
                 site.enrol()
@@ -52,6 +56,15 @@ def both(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit) -> Iterator[B
                 yield Both(hub, amqp, site)
         finally:
             hub.kill()
+
+
+def _equip(site: Edge) -> None:
+    """Offer a program that writes, waits, and writes again."""
+    waits = 'n=0; while [ ! -e {place}/"$1" ] && [ $n -lt 900 ]; do sleep 0.1; n=$((n+1)); done'
+    does = (
+        f"echo begun; set -- more; {waits}; echo more; echo oh >&2; set -- gate; {waits}; echo end"
+    )
+    site.programs.add("writes", does)
 
 
 def _certificate(hub: Hub) -> str:
@@ -94,3 +107,43 @@ def test_a_hub_whose_certificate_nobody_vouches_for_is_told_nothing(both: Both, 
         naive.start()
         naive.wait(lambda: "certificate verify failed" in naive.command("agent", "status"))
         assert both.hub.query("SELECT uses FROM token WHERE site = ?", naive.site) == [(1,)]
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _followed(hub: Hub, job: int, file: Path) -> Iterator[Callable[[], str]]:
+    """Have `logs -f` run until its job is over; what it printed is given."""
+    with file.open("wb") as out:
+        argv = [sys.executable, "-m", "pilotage", "logs", "-f", str(job)]
+        process = subprocess.Popen(argv, cwd=hub.root, stdout=out, stderr=subprocess.DEVNULL)
+    try:
+        yield file.read_text
+        hub.wait(lambda: process.poll() is not None)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("carrier", ["amqp", "port"])
+def test_a_log_is_followed_while_its_job_runs_whatever_dies(
+    both: Both, tmp_path: Path, carrier: str
+):
+    site: Edge = getattr(both, carrier)
+    job = both.submit(site.site, "writes")
+    with _followed(both.hub, job, tmp_path / "followed") as said:
+        both.hub.wait(lambda: said() == "begun\n")
+        both.hub.kill()
+        both.hub.start()
+        site.kill()
+        site.start()
+        (site.programs.place / "more").touch()
+        both.hub.wait(lambda: said() == "begun\nmore\n")
+        site.programs.gate.touch()
+    assert said() == "begun\nmore\nend\n"
+    assert both.port.wait_over(job) == [State.DONE]
+    with both.hub._rig.project() as project:
+        (attempt,) = records.attempts(project.db, job)
+    assert Path(attempt.dir, "stdout").read_text() == "begun\nmore\nend\n"
+    assert Path(attempt.dir, "stderr").read_text() == "oh\n"

@@ -13,7 +13,7 @@ import pytest
 
 from pilotage.bus import wire
 from pilotage.bus.memory import MemoryBus
-from pilotage.bus.model import Answer
+from pilotage.bus.model import Answer, Follow, Wanted
 from pilotage.job.model import State
 from pilotage.site import records as sites
 from pilotage.site.agent import records
@@ -181,12 +181,31 @@ def test_an_answer_on_many_jobs_comes_in_parts_that_can_be_read(store: Store):
     ]  # fmt: skip
 
 
+def test_who_may_follow_a_job(store: Store):
+    asked = wire.encode(
+        Follow(site="mira", seconds=9.0, jobs=(Wanted(key="k1", stdout=7), Wanted(key="nosuch")))
+    )
+    mine, others = (obeyed(store, asked, user) for user in ("alice", "bob"))
+    assert (mine.seconds, mine.answers, mine.changed) == (9.0, (), False)
+    assert {job: one.stdout for job, one in mine.follow.items()} == {1: 7}
+    assert list(others.follow) == [3]
+    assert obeyed(store, asked, "carol").follow == {}
+
+
+@pytest.mark.parametrize("change", [{"site": "other"}, {"jobs": []}, {"seconds": 1e9}])
+def test_what_cannot_be_followed_is_refused(store: Store, change: dict[str, Any]):
+    asked = {"v": 1, "kind": "follow", "site": "mira", "jobs": [{"key": "k1"}]}
+    assert obeyed(store, json.dumps(asked).encode()).follow
+    assert not obeyed(store, json.dumps(asked | change).encode()).follow
+
+
 async def test_a_request_is_answered_after_it_is_done(store: Store):
     bus = MemoryBus()
     poked: list[str] = []
     one = Controls(
-        bus, store.writer, lambda: SETTINGS, lambda: 5.0, lambda: poked.append(states(store)[0])
-    )
+        bus, store.writer, lambda: SETTINGS, lambda: 5.0, lambda: poked.append(states(store)[0]),
+        lambda _jobs, _seconds: None,
+    )  # fmt: skip
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(one.run)
         await anyio.sleep(0.01)

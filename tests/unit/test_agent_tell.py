@@ -26,6 +26,7 @@ from pilotage.site.agent.enter import enter
 from pilotage.site.agent.model import Arrival, Return, Tale, Word
 from pilotage.site.agent.outbox import Outbox
 from pilotage.site.agent.settings import Bus
+from pilotage.site.agent.tell import Tail
 from tests import posted
 from tests.posted import Store
 from tests.unit.test_agent_accept import judged
@@ -259,6 +260,19 @@ async def test_one_that_failed_is_tried_again_however_much_else_there_is_to_say(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_where_ends_begin_is_told_only_to_hubs_that_have_asked_for_logs(
+    tmp_path: Path,
+    followed: bool,  # noqa: FBT001
+):
+    (tmp_path / "stdout").write_bytes(b"x" * 40_000)
+    last, known = word("done"), tale("done", folder=str(tmp_path), followed=followed)
+    sent = json.loads(wire.encode(tell.status(last, known, "mira", tell.streams(last, known))))
+    # An older hub refuses fields that it does not know.
+    assert {"stdout_at", "stderr_at"}.isdisjoint(sent) or followed
+    assert sent.get("stdout_at") == (40_000 - 32_768 if followed else None)
+
+
 async def test_one_that_cannot_be_said_does_not_silence_the_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
@@ -266,7 +280,7 @@ async def test_one_that_cannot_be_said_does_not_silence_the_others(
     all_held_and_cancelled(store)
     usual = tell.status
 
-    def status(word: Word, known: Tale, site: str, streams: tuple[str, str]) -> Status:
+    def status(word: Word, known: Tale, site: str, streams: tuple[Tail, Tail]) -> Status:
         if word.job == 2:
             raise ValueError("nobody foresaw this")
         return usual(word, known, site, streams)

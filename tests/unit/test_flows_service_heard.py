@@ -79,7 +79,7 @@ def unknown() -> Answer:
 
 def listen(db: Db, word: Status | Answer, now: float, user: str = "site") -> None:
     """Hear a word as the service of sites and the place do, and then the workflow."""
-    words = said.own(db, [said.Said(user, word)])
+    words = [word] if any(said.own(db, [said.Said(user, word)])) else []
     for row in hear.hear(db, words, MINE, now, STEPS):
         end = msgspec.structs.replace(place.ending(row, ""), lost=False)
         job_moves.finish(db, row.job, row.number, jobs.get(db, row.job).spec, end, now=now,

@@ -1,9 +1,9 @@
 """Every message that crosses the bus between a hub or a user and a site.
 
-A *job* and a *control* go to the site; a *status*, an *answer*, a *refusal* and a *heartbeat* come
-from it. A *flow* goes to a hub, and a *course* comes from it. The schemas are closed: what is not
-here is refused, since a word that one side does not understand must not be taken for one that it
-obeyed.
+A *job*, a *control* and a *follow* go to the site; a *status*, a *log*, an *answer*, a *refusal*
+and a *heartbeat* come from it. A *flow* goes to a hub, and a *course* comes from it. The schemas
+are closed: what is not here is refused, since a word that one side does not understand must not be
+taken for one that it obeyed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.bus.fields import (
     MOST,
@@ -275,6 +275,64 @@ class Control(
     reply: Route = ""
 
 
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job whose streams are followed, and how far the sender has them."""
+
+    #: The key of the job.
+    key: Token
+    #: The number of the attempt at the site that the sender has something of; 0 if nothing.
+    attempt: Whole = 0
+    #: Bytes of its two streams that the sender has.
+    stdout: Whole = 0
+    stderr: Whole = 0
+
+
+class Follow(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="follow",
+):
+    """Send what running jobs write, for a while; it is asked for again while somebody reads it."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that is meant.
+    site: Word
+    #: How long, in seconds.
+    seconds: Annotated[float, Meta(ge=1, le=60)] = 15.0
+    #: Which jobs.
+    jobs: Annotated[tuple[Wanted, ...], Meta(min_length=1, max_length=1000)]
+
+
+class Log(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="log",
+):
+    """A part of what a running job has written; it may be lost, or come twice."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+    #: The site that says it.
+    site: Word
+    #: The number of the job at the site, and the key that came with it.
+    job: Whole
+    key: Token
+    #: The number of the attempt at the site; each has streams of its own. 0 before the first.
+    attempt: Whole = 0
+    #: Where the part of each stream begins, in bytes, and the part in base64.
+    stdout_at: Whole = 0
+    stdout: Bytes = ""
+    stderr_at: Whole = 0
+    stderr: Bytes = ""
+
+
 #: Codes of refusals that pass: the job is more than the limits of the site allow, the site does
 #: not have its application now, or its sender has as many jobs there as may be.
 LIMITS, NO_APPLICATION, BUSY = "limits", "no_application", "busy"
@@ -348,6 +406,9 @@ class Status(
     #: The ends of what it wrote to its two streams, in base64, told when it is over.
     stdout: Bytes = ""
     stderr: Bytes = ""
+    #: Where those begin, in bytes; told of jobs that were followed.
+    stdout_at: Whole | UnsetType = UNSET
+    stderr_at: Whole | UnsetType = UNSET
     #: What its function returned, as JSON, told when it is over.
     result: Json = ""
 
@@ -525,4 +586,6 @@ class Refusal(
     size: Whole = 0
 
 
-Message = Job | Chain | Flow | Course | Control | Status | Heartbeat | Answer | Refusal
+Message = (
+    Job | Chain | Flow | Course | Control | Follow | Status | Log | Heartbeat | Answer | Refusal
+)

@@ -12,8 +12,10 @@ from pilotage.bus.model import (
     Control,
     Course,
     Flow,
+    Follow,
     Heartbeat,
     Job,
+    Log,
     Message,
     Refusal,
     Status,
@@ -22,7 +24,8 @@ from pilotage.bus.model import (
 #: Every kind of message, by the name of its schema.
 KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,
-    "status": Status, "heartbeat": Heartbeat, "answer": Answer, "refusal": Refusal,
+    "follow": Follow, "status": Status, "log": Log, "heartbeat": Heartbeat, "answer": Answer,
+    "refusal": Refusal,
 }  # fmt: skip
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -17,8 +17,10 @@ from pilotage.bus.model import (
     Control,
     Course,
     Flow,
+    Follow,
     Heartbeat,
     Job,
+    Log,
     Message,
     Refusal,
     Status,
@@ -36,7 +38,8 @@ FORBIDDEN = {
 }
 _KINDS: dict[str, type[Message]] = {
     "job": Job, "chain": Chain, "flow": Flow, "course": Course, "control": Control,
-    "status": Status, "heartbeat": Heartbeat, "answer": Answer, "refusal": Refusal,
+    "follow": Follow, "status": Status, "log": Log, "heartbeat": Heartbeat, "answer": Answer,
+    "refusal": Refusal,
 }  # fmt: skip
 #: Verbs that are about jobs, and would be about all of them if none is named.
 _OF_JOBS = ("cancel", "hold", "release", "retry", "resend")

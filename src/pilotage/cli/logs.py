@@ -65,6 +65,7 @@ def _one(
             data=_data(job, 0, name, b""),
             notes=(f"job {number} has not started: `pilotage explain {number}` says why",),
         )
+    project.follow(number)
     content = written.read(written.path(tried.dir, name), lines)
     notes = []
     other: Name = "stderr" if name == "stdout" else "stdout"
@@ -133,11 +134,13 @@ def _news(
 ) -> Iterator[bytes]:
     if not job.attempt:
         return
+    project.follow(job.id)
     file = written.path(project.attempts(job.id)[-1].dir, name)
     attempt, start = places.get(job.id, (0, 0))
     if attempt == 0 and lines is not None:
         start = written.size(file) - len(written.read(file, lines))
-    elif attempt != job.attempt:
+    elif attempt != job.attempt or written.size(file) < start:
+        # Its site tries it again, and what it writes begins anew.
         start = 0
     while content := written.piece(file, start):
         start += len(content)

@@ -162,6 +162,7 @@ class _Pump:
             return
         if attempts[-1].number != self._attempt:
             self._attempt, self._start = attempts[-1].number, 0
+        self._project.follow(self._number)
         while content := logs.piece(logs.path(attempts[-1].dir, "stdout"), self._start):
             self._start += len(content)
             sys.stdout.buffer.write(content)

@@ -117,8 +117,6 @@ def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
         stopped=(status.time if status else now) if word.state in OVER else None,
         digest=left[0].digest if left else attempt.digest, files=sum(one.files for one in left),
         bytes=sum(one.bytes for one in left), read=status.read if status else 0,
-        stdout=status.stdout if status else "",
-        stderr=status.stderr if status else "",
     )  # fmt: skip
     if word.state in OVER:
         if status and status.result:

@@ -358,10 +358,11 @@ class EdgePlace:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def end(self, ledger: Ledger, db: Db, row: Attempt, now: float) -> bool:
+    def end(self, ledger: Ledger, db: Db, row: Attempt, now: float, note: str = "") -> bool:
         """End an attempt in the transaction of its last word, if nothing is to be brought home.
 
-        Say whether it is ended: `ended` is to be called when that is on disk, and else `over`.
+        Say whether it is ended: `ended` is to be called when that is on disk, and else `over`. A
+        `note` is said with the end.
         """
         place = ledger.matcher.places.get(self._place.number) if self._place else None
         lease = place.leases.get(row.job) if place else None
@@ -369,11 +370,10 @@ class EdgePlace:
             return False
         if row.state == "done" and row.place and ledger.specs.get(db, lease.spec).outputs:
             return False
-        if row.stdout or row.stderr:
-            self._log(row)
-            db.run("edge_attempt_logged", job=row.job, number=row.number)
         spec = ledger.specs.get(db, lease.spec)
-        end = self._ending(row, spec, lambda: bool(db.value("edge_job_is_step", job=row.job)))
+        end = self._ending(
+            row, spec, lambda: bool(db.value("edge_job_is_step", job=row.job)), note
+        )  # fmt: skip
         ended = Ended(row.job, row.number, lease.spec, end)
         ledger.finish(db, [(place.number, [ended])], now)
         return True
@@ -383,31 +383,35 @@ class EdgePlace:
         if one := self._held.get((row.job, row.number)):
             self._forget(one)
 
-    def _ending(self, row: Attempt, spec: JobSpec, is_step: Callable[[], bool]) -> retry.End:
+    def _ending(
+        self, row: Attempt, spec: JobSpec, is_step: Callable[[], bool], note: str
+    ) -> retry.End:  # fmt: skip
         end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
+        if note:
+            words = "; ".join(part for part in (end.message, note) if part)
+            end = msgspec.structs.replace(end, message=words)
         if (end.lost or end.refused) and is_step():
             # Its workflow decides whether, when and where it is tried again.
             rejected = end.message if end.refused else ""
             return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
         return end
 
-    def over(self, row: Attempt) -> None:
-        """Hear that a site has said its last word on an attempt."""
+    def over(self, row: Attempt, note: str = "") -> None:
+        """Hear that a site has said its last word on an attempt; a `note` is said with its end."""
         one = self._held.get((row.job, row.number))
         if one is not None and one.attempt not in self._closing:
             self._closing.add(one.attempt)
-            self._spawn(self._close(one, row))
+            self._spawn(self._close(one, row, note))
 
-    async def _close(self, one: Guest, row: Attempt) -> None:
+    async def _close(self, one: Guest, row: Attempt, note: str) -> None:
         """Bring home what a job left, and end it."""
         try:
-            await anyio.to_thread.run_sync(self._log, row)
-            at = {"job": row.job, "number": row.number}
-            await self._do(lambda db: db.run("edge_attempt_logged", **at))
+            if row.stdout or row.stderr:
+                await self._log(row)
             home = row.state == "done" and row.place and one.spec.outputs
             if home and one.attempt not in self._stops:
                 await self._home(one, row)
-            end = self._ending(row, one.spec, lambda: one.binding.handoff is not None)
+            end = self._ending(row, one.spec, lambda: one.binding.handoff is not None, note)
         except _ODD as error:
             words = f"its results cannot be brought home: {error}"
             _log.warning("job %s: %s", one.key, words)
@@ -431,11 +435,14 @@ class EdgePlace:
                 crash.point("remote.home")
                 return
 
-    def _log(self, row: Attempt) -> None:
-        """Keep what a job wrote where commands look for it."""
+    async def _log(self, row: Attempt) -> None:
+        """Keep the log of an attempt that an earlier version has left in the store."""
         for stream, written in (("stdout", row.stdout), ("stderr", row.stderr)):
-            if written:
-                output.write(self._folder, row.job, row.number, stream, 0, written)
+            await anyio.to_thread.run_sync(
+                output.write, self._folder, row.job, row.number, stream, 0, written
+            )
+        at = {"job": row.job, "number": row.number}
+        await self._do(lambda db: db.run("edge_attempt_logged", **at))
 
     # -- stop ------------------------------------------------------------------------------------
 

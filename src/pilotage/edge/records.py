@@ -15,6 +15,8 @@ from pilotage.store import Db
 OVER = frozenset({"done", "failed", "cancelled", "rejected"})
 #: Seconds before the first further try to send a message, and between the last ones.
 _SOON_S, _LATE_S = 1.0, 15.0
+#: What a message to a site is: `follow` asks for logs.
+Kind = Literal["job", "control", "follow"]
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -38,10 +40,15 @@ class Attempt(msgspec.Struct, frozen=True):
     place: str
     digest: str
     read: int
+    #: The ends of its streams in base64, if an earlier version left them here.
     stdout: str
     stderr: str
     #: What the site knows it by.
     key: str
+    #: Of which attempt at the site there is a log, and how many bytes of both streams.
+    log_attempt: int = 0
+    stdout_size: int = 0
+    stderr_size: int = 0
 
     @property
     def over(self) -> bool:
@@ -64,7 +71,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     id: int
     job: int
     number: int
-    kind: Literal["job", "control"]
+    kind: Kind
     topic: str
     body: str
     tries: int
@@ -103,7 +110,7 @@ def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:
     db.run(
         "edge_attempt_hear", job=attempt.job, number=attempt.number, state=how.state,
         reason=how.reason, kind=how.kind, code=how.code, seq=0, now=attempt.heard, began=None,
-        stopped=now, digest="", files=0, bytes=0, read=0, stdout="", stderr="",
+        stopped=now, digest="", files=0, bytes=0, read=0,
     )  # fmt: skip
     return msgspec.structs.replace(
         attempt, state=how.state, reason=how.reason, kind=how.kind, code=how.code, stopped=now
@@ -112,7 +119,7 @@ def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:
 
 def put(
     db: Db, topic: str, body: bytes, attempt: tuple[int, int] = (0, 0), *,
-    kind: Literal["job", "control"] = "control", after: float = 0.0,
+    kind: Kind = "control", after: float = 0.0,
 ) -> None:  # fmt: skip
     """Have a message sent, in a transaction of the caller's."""
     job, number = attempt

@@ -9,13 +9,15 @@ import msgspec
 
 from pilotage import errors
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Status
+from pilotage.bus.model import Answer, Log, Status
 from pilotage.bus.port import Message
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.flow")
 #: No user of a broker has this name.
 _PORTED = "\n"
+#: What sites say of attempts.
+Word = Status | Answer | Log
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -23,7 +25,7 @@ class Said(msgspec.Struct, frozen=True):
 
     #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
     user: str
-    word: Status | Answer
+    word: Word
 
 
 def read(messages: Iterable[Message]) -> list[Said]:
@@ -35,14 +37,14 @@ def read(messages: Iterable[Message]) -> list[Said]:
         except errors.BadMessage:
             # Statuses in the words of others come by the same topics.
             continue
-        if isinstance(word, Status | Answer):
+        if isinstance(word, Word):
             found.append(Said(one.user, word))
     return found
 
 
-def proved(said: Iterable[Said]) -> list[Status | Answer]:
+def proved(said: Iterable[Said]) -> list[Word]:
     """Leave out what agents at this hub's port say of another site than their token is for."""
-    found: list[Status | Answer] = []
+    found: list[Word] = []
     for one in said:
         if one.word.site == one.user:
             found.append(one.word)
@@ -51,7 +53,7 @@ def proved(said: Iterable[Said]) -> list[Status | Answer]:
     return found
 
 
-def own(db: Db, said: Iterable[Said]) -> Iterator[Status | Answer]:
+def own(db: Db, said: Iterable[Said]) -> Iterator[Word]:
     """Leave out what others say of a site than whom its heartbeats come from.
 
     Who may send those is for the broker to say; of a site that sends none, anybody is heard.

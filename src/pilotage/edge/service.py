@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,13 +16,15 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from pilotage import crash, errors
 from pilotage.bus import batches
-from pilotage.bus.model import Answer, Status
+from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
 from pilotage.edge import hear, records, said, silence
 from pilotage.edge.hear import Steps
 from pilotage.edge.link.sites import Lines, SiteLine
+from pilotage.edge.logs import At, EdgeLogs
 from pilotage.edge.place import EdgePlace, Facts, Hub
 from pilotage.edge.records import Attempt
+from pilotage.edge.said import Word
 from pilotage.edge.send import Sender
 from pilotage.edge.silence import Patience
 from pilotage.match.turn import Ledger
@@ -78,13 +80,20 @@ class EdgeSites:
         self._stirred, self._due = asyncio.Event(), asyncio.Event()
         #: By site at the port: rung when there is something to send to it.
         self._bells: dict[str, asyncio.Event] = {}
+        self._logs: EdgeLogs
 
     async def run(self) -> None:
         """Serve all sites until cancelled."""
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
-        with self._writer.telling(functools.partial(call_soon, self._stir)):
+        with (
+            self._writer.telling(functools.partial(call_soon, self._stir)),
+            contextlib.closing(self._open_reader()) as reader,
+        ):
+            self._logs = EdgeLogs(reader, self._writer, self._address, self._hub.folder, self._now)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, tasks)
+                tasks.start_soon(self._always, "logs", self._logs.run)
+                tasks.start_soon(self._always, "logs", self._ask_for_logs)
                 tasks.start_soon(self._always, "the port", self._talk_to_lines)
                 if self._connect is not None:
                     talk = functools.partial(self._talk, self._connect)
@@ -105,6 +114,11 @@ class EdgeSites:
                     tasks.start_soon(self._keep, place)
                 place.change(facts)
                 await self._offered(name, facts.applications)
+            await anyio.sleep(_LOOK_S)
+
+    async def _ask_for_logs(self) -> None:
+        while True:
+            await self._logs.ask()
             await anyio.sleep(_LOOK_S)
 
     async def _offered(self, name: str, applications: tuple[str, ...]) -> None:
@@ -152,7 +166,8 @@ class EdgeSites:
         with contextlib.closing(reader):
             async with connect() as bus, anyio.create_task_group() as tasks:
                 # What is said before somebody listens is lost: so nothing is sent before that.
-                await tasks.start(self._listen, bus, pattern, self._hear)
+                hear = functools.partial(self._hear, reader)
+                await tasks.start(self._listen, bus, pattern, hear)
                 wait = functools.partial(_wait, self._stirred)
                 sender = Sender(bus, self._writer, reader, self._address, self._now, wait)
                 tasks.start_soon(sender.run)
@@ -161,9 +176,8 @@ class EdgeSites:
                     self._look_by_broker,
                 )  # fmt: skip
 
-    async def _hear(self, messages: Sequence[Message]) -> None:
-        if words := said.read(messages):
-            await self._take(lambda db: said.own(db, words))
+    async def _hear(self, reader: Db, messages: Sequence[Message]) -> None:
+        await self._take([*said.own(reader, said.read(messages))])
 
     async def _look_by_broker(self, since: float) -> None:
         ported = await self._do(records.ported)
@@ -231,8 +245,7 @@ class EdgeSites:
             await _wait(self._due, None if due is None else max(0.0, due - now))
 
     async def _hear_lines(self, messages: Sequence[Message]) -> None:
-        if words := said.proved(said.read(messages)):
-            await self._take(lambda _: words)
+        await self._take(said.proved(said.read(messages)))
 
     async def _look_at_lines(self, since: float) -> None:
         ported, lines = await self._do(records.ported), self._lines
@@ -248,31 +261,36 @@ class EdgeSites:
             task_status.started()
             await batches.take(incoming, lambda some: batches.settle(bus, some, take, _log))
 
-    async def _take(self, words: Callable[[Db], Iterable[Status | Answer]]) -> None:
+    async def _take(self, words: Sequence[Word]) -> None:
+        self._logs.take(one for one in words if isinstance(one, Log))
+        rest = [one for one in words if not isinstance(one, Log)]
+        if not rest:
+            return
         ended: list[Attempt] = []
         left: list[Attempt] = []
 
         def take(ledger: Ledger, db: Db, now: float) -> None:
             ended.clear()
             left.clear()
-            for row in hear.hear(db, words(db), self._address, now, self._steps):
-                place = self._places.get(row.site)
-                done = place is not None and place.end(ledger, db, row, now)
+            for row in hear.hear(db, rest, self._address, now, self._steps):
+                place, note = self._places.get(row.site), troubles.get((row.job, row.number), "")
+                done = place is not None and place.end(ledger, db, row, now, note)
                 (ended if done else left).append(row)
 
-        # The end of a job, and what follows from it, are safe together.
-        await self._queue.do(take)
+        async with self._logs.finished(rest) as troubles:
+            # The end of a job, and what follows from it, are safe together.
+            await self._queue.do(take)
         crash.point("remote.heard")
         if ended:
             crash.point("remote.ended")
         for row in ended:
             self._places[row.site].ended(row)
-        self._over(left)
+        self._over(left, troubles)
 
-    def _over(self, ended: Sequence[Attempt]) -> None:
+    def _over(self, ended: Sequence[Attempt], troubles: Mapping[At, str] = {}) -> None:
         for row in ended:
             if place := self._places.get(row.site):
-                place.over(row)
+                place.over(row, troubles.get((row.job, row.number), ""))
 
     async def _look(
         self, since: float, reached: Callable[[str], bool], listened: Callable[[str], bool]

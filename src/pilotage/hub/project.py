@@ -24,6 +24,7 @@ from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
 from pilotage.job.owner import me
+from pilotage.result import logs
 from pilotage.site import records as sites
 from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
@@ -113,6 +114,13 @@ class Project:
         """Ask something of a site: `drain`, or nothing any more."""
         with self._change() as db:
             sites.ask(db, name, asked, by=me(), why=why, now=self.clock.now())
+
+    def follow(self, number: int) -> None:
+        """Have the log of a job brought here for a while, if it is at a site with an agent."""
+        now = self.clock.now()
+        if logs.due(self.db, number, now):
+            with self._change() as db:
+                logs.follow(db, number, now)
 
     def cancel(self, numbers: Sequence[int]) -> dict[int, State]:
         """Call jobs off."""

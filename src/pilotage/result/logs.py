@@ -6,8 +6,22 @@ import os
 import stat
 from typing import BinaryIO, Literal
 
+from pilotage.store import Db
+
 Name = Literal["stdout", "stderr"]
 _BLOCK = 65536
+#: How long the log of a job at a site with an agent is brought after it was last read, in seconds.
+_FOLLOW_S = 20.0
+
+
+def due(db: Db, job: int, now: float) -> bool:
+    """Say whether the log of a job will be brought only if it is asked for again."""
+    return db.value("edge_follow_due", job=job, until=now + _FOLLOW_S / 2) is not None
+
+
+def follow(db: Db, job: int, now: float) -> None:
+    """Have the log of a job at a site with an agent brought here for a while."""
+    db.run("edge_follow", job=job, until=now + _FOLLOW_S)
 
 
 def path(folder: str, name: Name) -> str:

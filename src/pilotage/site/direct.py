@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 #: Ends and starts that come within this time are written down together, in seconds.
 _BLINK_S = 0.02
 #: How often what running jobs write is looked at, in seconds.
-_FOLLOW_S = 2.0
+_FOLLOW_S = 1.0
 #: How soon a site that is drained gets nothing more, in seconds.
 _HEED_S = 0.2
 

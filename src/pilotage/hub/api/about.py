@@ -44,6 +44,10 @@ def log(db: Db, call: Call) -> tell.Written:
     attempt = _attempt(records.attempts(db, records.get(db, call.path.id).id), wanted.attempt)
     if attempt is None:
         return tell.Written(0, "", 0, end=False)
+    job, now = call.path.id, call.now
+    if attempt.ended is None and logs.due(db, job, now):
+        # Who reads it need not wait for that.
+        call.hands.writer.submit(lambda store: logs.follow(store, job, now))
     file = logs.path(attempt.dir, wanted.stream)
     start = wanted.offset if wanted.offset >= 0 else max(0, logs.size(file) + wanted.offset)
     ended = attempt.ended is not None

@@ -24,6 +24,7 @@ from pilotage.pilot.node.dial import Route
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest
+from pilotage.site.agent.logs import Logs
 from pilotage.site.agent.outbox import Outbox
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.settings import Hub, Settings
@@ -124,8 +125,12 @@ class Talk:
                 one.taking = self._taking
                 self._ingests.append(one)
                 keep(f"jobs by {topic}", functools.partial(one.run, topic, unnamed))
-            keep("controls", Controls(bus, self._writer, self._settings, now, poke).run)
+            logs = Logs(self._outbox.publish, self._open_reader, self._settings)
+            keep(
+                "controls", Controls(bus, self._writer, self._settings, now, poke, logs.follow).run
+            )
             keep("status messages", self._outbox.run)
+            keep("logs", logs.run)
             keep("heartbeats", Beat(bus, self._settings, self._beat).run)
 
     def _renew(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import anyio
 import msgspec
 
 from pilotage import crash, errors
+from pilotage.bus.model import Wanted
 from pilotage.bus.port import Bus, Message
 from pilotage.site.agent.obey import Obeyed, obey
 from pilotage.site.agent.settings import Settings
@@ -27,13 +28,18 @@ class Controls:
     def __init__(
         self, bus: Bus, writer: Writer, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
+        follow: Callable[[Mapping[int, Wanted], float], None],
     ) -> None:  # fmt: skip
-        """Get ready; `poke` is called when something was changed."""
+        """Get ready; `poke` is called when something was changed.
+
+        `follow` is given jobs whose streams are to be sent, and for how long.
+        """
         self._bus = bus
         self._writer = writer
         self._settings = settings
         self._now = now
         self._poke = poke
+        self._follow = follow
 
     async def run(self) -> None:
         """Obey until cancelled."""
@@ -59,6 +65,8 @@ class Controls:
         await self._bus.ack(message)
         if obeyed.changed:
             self._poke()
+        if obeyed.follow:
+            self._follow(obeyed.follow, obeyed.seconds)
         for body in obeyed.answers:
             await message.reply(body)
 

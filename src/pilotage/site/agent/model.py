@@ -136,6 +136,19 @@ class Tale(msgspec.Struct, frozen=True):
     folder: str = ""
     #: What its function returned, as JSON.
     result: str = ""
+    #: Whether a hub has followed what it wrote.
+    followed: bool = False
+
+
+class Writes(msgspec.Struct, frozen=True):
+    """Where a job that is not over writes, and what a message on that needs."""
+
+    #: The number of its attempt, and the folder that has the two streams; empty if there is none.
+    attempt: int
+    folder: str
+    back: Return
+    #: The sender's own key.
+    token: str
 
 
 def back(job: Job) -> Return:

@@ -6,13 +6,13 @@ theirs does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from pilotage import errors
 from pilotage.bus import wire
-from pilotage.bus.model import Answer, Control, Result
+from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
 from pilotage.bus.port import Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
@@ -36,6 +36,9 @@ class Obeyed(msgspec.Struct, frozen=True):
     answers: tuple[bytes, ...] = ()
     #: Whether anything is otherwise now.
     changed: bool = False
+    #: Jobs whose streams are to be sent while they run, by number, and for how many seconds.
+    follow: Mapping[int, Wanted] = {}
+    seconds: float = 0.0
 
 
 def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
@@ -43,11 +46,15 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
     user = message.user
     try:
         control = wire.decode(message.body)
-        if not isinstance(control, Control):
+        if not isinstance(control, Control | Follow):
             raise errors.BadMessage("it is no control, and controls are heard here")
-        _check(control, user, settings)
+        _check_sender(control, user, settings)
+        if isinstance(control, Control):
+            _check(control, user, settings)
     except (errors.BadMessage, errors.Denied) as error:
         return _refused(db, message, error, settings, now)
+    if isinstance(control, Follow):
+        return _follow(db, control, user, boss=user in settings.admins)
     once = control.verb in ("retry", "resend")
     digest = records.digest(f"{user}\n{message.key}", message.body)
     if once and message.again and (before := records.answered(db, digest)):
@@ -63,12 +70,32 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
     return Obeyed(parts, changed=control.verb != "query")
 
 
-def _check(control: Control, user: str, settings: Settings) -> None:
+def _follow(db: Db, asked: Follow, user: str, *, boss: bool) -> Obeyed:
+    """Have the streams of jobs sent; a job that the user may not know of is left out."""
+    found = {_keyed(db, one.key, user, boss=boss): one for one in asked.jobs if one.key}
+    found.pop(0, None)
+    for number in found:
+        records.follow(db, number)
+    return Obeyed(follow=found, seconds=asked.seconds)
+
+
+def _keyed(db: Db, key: str, user: str, *, boss: bool) -> int:
+    """Return the number of a job by its key: the user's own first, any for an administrator."""
+    found = records.by_token(db, key, user)
+    if found is None and boss:
+        found = records.by_token(db, key, "")
+    return found[0] if found else 0
+
+
+def _check_sender(control: Control | Follow, user: str, settings: Settings) -> None:
     if control.site != settings.site:
         message = f"it is for the site `{control.site}`, and this is `{settings.site}`"
         raise errors.BadMessage(message, field="site")
     if not user:
         raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+
+
+def _check(control: Control, user: str, settings: Settings) -> None:
     if control.verb in ("drain", "resume") and user not in settings.admins:
         raise errors.Denied(f"the user `{user}` may not {control.verb} the site")
     if control.reply and not accept.may_reply(control.reply, settings):
@@ -120,19 +147,13 @@ class _Asker:
         for number in self._control.jobs:
             yield self._one(self._own(number), Result(job=number))
         for key in self._control.keys:
-            yield self._one(self._keyed(key), Result(key=key))
+            number = _keyed(self._db, key, self._user, boss=self._boss)
+            yield self._one(number, Result(key=key))
 
     def _own(self, number: int) -> int:
         """Return the number of a job if the user may know of it; else 0."""
         owner = records.owner_of(self._db, number)
         return number if owner is not None and (self._boss or owner == self._user) else 0
-
-    def _keyed(self, key: str) -> int:
-        """Return the number of a job by its key: the user's own first, any for an administrator."""
-        found = records.by_token(self._db, key, self._user)
-        if found is None and self._boss:
-            found = records.by_token(self._db, key, "")
-        return found[0] if found else 0
 
     def _one(self, number: int, named: Result) -> Result:
         if not number:

@@ -153,7 +153,7 @@ class Outbox:
     async def _send(self, db: Db, word: Word) -> None:
         settings = self._settings()
         if word.body:
-            await self._publish(word.topic, word.body.encode())
+            await self.publish(word.topic, word.body.encode())
             return
         tale = records.tale(db, word.job, word.attempt)
         if tale is None:
@@ -164,9 +164,9 @@ class Outbox:
             said, tale.back.speech, lambda: records.message(db, word.job), tale.created
         )
         key = f"{settings.site}:{word.job}:{word.seq}"
-        await self._publish(tell.topic(tale.back, settings), body, key)
+        await self.publish(tell.topic(tale.back, settings), body, key)
 
-    async def _publish(self, topic: str, body: bytes, key: str = "") -> None:
+    async def publish(self, topic: str, body: bytes, key: str = "") -> None:
         """Send to a topic, or by the site's own while the broker does not let us.
 
         Each try costs the connection, with all that is on the way over it.

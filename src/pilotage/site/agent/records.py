@@ -21,6 +21,7 @@ from pilotage.site.agent.model import (
     Return,
     Tale,
     Word,
+    Writes,
     back,
 )
 from pilotage.store import Db
@@ -216,12 +217,26 @@ def tale(db: Db, job: int, attempt: int) -> Tale | None:
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
-    made, created, state, code, signal, cause, number, notes, sent, read, folder, result = row
+    made, created, state, code, signal, cause, number, notes, sent, read, folder, result, seen = row
     return Tale(
         _return.decode(made), created, state or "", code, signal, Cause(cause or ""), number or "",
         _notes.decode(notes), _left.decode(sent) if sent else (), read or 0,
-        text.load_path(folder) if folder else "", result or "",
+        text.load_path(folder) if folder else "", result or "", bool(seen),
     )  # fmt: skip
+
+
+def follow(db: Db, job: int) -> None:
+    """Write down that a hub follows what a job writes."""
+    db.run("edge_followed", job=job)
+
+
+def writes(db: Db, job: int) -> Writes | None:
+    """Return where a job writes; nothing if it is over."""
+    row = db.row("edge_writes", job=job)
+    if row is None:
+        return None
+    attempt, folder, made, token = row
+    return Writes(attempt, text.load_path(folder) if folder else "", _return.decode(made), token)
 
 
 # -- messages that were refused ------------------------------------------------------------------

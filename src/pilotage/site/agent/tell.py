@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pilotage.bus import speech, wire
 from pilotage.bus.fields import MOST_LOG, MOST_RESULT, Speech
@@ -47,7 +48,18 @@ _CAUSES: dict[Cause, tuple[str, str]] = {
 }
 
 
-def status(word: Word, tale: Tale, site: str, streams: tuple[str, str] = ("", "")) -> Status:
+class Tail(NamedTuple):
+    """The end of a stream, in base64."""
+
+    text: str = ""
+    #: Where it begins, in bytes, if whoever reads it understands that.
+    at: int | UnsetType = UNSET
+
+
+_NOTHING = (Tail(), Tail())
+
+
+def status(word: Word, tale: Tale, site: str, streams: tuple[Tail, Tail] = _NOTHING) -> Status:
     """Say what a message that is to be sent means; `streams` are the ends of what a job wrote."""
     told: dict[str, Any] = {"state": word.state, "step": word.step}
     return Status(
@@ -56,8 +68,8 @@ def status(word: Word, tale: Tale, site: str, streams: tuple[str, str] = ("", ""
         reason=reason(word, tale), scheduler_id=tale.scheduler_id[:200], time=word.time,
         left=tale.left if word.state == "done" else (),
         read=tale.read if word.state in _OVER else 0,
-        stdout=streams[0] if word.state in _OVER else "",
-        stderr=streams[1] if word.state in _OVER else "",
+        stdout=streams[0].text, stdout_at=streams[0].at,
+        stderr=streams[1].text, stderr_at=streams[1].at,
         result=tale.result if word.state in _OVER and not _too_long(tale) else "",
         **told,
     )  # fmt: skip
@@ -68,21 +80,24 @@ def _too_long(tale: Tale) -> bool:
     return len(tale.result.encode()) > MOST_RESULT
 
 
-def streams(word: Word, tale: Tale) -> tuple[str, str]:
+def streams(word: Word, tale: Tale) -> tuple[Tail, Tail]:
     """Read the ends of what a job that is over wrote to its two streams."""
     if word.state not in _OVER or not tale.folder:
-        return "", ""
-    return _tail(f"{tale.folder}/stdout"), _tail(f"{tale.folder}/stderr")
+        return _NOTHING
+    out, err = (_tail(f"{tale.folder}/{name}") for name in ("stdout", "stderr"))
+    # A hub that follows no logs does not know the fields that say where ends begin.
+    return (out, err) if tale.followed else (Tail(out.text), Tail(err.text))
 
 
-def _tail(path: str) -> str:
-    """Read the end of a file, in base64; nothing if it cannot be read."""
+def _tail(path: str) -> Tail:
+    """Read the end of a file; nothing if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_LOG))
-            return base64.b64encode(file.read(MOST_LOG)).decode()
+            at = max(0, file.seek(0, os.SEEK_END) - MOST_LOG)
+            file.seek(at)
+            return Tail(base64.b64encode(file.read(MOST_LOG)).decode(), at)
     except OSError:
-        return ""
+        return Tail()
 
 
 def body(said: Status, words: Speech, job: Callable[[], Job], created: float) -> bytes:

@@ -91,12 +91,23 @@ SELECT edge_job.back, job.created, attempt.state, attempt.exit, attempt.signal, 
     (SELECT submission.number || CASE WHEN submission.body->>'count' > 1 THEN '_' || submitted.place ELSE '' END
      FROM submitted JOIN submission ON submission.id = submitted.submission
      WHERE submitted.job = :job AND submitted.attempt = :attempt AND submission.number <> ''
-     ORDER BY submission.id DESC LIMIT 1), edge_job.notes, edge_left.left, edge_left.read, attempt.dir, result.body
+     ORDER BY submission.id DESC LIMIT 1), edge_job.notes, edge_left.left, edge_left.read, attempt.dir, result.body,
+    edge_job.followed
 FROM edge_job JOIN job ON job.id = edge_job.job
 LEFT JOIN edge_left ON edge_left.job = job.id
 LEFT JOIN attempt ON attempt.job = job.id AND attempt.number = :attempt
 LEFT JOIN result ON result.job = job.id
 WHERE edge_job.job = :job;
+
+-- name: edge_followed
+-- A hub follows the log of a job.
+UPDATE edge_job SET followed = 1 WHERE job = :job AND followed = 0;
+
+-- name: edge_writes
+-- Where a job that is not over writes: its attempt, and the folder of that if there is one.
+SELECT job.attempt, attempt.dir, edge_job.back, edge_job.token FROM edge_job JOIN job ON job.id = edge_job.job
+LEFT JOIN attempt ON attempt.job = job.id AND attempt.number = job.attempt
+WHERE edge_job.job = :job AND job.state NOT IN ('done', 'failed', 'cancelled', 'rejected');
 
 -- name: edge_counts
 -- How many jobs are in each state.

@@ -6,21 +6,20 @@ VALUES (:job, :number, :site, :place, :key, :now) ON CONFLICT DO NOTHING RETURNI
 -- name: edge_attempt_get
 -- One attempt.
 SELECT job, number, site, state, reason, kind, code, seq, cancel, created, sent, heard, asked, began,
-    stopped, place, digest, read, stdout, stderr, key
+    stopped, place, digest, read, stdout, stderr, key, log_attempt, stdout_size, stderr_size
 FROM edge_attempt WHERE job = :job AND number = :number;
 
 -- name: edge_attempt_by_key
 -- One attempt, by what its site knows it by.
 SELECT job, number, site, state, reason, kind, code, seq, cancel, created, sent, heard, asked, began,
-    stopped, place, digest, read, stdout, stderr, key
+    stopped, place, digest, read, stdout, stderr, key, log_attempt, stdout_size, stderr_size
 FROM edge_attempt WHERE key = :key;
 
 -- name: edge_attempt_hear
 -- What a site says of an attempt.
 UPDATE edge_attempt SET state = :state, reason = :reason, kind = :kind, code = :code,
     seq = max(seq, :seq), heard = :now, began = coalesce(began, :began), stopped = :stopped,
-    digest = :digest, files = :files, bytes = :bytes, read = max(read, :read), stdout = :stdout,
-    stderr = :stderr
+    digest = :digest, files = :files, bytes = :bytes, read = max(read, :read)
 WHERE job = :job AND number = :number;
 
 -- name: edge_attempt_heard
@@ -70,6 +69,45 @@ LIMIT :most;
 -- name: edge_attempt_logged
 -- The streams of an attempt are in its folder.
 UPDATE edge_attempt SET stdout = '', stderr = '' WHERE job = :job AND number = :number;
+
+-- name: edge_follow_due
+-- Whether a job is at a site with an agent, and is not followed until a time.
+SELECT 1 FROM job JOIN edge_attempt ON edge_attempt.job = job.id AND edge_attempt.number = job.attempt
+WHERE job.id = :job AND edge_attempt.followed < :until
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+
+-- name: edge_follow
+-- Somebody follows the log of a job until a time.
+UPDATE edge_attempt SET followed = max(followed, :until)
+WHERE job = :job AND number = (SELECT attempt FROM job WHERE id = :job);
+
+-- name: edge_followed_now
+-- Current attempts at sites whose logs somebody follows, those that were asked for last first.
+SELECT edge_attempt.job, edge_attempt.number, site, edge_attempt.key, log_attempt, stdout_size, stderr_size
+FROM edge_attempt JOIN job ON job.id = edge_attempt.job AND job.attempt = edge_attempt.number
+WHERE followed > :now AND sent IS NOT NULL
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+ORDER BY followed DESC LIMIT :most;
+
+-- name: edge_log_has
+-- What there is of the log of an attempt that somebody follows, by its key.
+SELECT edge_attempt.job, edge_attempt.number, site, log_attempt, stdout_size, stderr_size
+FROM edge_attempt JOIN job ON job.id = edge_attempt.job AND job.attempt = edge_attempt.number
+WHERE edge_attempt.key = :key AND followed > :now
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected');
+
+-- name: edge_attempt_current
+-- The number of the current attempt of a job.
+SELECT attempt FROM job WHERE id = :job;
+
+-- name: edge_log_grew
+-- There is more of the log of an attempt.
+UPDATE edge_attempt SET log_attempt = :attempt, stdout_size = :stdout, stderr_size = :stderr
+WHERE job = :job AND number = :number;
+
+-- name: edge_follow_drop
+-- Forget what was asked of a site about logs: it is asked anew.
+DELETE FROM edge_message WHERE kind = 'follow' AND topic = :topic;
 
 -- name: edge_message_put
 -- Have a message sent.

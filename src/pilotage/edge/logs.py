@@ -1,0 +1,265 @@
+"""Logs of jobs at sites with an agent: followed while somebody reads them, whole at the end.
+
+A site is asked for what a job writes, again and again for a little while each; it sends pieces that
+say where they belong. A piece is kept if it goes on where the log ends. So pieces that come twice,
+or not in order, change nothing, and one that is lost is asked for again. The store says how far the
+log of each attempt goes; a file that is longer holds what a crash has left there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import itertools
+import logging
+import operator
+from asyncio import wrap_future
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pilotage.bus import wire
+from pilotage.bus.model import Follow, Log, Status, Wanted
+from pilotage.edge import records
+from pilotage.edge.message import Address
+from pilotage.edge.records import OVER
+from pilotage.site import output
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: How long a site sends when it was asked, how often it is asked, and how soon after a gap.
+_FOLLOW_S, _AGAIN_S, _SOON_S = 15.0, 5.0, 1.0
+#: A site that says nothing is asked less and less often: it may be too old to understand that.
+_RARELY_S, _UNHEARD = 300.0, 3
+#: Attempts that are followed at once, and pieces that wait to be written.
+_MOST, _MOST_WAITING = 200, 200
+#: Bytes of each stream that are brought while a job runs.
+_MOST_BYTES = 10 << 20
+
+#: A job and the number of its attempt.
+At = tuple[int, int]
+
+
+class Has(msgspec.Struct, frozen=True):
+    """How far the log of an attempt goes."""
+
+    #: The number of the attempt at the site.
+    attempt: int = 0
+    stdout: int = 0
+    stderr: int = 0
+
+    def of(self, attempt: int) -> Has:
+        """Return how far it goes for an attempt at the site: each begins with nothing."""
+        return self if attempt == self.attempt else Has(attempt)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What is to be written to a stream."""
+
+    at: int
+    data: bytes
+
+
+def joined(has: int, at: int, data: bytes) -> Piece | None:
+    """Return what of a piece is new to a log; nothing if something is missing before it."""
+    if at > has:
+        return None
+    return Piece(has, data[has - at :][: max(0, _MOST_BYTES - has)])
+
+
+def ended(has: int, at: int | UnsetType, data: bytes) -> Piece:
+    """Return what completes a log of which the end has come."""
+    if at is UNSET:
+        # A site that was never asked for it, or an older one, sends the end alone.
+        told = "\n[its end follows; what is missing before it is at the site]\n" if has else ""
+        return Piece(has, told.encode() + data)
+    if at <= has:
+        return Piece(has, data[has - at :])
+    line = "\n" if has else ""
+    return Piece(has, f"{line}[{at - has} bytes are at the site only]\n".encode() + data)
+
+
+class EdgeLogs:
+    """The logs of all attempts at sites with an agent."""
+
+    def __init__(
+        self, reader: Db, writer: Writer, address: Address, folder: str, now: Callable[[], float]
+    ) -> None:
+        """Keep them with the attempts of the project, below `folder`."""
+        self._reader, self._writer, self._address = reader, writer, address
+        self._folder, self._now = folder, now
+        #: When attempts were asked for, and those of which something is missing.
+        self._asked: dict[At, float] = {}
+        self._behind: set[At] = set()
+        #: By site, how often it was asked since it last said something.
+        self._unheard: dict[str, int] = {}
+        self._waiting: deque[Log] = deque(maxlen=_MOST_WAITING)
+        self._came = asyncio.Event()
+        #: Held while files are written: an end must not be followed by a piece.
+        self._writing = asyncio.Lock()
+        self._ending: set[At] = set()
+
+    # -- what is asked ---------------------------------------------------------------------------
+
+    async def ask(self) -> None:
+        """Ask sites for what somebody follows, if that is due."""
+        now = self._now()
+        rows = self._reader.rows("edge_followed_now", now=now, most=_MOST)
+        known = {(row[0], row[1]) for row in rows}
+        self._asked = {one: when for one, when in self._asked.items() if one in known}
+        self._behind &= known
+        bodies = {}
+        for site, some in itertools.groupby(
+            sorted(rows, key=operator.itemgetter(2)), key=operator.itemgetter(2)
+        ):
+            mine = [*some]
+            if any(self._due(site, (row[0], row[1]), now) for row in mine):
+                bodies[site] = self._question(site, mine)
+                self._asked |= {(row[0], row[1]): now for row in mine}
+                self._unheard[site] = self._unheard.get(site, 0) + 1
+        if bodies:
+            await wrap_future(self._writer.submit(functools.partial(_put, bodies=bodies)))
+
+    def _due(self, site: str, one: At, now: float) -> bool:
+        extra = max(0, self._unheard.get(site, 0) - _UNHEARD)
+        pause = min(_RARELY_S, _AGAIN_S * 2.0 ** min(extra, 10))
+        if one in self._behind and not extra:
+            pause = _SOON_S
+        return now - self._asked.get(one, 0.0) >= pause
+
+    def _question(
+        self, site: str, rows: Iterable[tuple[int, int, str, str, int, int, int]]
+    ) -> bytes:
+        jobs = tuple(
+            Wanted(key=self._address.key(key), attempt=attempt, stdout=out, stderr=err)
+            for _, _, _, key, attempt, out, err in rows
+        )
+        return wire.encode(Follow(site=site, seconds=_FOLLOW_S, jobs=jobs))
+
+    # -- pieces ----------------------------------------------------------------------------------
+
+    def take(self, pieces: Iterable[Log]) -> None:
+        """Have pieces written soon; if too many wait, the oldest are asked for again."""
+        self._waiting.extend(pieces)
+        self._came.set()
+
+    async def run(self) -> None:
+        """Write pieces until cancelled."""
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            async with self._writing:
+                await self._write([self._waiting.popleft() for _ in range(len(self._waiting))])
+
+    async def _write(self, pieces: list[Log]) -> None:
+        grown: dict[At, Has] = {}
+        troubles: dict[At, str] = {}
+        for one in pieces:
+            self._unheard.pop(one.site, None)
+            key = self._address.attempt(one.key)
+            row = self._reader.row("edge_log_has", key=key, now=self._now()) if key else None
+            if row is None or row[2] != one.site or (row[0], row[1]) in self._ending:
+                # It is not asked for, not of the current attempt, or over.
+                continue
+            at, before = (row[0], row[1]), Has(*row[3:])
+            try:
+                has = await anyio.to_thread.run_sync(self._grow, at, grown.get(at, before), one)
+            except (OSError, ValueError) as error:
+                troubles[at] = f"its log cannot be kept here: {error}"
+            else:
+                grown |= {at: has} if has != before else {}
+        if grown or troubles:
+            step = functools.partial(_note, grown=grown, troubles=troubles)
+            await wrap_future(self._writer.submit(step))
+
+    def _grow(self, at: At, before: Has, one: Log) -> Has:
+        """Write what is new in a piece; return how far the log goes now."""
+        if one.attempt < before.attempt:
+            return before
+        has = before.of(one.attempt)
+        told = {"stdout": (one.stdout_at, one.stdout), "stderr": (one.stderr_at, one.stderr)}
+        for stream, (start, coded) in told.items():
+            piece = joined(getattr(has, stream), start, base64.b64decode(coded, validate=True))
+            if piece is None:
+                self._behind.add(at)
+            elif piece.data:
+                self._put(at, stream, piece)
+                has = msgspec.structs.replace(has, **{stream: piece.at + len(piece.data)})
+                self._behind.discard(at)
+        return has
+
+    def _put(self, at: At, stream: str, piece: Piece) -> None:
+        output.put(self._folder, *at, stream, piece.at, piece.data, last=True)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def finished(self, words: Iterable[object]) -> AsyncIterator[Mapping[At, str]]:
+        """Complete the logs of attempts that end by what is said, before that is written down.
+
+        So who sees the end finds the whole log. What is given says whose log cannot be kept.
+        """
+        last = [one for one in words if isinstance(one, Status) and one.state in OVER]
+        ending = {
+            at: (Has(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
+            for one in last
+            if (one.stdout or one.stderr) and (row := self._current(one))
+            for at in [(row.job, row.number)]
+        }
+        troubles: dict[At, str] = {}
+        try:
+            if ending:
+                async with self._writing:
+                    self._ending |= ending.keys()
+                    for at, (has, one) in ending.items():
+                        trouble = await anyio.to_thread.run_sync(self._complete, at, has, one)
+                        troubles |= {at: trouble} if trouble else {}
+            yield troubles
+        finally:
+            self._ending -= ending.keys()
+
+    def _current(self, one: Status) -> records.Attempt | None:
+        """Return the attempt that a site ends, if it is the current one of its job."""
+        key = self._address.attempt(one.key)
+        row = records.by_key(self._reader, key) if key else None
+        if row is None or row.over or row.site != one.site or one.seq <= row.seq:
+            return None
+        current = self._reader.value("edge_attempt_current", job=row.job)
+        return row if current == row.number else None
+
+    def _complete(self, at: At, has: Has, one: Status) -> str:
+        """Write the ends of both streams; return why that cannot be done."""
+        told = {"stdout": (one.stdout_at, one.stdout), "stderr": (one.stderr_at, one.stderr)}
+        try:
+            for stream, (start, coded) in told.items():
+                if coded:
+                    data = base64.b64decode(coded, validate=True)
+                    self._put(at, stream, ended(getattr(has, stream), start, data))
+        except (OSError, ValueError) as error:
+            _log.warning("job %d: its log cannot be kept here: %s", at[0], error)
+            return f"its log cannot be kept here: {error}"
+        return ""
+
+
+def _put(db: Db, bodies: Mapping[str, bytes]) -> None:
+    """Have sites asked; what they were asked before, and have not heard, is old."""
+    for site, body in bodies.items():
+        topic = f"control.{site}"
+        db.run("edge_follow_drop", topic=topic)
+        records.put(db, topic, body, kind="follow")
+
+
+def _note(db: Db, grown: Mapping[At, Has], troubles: Mapping[At, str]) -> None:
+    """Write down how far logs go, and with jobs why their logs cannot be kept."""
+    for (job, number), has in grown.items():
+        db.run(
+            "edge_log_grew", job=job, number=number, attempt=has.attempt, stdout=has.stdout,
+            stderr=has.stderr,
+        )  # fmt: skip
+    for (job, number), words in troubles.items():
+        records.say(db, job, number, words)
