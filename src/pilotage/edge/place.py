@@ -166,6 +166,9 @@ class EdgePlace:
         """Tell the matchmaker of this site, and find what an earlier process left there."""
         found: list[list[tuple[Any, ...]]] = []
         made: list[Place] = []
+        # What a run that failed had in hand is found anew, but for what it was told to end.
+        self._held, self._ends, self._closing = {}, [], set()
+        self._written, self._waiting = set(), False
 
         def join(ledger: Ledger, db: Db, _now: float) -> None:
             place = place_of(self.name, sites.number(db, self.name), self._facts)
@@ -193,6 +196,8 @@ class EdgePlace:
                 self._spawn(self._begin(one))
             elif row.over:
                 self.over(row)
+            elif one.attempt in self._stops:
+                self._spawn(self._cancel(one))
         return self._place
 
     def _guests(
@@ -368,9 +373,9 @@ class EdgePlace:
         lease = place.leases.get(row.job) if place else None
         if place is None or lease is None or lease.attempt != row.number:
             return False
-        if row.state == "done" and row.place and ledger.specs.get(db, lease.spec).outputs:
-            return False
         spec = ledger.specs.get(db, lease.spec)
+        if row.state == "done" and row.place and spec.outputs:
+            return False
         end = self._ending(
             row, spec, lambda: bool(db.value("edge_job_is_step", job=row.job)), note
         )  # fmt: skip
