@@ -68,6 +68,8 @@ FLOW = (
     "flow.called_off",
     "flow.told",
 )
+#: The one on the way of the order of a pilot to a site with an agent.
+ORDER = ("pilot.ordered",)
 #: Those on the way of the data of a job to a pilot and home.
 PILOT = ("pilot.staged", "pilot.arrived", "pilot.landed")
 #: Every crash point of the product, in the order in which a file becomes a finished job.
@@ -95,6 +97,7 @@ POINTS = (
     *REMOTE,
     *LINK,
     *FLOW,
+    *ORDER,
     *PILOT,
 )
 

@@ -65,7 +65,8 @@ def rig(tmp_path: Path) -> Rig:
 
 #: Those of sites, agents and workflows have tests of their own.
 ELSEWHERE = (
-    *crash.SITE, *crash.EDGE, *crash.STAGE, *crash.REMOTE, *crash.LINK, *crash.FLOW, *crash.PILOT,
+    *crash.SITE, *crash.EDGE, *crash.STAGE, *crash.REMOTE, *crash.LINK, *crash.FLOW,
+    *crash.ORDER, *crash.PILOT,
 )  # fmt: skip
 
 

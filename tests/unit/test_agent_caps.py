@@ -161,7 +161,7 @@ def test_a_job_waits_in_words_and_goes_on_by_itself(store: Store):
         assert [one.state for one in store.jobs()] == ["queued", "waiting", "waiting"]
         assert "1 jobs of alice go on, and 1 are the most" in store.jobs()[1].reason
         async with anyio.create_task_group() as tasks:
-            look = Caps(store.writer, lambda: known, lambda: 9.0, poked.set)
+            look = Caps(store.writer, lambda: known, lambda: 9.0, poked.set, lambda *_: 0)
             tasks.start_soon(look.run)
             store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
             with anyio.fail_after(20):

@@ -43,7 +43,7 @@ def test_an_application_that_is_shown_loads(source):
     assert files.parse(source, "sim", Path("sim.toml")).executable
 
 
-@pytest.mark.parametrize("name", ["commands", "functions"])
+@pytest.mark.parametrize("name", ["commands", "functions", "pilot"])
 def test_an_application_that_takes_what_others_bring_is_shown(name):
     (source,) = fences(APPS, f"toml app {name}")
     assert files.parse(source, name, Path(f"{name}.toml")).takes == name

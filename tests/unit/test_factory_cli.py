@@ -14,8 +14,8 @@ from pilotage.cli.spec import Wishes
 from pilotage.hub.auth import Scope
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.share import Claim
 from pilotage.site import records
+from pilotage.site.share import Claim
 from pilotage.site.wish import Wish
 from pilotage.store import Db
 

@@ -15,8 +15,8 @@ from pilotage.hub.feed import files, floor
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.feeder import Feeder
 from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.share import Claim, Limit
 from pilotage.hub.feed.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
+from pilotage.site.share import Claim, Limit
 from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer, connect
 

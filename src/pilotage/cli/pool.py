@@ -251,6 +251,7 @@ def _sheet(one: Look, states: dict[str, int], used: str, file: str) -> list[Show
     told = {
         "about": one.about,
         "trouble": one.trouble,
+        "pilots wait": one.said,
         "site": one.site,
         "control": one.control,
         "steered by": one.steered,

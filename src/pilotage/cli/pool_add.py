@@ -13,9 +13,9 @@ from cyclopts import Parameter
 from pilotage import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
+from pilotage.hub import edge_seen, pool_site
 from pilotage.pool import files
 from pilotage.pool.files import Pilot, Pool
-from pilotage.site import files as sites
 
 _PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")
 #: What may be said of a pool, and an example where nothing is.
@@ -86,25 +86,19 @@ def add(
             files.check(name, made)
         except errors.ConfigError as error:
             raise errors.UsageError(str(error), hint=error.hint) from error
-        _there(project.root, made.site)
+        agents = edge_seen.pilot_sites(project.db, project.clock.now(), running=project.running())
+        pool_site.read(project.root, made.site, agents)
         file = _write(project.root, name, made)
         shown = file.relative_to(project.root)
         idle = not project.running()
+    closed = agents[made.site].closed if made.site in agents and not idle else ""
     notes = (
+        *((closed,) if closed else ()),
         "`pilotage up` looks after it" if idle else "it is looked after from now on",
         f"`pilotage pool show {name}` says what it does and why",
     )
     data = {"pool": msgspec.to_builtins(made) | {"name": name}, "file": str(file)}
     return Answer(data, (f"wrote {shown}",), (name,), notes)
-
-
-def _there(root: Path, site: str) -> None:
-    """Raise unless the site has a file."""
-    known = sites.names(root)
-    if site not in known:
-        message = f"there is no site `{site}`"
-        hint = f"sites are {', '.join(known) or 'none yet'}; `pilotage site add {site}` makes it"
-        raise errors.NotFound(message, hint=hint)
 
 
 def _write(root: Path, name: str, made: Pool) -> Path:

@@ -53,7 +53,7 @@ _PLAIN = Wishes()
 
 
 def start(
-    site: Annotated[str, Parameter(help="The site, as in `sites/NAME.toml`.")],
+    site: Annotated[str, Parameter(help="The site, as `pilotage site ls` names it.")],
     /,
     *,
     count: Annotated[int, Parameter(help="How many.")] = 1,
@@ -62,12 +62,13 @@ def start(
     at: Common = HERE,
 ) -> Answer:
     """Have pilots started at a site: they wait in its batch queue, and come when they run."""
-    from pilotage.site import files
+    from pilotage.hub import edge_seen, pool_site
 
     if not 1 <= count <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} pilots at once, not {count}")
     with at.open() as project:
-        files.read(project.root, site)
+        agents = edge_seen.pilot_sites(project.db, project.clock.now(), running=project.running())
+        pool_site.read(project.root, site, agents)
         numbers = project.want_pilots(site, wishes.read(), count, pool)
         idle = not project.running()
     notes = ("nothing runs this project now: it is done at the next start",) if idle else ()

@@ -19,6 +19,7 @@ from pilotage.hub import edge_seen
 from pilotage.hub.site_view import Seen
 from pilotage.rule.names import closest
 from pilotage.site import files
+from pilotage.site.apps.order import PILOT
 from pilotage.site.model import BATCH, Site, check_batch
 
 app = App(
@@ -231,13 +232,20 @@ def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
         if one.heard and one.kind == "factory"
         else "",
         "jobs": (jobs or "none") + (f"; {site.jobs} at most" if site else ""),
-        "pilots": str(one.pilots) if one.pilots else "",
+        "pilots": _pilots(one),
         **(site_edges.facts(one.agent) if one.agent else {}),
         **(_settings(site, file) if site else {}),
     }
     head = line(Styled(f"site {one.name}", "bold"), "  ", Styled(one.state, style(one)),
                 f"  {_where(one)}")  # fmt: skip
     return [head, *(sheet.pair(key, value) for key, value in told.items() if value)]
+
+
+def _pilots(one: Seen) -> str:
+    """Write how many pilots are there, or why pools cannot order any."""
+    if one.pilots or one.agent is None or PILOT in one.agent.applications:
+        return str(one.pilots) if one.pilots else ""
+    return edge_seen.NO_PILOTS.format(site=one.name)
 
 
 def _settings(site: Site, file: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pilotage import text
 from pilotage.bus.model import Answer, Result, Status
-from pilotage.edge import cancel, records
+from pilotage.edge import cancel, pilots, records
 from pilotage.edge.message import Address
 from pilotage.edge.records import OVER, Attempt, End
 from pilotage.job import moves
@@ -49,7 +49,7 @@ def hear(
     db: Db, said: Iterable[Status | Answer], address: Address, now: float,
     steps: Steps | None = None,
 ) -> list[Attempt]:  # fmt: skip
-    """Take in what sites say; return the attempts that are over by it."""
+    """Take in what sites say; return the attempts of jobs that are over by it."""
     over: list[Attempt] = []
     for one in said:
         words: Iterable[Status | Result] = [one] if isinstance(one, Status) else one.results
@@ -64,7 +64,10 @@ def hear(
             if attempt is not None and _ends(db, attempt, one, word, address, now):
                 found = records.get(db, attempt.job, attempt.number)
                 over += [found] if found else []
-    return over
+    for ended in over:
+        if ended.pilot:
+            pilots.over(db, ended, now)
+    return [ended for ended in over if not ended.pilot]
 
 
 def _ends(
@@ -119,9 +122,12 @@ def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
         bytes=sum(one.bytes for one in left), read=status.read if status else 0,
     )  # fmt: skip
     if word.state in OVER:
-        if status and status.result:
+        if status and status.result and attempt.job:
             _keep_result(db, attempt, status.result)
         return True
+    if attempt.pilot:
+        pilots.hear(db, attempt, word.state, reason)
+        return False
     if state := _PROGRESS.get(word.state):
         moves.progress(db, [(job, number)], state, reason, now)
     if state is None or reason:

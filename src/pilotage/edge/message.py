@@ -15,11 +15,13 @@ from pilotage.job.model import App, Binding, Call, Command, JobSpec
 from pilotage.match import wish
 from pilotage.rule import template
 from pilotage.site.apps import order
+from pilotage.site.apps.order import PILOT, PilotOrder
 from pilotage.site.guest import relative
+from pilotage.site.wish import Wish
 
 #: Characters of a name that sites accept, and of a reason.
 _LONGEST = 200
-_JOB = "job."
+_JOB, _PILOT = "job.", "pilot."
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -90,8 +92,8 @@ class Remote(msgspec.Struct, frozen=True):
 
 
 def attempt_key(job: int, number: int) -> str:
-    """Name an attempt of a job."""
-    return f"{_JOB}{job}.{number}"
+    """Name an attempt of a job; one of no job is a pilot, which is ordered once."""
+    return f"{_JOB}{job}.{number}" if job else f"{_PILOT}{number}"
 
 
 def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
@@ -104,6 +106,9 @@ def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
     if not application:
         message = "a site with an agent runs only what its administrator registered"
         raise errors.UsageError(message, hint="name an application: `app`")
+    if application == PILOT:
+        hint = "`pilotage pool add` makes one that orders them"
+        raise errors.UsageError("the application `pilot` is for pools of pilots", hint=hint)
     if isinstance(spec.recipe, App) and spec.recipe.args:
         message = "`args` cannot go to a site with an agent: its application defines them"
         raise errors.UsageError(message, hint="pass parameters instead")
@@ -204,6 +209,11 @@ def job(
         "inputs": msgspec.to_builtins(data.inputs), "outputs": msgspec.to_builtins(data.outputs),
         "reply": reply,
     }  # fmt: skip
+    return _written(plain)
+
+
+def _written(plain: dict[str, Any]) -> bytes:
+    """Write the message of a job; raise `UsageError` for one that no site could accept."""
     try:
         body = wire.encode(wire.convert(plain, Job))
         # As its site will read it.
@@ -211,6 +221,17 @@ def job(
     except errors.BadMessage as error:
         raise errors.UsageError(f"no site would accept it: {error.message}") from None
     return body
+
+
+def pilot(wish: Wish, asked: PilotOrder, *, site: str, key: str, reply: str) -> bytes:
+    """Write the order of a pilot: the job of an application that the site has for that."""
+    needs = Resources(cpus=wish.cpus, memory=wish.memory or 0, gpus=wish.gpus)
+    return _written({
+        "v": 1, "kind": "job", "site": site, "application": PILOT, "key": key,
+        "name": asked.name, "config": text.dump(asked), "resources": msgspec.to_builtins(needs),
+        "wall_time": int(wish.time or 0), "queue": wish.queue, "project": wish.account,
+        "reply": reply,
+    })  # fmt: skip
 
 
 def control(

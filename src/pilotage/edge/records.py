@@ -22,6 +22,7 @@ Kind = Literal["job", "control", "follow"]
 class Attempt(msgspec.Struct, frozen=True):
     """An attempt at a site, as far as the site has said."""
 
+    #: Its job and its number; of a pilot, no job, and the number of the pilot.
     job: int
     number: int
     site: str
@@ -55,6 +56,11 @@ class Attempt(msgspec.Struct, frozen=True):
         """Whether the site has said its last word on it."""
         return self.state in OVER
 
+    @property
+    def pilot(self) -> int:
+        """The number of the pilot that it is; 0 if it is an attempt of a job."""
+        return 0 if self.job else self.number
+
 
 class End(msgspec.Struct, frozen=True):
     """How an attempt ended."""
@@ -79,7 +85,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     @property
     def line(self) -> tuple[int, int]:
         """What keeps its order: a site must not be told to cancel what it has not heard of."""
-        return (self.job, self.number) if self.job else (0, self.id)
+        return (self.job, self.number) if self.number else (-1, self.id)
 
 
 def get(db: Db, job: int, number: int) -> Attempt | None:
@@ -187,4 +193,7 @@ def again(db: Db, job: int, number: int) -> bool:
 
 def say(db: Db, job: int, number: int, words: str) -> None:
     """Let people see why an attempt waits."""
-    db.run("job_say", rows=text.dump([(job, number)]), reason=words)
+    if job:
+        db.run("job_say", rows=text.dump([(job, number)]), reason=words)
+    else:
+        db.run("pilot_say", ids=text.dump([number]), reason=words)

@@ -119,10 +119,10 @@ class Sender:
                 site = one.topic.removeprefix("job.")
                 words = f"no agent listens for the site {site}; it is tried again"
                 records.say(db, one.job, one.number, words)
-            if one.job:
+            if one.number:
                 records.later(db, one, now)
         # What is asked about many is asked again by itself.
-        records.sent(db, [one for one in done.unheard if not one.job], now)
+        records.sent(db, [one for one in done.unheard if not one.number], now)
 
     def _complain(self, error: errors.PilotageError) -> None:
         if str(error) != self._trouble:

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from pilotage import text, units
-from pilotage.edge import cancel, message, records
+from pilotage.edge import cancel, message, pilots, records
 from pilotage.edge.hear import Steps
 from pilotage.edge.message import Address
 from pilotage.edge.records import Attempt
@@ -77,7 +77,7 @@ def give_up(
     db: Db, patience: Patience, since: float, now: float, listened: Callable[[str], bool],
     steps: Steps | None = None,
 ) -> list[Attempt]:  # fmt: skip
-    """Say of sites that they are silent; return attempts to be cancelled that are given up.
+    """Say of sites that they are silent; return attempts of jobs to be cancelled, given up.
 
     `since` is when we began to listen to those sites that were `listened` to; `steps` may run
     elsewhere.
@@ -94,10 +94,14 @@ def give_up(
         reason = f"{site} has said nothing for {units.for_people(now - last)}"
         attempt = records.get(db, job, number)
         if stopping and attempt is not None:
-            ended.append(cancel.give_up(db, attempt, reason, now))
+            given_up = cancel.give_up(db, attempt, reason, now)
+            if given_up.pilot:
+                pilots.over(db, given_up, now)
+            else:
+                ended.append(given_up)
         else:
             records.say(db, job, number, reason)
-            if steps is not None:
+            if steps is not None and job:
                 steps.silent(db, job, reason, now)
     if steps is not None:
         steps.strand(db, before, now)

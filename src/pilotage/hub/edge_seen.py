@@ -13,12 +13,17 @@ from pilotage.hub import edge_health
 from pilotage.hub.edge_health import Word
 from pilotage.match.sites import Sites
 from pilotage.match.sites import offering as offered
+from pilotage.site.apps.order import PILOT
 from pilotage.store import Db
 
 #: What the hub writes of sites and of the broker counts for so long, in seconds.
 FRESH_S = 20.0
 #: The age of what a site reported is told in steps of so many seconds.
 _STEP_S = 10.0
+NO_PILOTS = (
+    "site {site} starts no pilots: its administrator has to register the application `pilot`, "
+    'a file apps/pilot.toml with `takes = "pilot"` and `[limits]` with `maximum`'
+)
 _DEAF = "no hub listens to the broker now: `pilotage up` does"
 
 
@@ -138,6 +143,42 @@ def look(db: Db, now: float, *, running: bool = True) -> Seen:
     """Read how all sites are; while no hub is `running`, nobody knows."""
     broker = _broker(db, now, running=running)
     return Seen([_edge(one, broker, now) for one in records(db)], broker)
+
+
+class PilotSite(msgspec.Struct, frozen=True):
+    """A site with an agent, as pools that order pilots see it."""
+
+    batch: str
+    #: Why nothing may be ordered there; empty if it may.
+    closed: str
+
+
+def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotSite]:
+    """Return the sites with an agent, those too whose agent has not come yet."""
+    rows = {row[1]: row for row in db.rows("site_all")}
+    seen, found = look(db, now, running=running), dict[str, PilotSite]()
+    for one in seen.edges:
+        if one.name in rows and rows[one.name][10] == "agent":
+            closed = _closed(one, seen.broker, drained=bool(rows[one.name][6]))
+            found[one.name] = PilotSite(one.batch, closed)
+    for names, scope in db.rows("site_tokens", now=now):
+        for name in names.split(",") if scope == "agent" else ():
+            if name not in rows or rows[name][10] != "batch":
+                found.setdefault(name, PilotSite("", f"the agent of {name} has not come yet"))
+    return found
+
+
+def _closed(one: Edge, broker: Broker, *, drained: bool) -> str:
+    """Return why no pilot may be ordered at a site, and what to do about it."""
+    if drained:
+        return f"site {one.name} is drained"
+    if one.state == "unknown":
+        return f"nothing is heard of {one.name}: {broker.trouble}"
+    if one.state == "silent":
+        return f"site {one.name} is silent: no heartbeat comes from its agent"
+    if one.draining:
+        return f"site {one.name} is drained by its administrator"
+    return "" if PILOT in one.applications else NO_PILOTS.format(site=one.name)
 
 
 def records(db: Db) -> list[Record]:

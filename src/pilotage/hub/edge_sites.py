@@ -24,14 +24,13 @@ from pilotage.store import Db, Writer
 
 def make(
     project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-    listener: Listener, lines: Lines, hub: str,
+    listener: Listener, lines: Lines, address: Address,
 ) -> EdgeSites:  # fmt: skip
-    """Put the service together; `hub` is the name by which sites know this hub.
+    """Put the service together; `address` is how sites know this hub.
 
     `lines` are agents at this hub's port.
     """
     settings = project.settings
-    address = Address(hub, settings.flows.reply)
     data = EdgeData(project)
     shared = Hub(
         queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
@@ -39,7 +38,7 @@ def make(
 
     def connect() -> AbstractAsyncContextManager[Connection]:
         pattern = settings.flows.reply or "status.**"
-        own = {pattern: f"{settings.bus.exchange}:jobs:{hub}"}
+        own = {pattern: f"{settings.bus.exchange}:jobs:{address.hub}"}
         return edge_bus.connect(settings.bus, project.root, queues=own, fading=(pattern,))
 
     def known(db: Db, now: float) -> Mapping[str, Facts]:
@@ -71,6 +70,6 @@ def _closed(one: Edge, asked: str) -> str:
     return "its administrator accepts no jobs" if one.draining else ""
 
 
-def name(db: Db) -> str:
-    """Return the name by which sites know this hub."""
-    return line.own(db)
+def address(db: Db, project: Project) -> Address:
+    """Return how sites know this hub, and where they answer."""
+    return Address(line.own(db), project.settings.flows.reply)

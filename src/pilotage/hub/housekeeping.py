@@ -22,6 +22,7 @@ from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
+from pilotage.rule import named
 from pilotage.site import files
 from pilotage.store import Db, Writer
 
@@ -126,6 +127,19 @@ async def until_sites(root: Path) -> None:
             if str(error) != wrong:
                 _log.error("%s", error)
             wrong = str(error)
+        await anyio.sleep(_FOLDER_S)
+
+
+def pools(root: Path) -> list[str]:
+    """List the pools of a project by name, without loading what steers them."""
+    return named.names(root / "pools")
+
+
+async def until_pools(root: Path) -> None:
+    """Return when the project has files of pools."""
+    while True:
+        if await anyio.to_thread.run_sync(pools, root):
+            return
         await anyio.sleep(_FOLDER_S)
 
 

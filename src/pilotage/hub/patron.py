@@ -21,7 +21,7 @@ from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")
 #: For how long a pilot that waits in a batch queue may still enrol, in seconds.
-_WEEK_S = 7 * 86400.0
+WEEK_S = 7 * 86400.0
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class Own:
         """Say where this hub is, if its port is open."""
         del numbers
         with contextlib.suppress(errors.Unavailable):
-            return [await self._home()]
+            return [await home(self._address)]
         return []
 
     async def wish(self, number: int) -> Wish:
@@ -136,31 +136,20 @@ class Own:
 
     async def papers(self, numbers: Sequence[int]) -> Papers:
         """Make a secret for each pilot, which counts once."""
-        home, now = await self._home(), self._roster.now()
+        here, now = await home(self._address), self._roster.now()
 
         def mint(db: Db) -> dict[int, str]:
             made = {}
             for number in numbers:
                 pool, _ = db.rows("pilot_wish", id=number)[0]
                 made[number] = auth.mint(
-                    db, auth.Scope.ENROL, me(), now=now, lifetime=_WEEK_S, pool=pool,
+                    db, auth.Scope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
                     site=self._site, label=f"pilot {number}", uses=1, pilot=number,
                 )[0]  # fmt: skip
             return made
 
         names = {number: f"{self._site}-{number}" for number in numbers}
-        return Papers(home, await self._do(mint), names)
-
-    async def _home(self) -> Home:
-        """Say where the hub is; there is none to be reached while its port is closed."""
-        try:
-            body = await anyio.to_thread.run_sync(self._address.read_bytes)
-        except FileNotFoundError:
-            message = "the hub has no port open for pilots"
-            raise errors.Unavailable(message, hint="`pilotage up` opens it") from None
-        found = msgspec.json.decode(body, type=Address)
-        vouch = await anyio.to_thread.run_sync(_read, found.ca)
-        return Home("hub", found.url, vouch, int(found.url.rstrip("/").rpartition(":")[2]))
+        return Papers(here, await self._do(mint), names)
 
     async def said(self, numbers: Sequence[int], words: str, *, known: bool) -> None:
         """Write down what is said of pilots that have not come, and whether they are submitted."""
@@ -182,6 +171,18 @@ class Own:
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
+
+
+async def home(address: Path) -> Home:
+    """Return where this hub is, as a file says; `Unavailable` while its port is closed."""
+    try:
+        body = await anyio.to_thread.run_sync(address.read_bytes)
+    except FileNotFoundError:
+        message = "the hub has no port open for pilots"
+        raise errors.Unavailable(message, hint="`pilotage up` opens it") from None
+    found = msgspec.json.decode(body, type=Address)
+    vouch = await anyio.to_thread.run_sync(_read, found.ca)
+    return Home("hub", found.url, vouch, int(found.url.rstrip("/").rpartition(":")[2]))
 
 
 def _read(file: str) -> str:

@@ -167,6 +167,8 @@ def _calm(pool: Pool, seen: Seen) -> str:
     have = reading.supply + reading.queued + reading.booting + reading.draining
     full = have + seen.sight.cores > pool.maximum and seen.waiting > 0
     why = f"the maximum of {pool.maximum} cores is reached" if full else "nothing to do"
+    if seen.closed:
+        why = seen.closed
     return (
         f"{why}: {worth(seen.waiting)} of jobs wait, "
         f"{volume(round(used))} of {volume(reading.supply)} cores are taken, "

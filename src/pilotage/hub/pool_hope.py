@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pilotage import errors, units
-from pilotage.hub import pool_model
+from pilotage.hub import edge_seen, pool_model, pool_site
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
@@ -21,7 +21,6 @@ from pilotage.pilot.node.policy import Limits
 from pilotage.pool import files
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker
-from pilotage.site import files as sites
 from pilotage.site.model import Site
 from pilotage.site.wish import Wish, lasts
 from pilotage.store import Db
@@ -93,13 +92,13 @@ def holds(pilot: Wish, kind: Cluster) -> bool:
 
 def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
     """Say what each pool that suits jobs of a kind would do for them, the best first."""
-    rows = pool_model.rows(db)
+    rows, agents = pool_model.rows(db), edge_seen.pilot_sites(db, now)
     found = []
     for name in files.names(root):
         row = rows.get(name, Row(name))
         try:
             pool = row.changed.apply(files.read(root, name))
-            site = sites.read(root, pool.site)
+            site = pool_site.of(pool_site.read(root, pool.site, agents), agents.get(pool.site))
         except errors.PilotageError:
             # What is wrong with it is told where pools are.
             continue
@@ -110,12 +109,12 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
         if small := _small(pool, wish, kind):
             found.append(Hope(name, False, small, f"`[pilot]` of pools/{name}.toml says what"))
         elif holds(wish, kind):
-            found.append(hope(name, pool, row, now))
+            found.append(hope(name, pool, row, now, pool_model.said(db, name)))
     return sorted(found, key=lambda one: not one.comes)
 
 
-def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
-    """Say whether and when a pool would have another pilot."""
+def hope(name: str, pool: Pool, row: Row, now: float, said: str = "") -> Hope:
+    """Say whether and when a pool would have another pilot; `said` is of those that wait."""
     seen, show = row.seen, f"`pilotage pool show {name}` says more"
     if row.asked:
         return Hope(
@@ -130,9 +129,9 @@ def hope(name: str, pool: Pool, row: Row, now: float) -> Hope:
     if on_its_way > 0:
         latency = units.for_people(60 * math.ceil(row.care.latency / 60))
         count = "1 pilot is" if on_its_way == 1 else f"{on_its_way} pilots are"
-        return Hope(
-            name, True, f"{count} on order; one is reckoned to take {latency} to come", show
-        )
+        words = f"{count} on order; one is reckoned to take {latency} to come"
+        why = seen.closed or said
+        return Hope(name, True, f"{words} ({why})" if why else words, show)
     if not breaker.allowed(row.care, seen.sight, now):
         wait = units.for_people(max(0.0, row.care.until - now))
         why = f"{row.reason}; it tries again in {wait}"

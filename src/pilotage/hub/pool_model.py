@@ -112,6 +112,11 @@ def rows(db: Db) -> dict[str, Row]:
     return found
 
 
+def said(db: Db, name: str) -> str:
+    """Return what is said of most pilots of a pool that wait; empty if nothing is."""
+    return str(db.value("pool_said", pool=name) or "")
+
+
 def needs(db: Db) -> dict[str, Need]:
     """Read what is remembered of kinds of jobs."""
     found = db.rows("pool_needs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from pilotage.hub import edge_seen
 from pilotage.hub.pool_drones import Drone, Ended, ended
 from pilotage.hub.pool_hope import MUCH, given, sees
 from pilotage.hub.pool_model import Row, Seen
@@ -111,6 +112,7 @@ def look(
     hints = {
         name: (group, told) for group, names, told in waiting.groups() for name in names
     }  # fmt: skip
+    agents = edge_seen.pilot_sites(db, now)
     there = {site: (pilots, cores) for site, pilots, cores in db.rows("site_taken")}
     seen = {}
     for name, pool in pools.items():
@@ -121,12 +123,13 @@ def look(
         pilots, cores = there.get(pool.site, (0, 0))
         group, told = hints.get(name, ("", ()))
         drained = db.value("site_asked", name=pool.site) == "drain"
+        agent = agents.get(pool.site)
+        closed = f"site {pool.site} is drained" if drained else agent.closed if agent else ""
         seen[name] = Seen(
             sight, reading, waiting.cores(name),
             room=max(0, site.jobs - pilots),
             quota=max(0.0, site.quota - cores) if site.quota else None,
             meter=measure(pool, found[name], marks, row, now),
-            closed=f"site {pool.site} is drained" if drained else "", group=group, hints=told,
-            death=last.words,
+            closed=closed, group=group, hints=told, death=last.words,
         )  # fmt: skip
     return seen

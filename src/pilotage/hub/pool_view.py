@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pilotage import errors
-from pilotage.hub import pool_decide, pool_model
+from pilotage.hub import edge_seen, pool_decide, pool_model, pool_site
+from pilotage.hub.edge_seen import PilotSite
 from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step
 from pilotage.pool import files, outside
 from pilotage.pool.files import Outside, Pool
-from pilotage.site import files as sites
 from pilotage.store import Db
 
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
@@ -35,6 +36,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     #: What needs a person, or what is wrong with its file.
     trouble: str = ""
+    #: What the site says of its pilots that wait there.
+    said: str = ""
     #: What was decided last and why, and when.
     words: str = ""
     looked: float | None = None
@@ -84,15 +87,20 @@ class Sample(msgspec.Struct, frozen=True):
 
 def pools(db: Db, root: Path, now: float) -> list[Look]:
     """List all pools that the project has files of."""
-    rows = pool_model.rows(db)
-    return [_look(root, name, rows.get(name, Row(name)), now) for name in files.names(root)]
+    rows, agents = pool_model.rows(db), edge_seen.pilot_sites(db, now)
+    found = [
+        _look(root, name, rows.get(name, Row(name)), agents, now) for name in files.names(root)
+    ]
+    return [msgspec.structs.replace(one, said=pool_model.said(db, one.name)) for one in found]
 
 
 def pool(db: Db, root: Path, name: str, now: float) -> Look:
     """Look at one pool."""
     if name not in files.names(root):
         files.read(root, name)
-    return _look(root, name, pool_model.rows(db).get(name, Row(name)), now)
+    row, agents = pool_model.rows(db).get(name, Row(name)), edge_seen.pilot_sites(db, now)
+    found = _look(root, name, row, agents, now)
+    return msgspec.structs.replace(found, said=pool_model.said(db, name))
 
 
 def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
@@ -135,7 +143,9 @@ def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[S
     return [Sample(*row) for row in rows]
 
 
-def _look(root: Path, name: str, row: Row, now: float) -> Look:
+def _look(
+    root: Path, name: str, row: Row, agents: Mapping[str, PilotSite], now: float
+) -> Look:  # fmt: skip
     try:
         found = row.changed.apply(files.read(root, name))
     except errors.PilotageError as error:
@@ -145,7 +155,7 @@ def _look(root: Path, name: str, row: Row, now: float) -> Look:
     told = {key: reading[key] for key in reading if key != "demand"}
     return Look(
         name=name, site=found.site, about=found.about, control=_kind(found),
-        state=_state(found, row, now), trouble=row.reason or _siteless(root, found.site),
+        state=_state(found, row, now), trouble=row.reason or _siteless(root, found.site, agents),
         words=row.words, looked=row.looked or None, demand=row.demand,
         waiting=seen.waiting if seen else 0.0,
         minimum=found.minimum, maximum=found.maximum, pending=found.pending,
@@ -164,13 +174,13 @@ def _outside(found: Pool, row: Row, now: float) -> dict[str, Any]:
     return {"steered": outside.words(told, silence, now), "silence": silence, **facts}
 
 
-def _siteless(root: Path, site: str) -> str:
-    """Say what is wrong with the site of a pool; empty if nothing is."""
+def _siteless(root: Path, site: str, agents: Mapping[str, PilotSite]) -> str:
+    """Return what is wrong with the site of a pool; empty if nothing is."""
     try:
-        sites.read(root, site)
+        pool_site.read(root, site, agents)
     except errors.PilotageError as error:
         return f"it stays as it was: {error}"
-    return ""
+    return agents[site].closed if site in agents else ""
 
 
 def _kind(found: Pool) -> str:

@@ -7,7 +7,7 @@ comes after a crash finds the pilots by the name of their pool, and goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from pilotage import crash, errors, text
-from pilotage.hub import pool_decide, pool_drones, pool_model, pool_see
+from pilotage.hub import edge_seen, pool_decide, pool_drones, pool_model, pool_see, pool_site
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_hope import attributes, given, holds, sees, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
@@ -27,7 +27,6 @@ from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pool import files, loop
 from pilotage.pool.files import Aimd, Pool
-from pilotage.site import files as sites
 from pilotage.site.model import Site
 from pilotage.site.wish import Wish
 from pilotage.store import Db
@@ -57,8 +56,8 @@ class Files:
         self.pools: dict[str, Pool] = {}
         self.sites: dict[str, Site] = {}
 
-    def read(self) -> bool:
-        """Follow what has changed; say whether something has."""
+    def read(self, agents: Collection[str] = ()) -> bool:
+        """Follow what has changed; say whether something has. Sites with `agents` have no file."""
         before = dict(self.marks), dict(self.pools)
         names = files.names(self._root)
         for gone in self.marks.keys() - set(names):
@@ -73,13 +72,13 @@ class Files:
             mark = (facts.st_mtime_ns, facts.st_size)
             if self.marks.get(name) != mark or name in self._wrong:
                 self.marks[name] = mark
-                self._load(name)
+                self._load(name, agents)
         return (self.marks, self.pools) != before
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, agents: Collection[str]) -> None:
         try:
             pool = files.read(self._root, name)
-            self.sites[pool.site] = sites.read(self._root, pool.site)
+            self.sites[pool.site] = pool_site.read(self._root, pool.site, agents)
         except errors.PilotageError as error:
             if self._wrong.get(name) != str(error):
                 _log.error("pool %s stays as it was: %s", name, error)
@@ -138,12 +137,23 @@ class Pools:
 
     async def tick(self) -> float:
         """Look at all pools if it is time or if a file has changed; return seconds to wait."""
-        changed = await anyio.to_thread.run_sync(self._files.read)
+        agents = await self._agents()
+        changed = await anyio.to_thread.run_sync(self._files.read, agents)
         if changed or anyio.current_time() >= self._next:
             await self._look()
             pause = min((one.seconds for one in self._files.pools.values()), default=_IDLE_S)
             self._next = anyio.current_time() + pause
         return min(_IDLE_S, self._next - anyio.current_time())
+
+    async def _agents(self) -> Collection[str]:
+        """Return the sites with an agent."""
+        found: list[Collection[str]] = []
+
+        def read(_ledger: Ledger, db: Db, now: float) -> None:
+            found.append(edge_seen.pilot_sites(db, now).keys())
+
+        await self._queue.do(read)
+        return found[-1]
 
     async def _look(self) -> None:
         """Look at all pools once."""
@@ -168,7 +178,10 @@ class Pools:
             self._part(ledger, db, found, now)
             return
         due = _due(pools, rows, now)
-        sites = self._files.sites
+        agents = edge_seen.pilot_sites(db, now)
+        sites = {
+            name: pool_site.of(site, agents.get(name)) for name, site in self._files.sites.items()
+        }
         seen = pool_see.look(ledger, db, due, sites, rows, found, self._marks, now)
         self._measured = {
             one.number: one.measured if name in due else self._marks.get(one.number, (0.0, 0.0))

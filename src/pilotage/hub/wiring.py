@@ -33,7 +33,7 @@ from pilotage.hub.flows import start as flows
 from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
-from pilotage.hub.service import Service
+from pilotage.hub.service import ADDRESS, Service
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
 from pilotage.site import files, records
@@ -136,9 +136,11 @@ class Hub:
             tasks.start_soon(lambda: self._site.run(linger=linger, taking=local))
             sites = files.names(self._project.root)
             # Until pools have been looked at, they may have pilots for any job.
-            self._queue.hope = lambda _: bool(sites) and (self._project.root / "pools").is_dir()
+            pools = housekeeping.pools(self._project.root)
+            self._queue.hope = lambda _: bool(pools)
             await wrap_future(self._writer.submit(lambda db: records.begin(db, sites)))
             tasks.start_soon(self._keep_sites)
+            tasks.start_soon(self._keep_pools)
             tasks.start_soon(self._keep_edges)
             await self._reception.begin(tasks)
             ready()
@@ -150,21 +152,28 @@ class Hub:
                 tasks.cancel_scope.cancel()
 
     async def _keep_sites(self) -> None:
-        """Have jobs run at the sites of the project, and pools of pilots there."""
+        """Have jobs and pilots run at the sites of the project."""
         if not files.names(self._project.root):
             await housekeeping.until_sites(self._project.root)
-        from pilotage.hub.pools import Pools
         from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
 
         text.prime_all()
-        roster = self._service.roster
-        async with anyio.create_task_group() as tasks:
-            pools = Pools(self._project.root, self._queue, roster)
-            self._part = pools.part
-            tasks.start_soon(pools.run)
-            await Sites(
-                self._project, self._writer, self._queue, roster, self._place, self._reception
-            ).run()
+        await Sites(
+            self._project, self._writer, self._queue, self._service.roster, self._place,
+            self._reception,
+        ).run()  # fmt: skip
+
+    async def _keep_pools(self) -> None:
+        """Steer pools of pilots, from the first one on."""
+        before = await wrap_future(self._writer.submit(lambda db: db.rows("pool_all")))
+        if not before:
+            await housekeeping.until_pools(self._project.root)
+        from pilotage.hub.pools import Pools  # most projects have none, and it is much to load
+
+        text.prime_all()
+        pools = Pools(self._project.root, self._queue, self._service.roster)
+        self._part = pools.part
+        await pools.run()
 
     async def _keep_edges(self) -> None:
         """Have jobs run at sites with an agent, from the first one on."""
@@ -173,17 +182,23 @@ class Hub:
             while not (ported or self._lines.sites):
                 await self._lines.changed()
         from pilotage.hub import edge_sites  # most projects have none, and it is much to load
+        from pilotage.hub.edge_pilots import EdgePilots
         from pilotage.hub.edges import Edges
 
         text.prime_all()
-        hub = await wrap_future(self._writer.submit(edge_sites.name))
+        project = self._project
+        address = await wrap_future(self._writer.submit(lambda db: edge_sites.address(db, project)))
         sites = edge_sites.make(
-            self._project, self._writer, self._open_reader, self._queue, self._reception,
-            self._lines, hub,
+            project, self._writer, self._open_reader, self._queue, self._reception, self._lines,
+            address,
         )  # fmt: skip
+        pilots = EdgePilots(
+            self._writer, self._service.roster, address, project.state / ADDRESS, project.clock.now
+        )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Edges(self._project, self._writer, self._lines).run)
+            tasks.start_soon(Edges(project, self._writer, self._lines).run)
             tasks.start_soon(sites.run)
+            tasks.start_soon(pilots.run)
 
     async def _keep_flows(self) -> None:
         """Serve workflows, from the first one on."""

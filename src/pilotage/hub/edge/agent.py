@@ -29,8 +29,8 @@ from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
 from pilotage.site import files
 from pilotage.site import records as sites
-from pilotage.site.agent import FILE, records
-from pilotage.site.agent.caps import Caps
+from pilotage.site.agent import FILE, pilots, records
+from pilotage.site.agent.caps import Caps, Going
 from pilotage.site.agent.janitor import Janitor
 from pilotage.site.agent.registry import Registry
 from pilotage.store import Db, Writer
@@ -95,7 +95,7 @@ class Agent:
         return {
             "the batch system": self._work.run,
             "messages": self._talk.run,
-            "limits": Caps(self._writer, self._settings, self._now, poke).run,
+            "limits": Caps(self._writer, self._settings, self._now, poke, self._let_pilots).run,
             "clearing up": Janitor(
                 state, self._writer, self._settings, self._now, lambda: self._work.root
             ).run,
@@ -105,6 +105,11 @@ class Agent:
             "pokes": lambda: housekeeping.listen(self._project.poke_path, poke),
             "looking": self._show,
         }
+
+    def _let_pilots(self, db: Db, going: Going, now: float) -> int:
+        """Let pilots of hubs go on, within what each may have."""
+        app = pilots.found(self._registry.find)
+        return pilots.settle(db, app, self._settings(), going, now)
 
     async def _heed(self) -> None:
         """Leave messages at the broker while the site is drained."""

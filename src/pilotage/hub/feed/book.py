@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pilotage import text
-from pilotage.hub.feed.share import Claim, Use
 from pilotage.hub.feed.wire import (
     LONGEST,
     FactoryOrders,
@@ -15,6 +14,7 @@ from pilotage.hub.feed.wire import (
     FactoryReport,
     FactorySite,
 )
+from pilotage.site.share import Claim, Use
 from pilotage.site.wish import Wish
 from pilotage.store import Db
 

@@ -18,10 +18,10 @@ from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.caller import Caller
 from pilotage.hub.feed.files import Known
 from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.share import Claim, Limit
 from pilotage.hub.feed.wire import LONGEST, MOST_SECRETS, FactoryOrders
 from pilotage.hub.ways import Ways
 from pilotage.site import wish
+from pilotage.site.share import Claim, Limit
 from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer
 

@@ -10,9 +10,9 @@ from pilotage import crash
 from pilotage.clock import Clock
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.share import Limit, Verdict, share
 from pilotage.hub.feed.wire import MOST_HELD
 from pilotage.site import records
+from pilotage.site.share import Limit, Verdict, share
 from pilotage.store import Db, Writer
 
 

@@ -12,6 +12,7 @@ from pilotage.bus import key, legacy, strict, wire
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
 from pilotage.bus.port import matches
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
+from pilotage.site.agent import pilots
 from pilotage.site.agent.model import Accepted, Refused
 from pilotage.site.agent.settings import Settings
 from pilotage.site.apps import command, policy
@@ -55,7 +56,8 @@ def _settled(
     job: Job, user: str, app: App, settings: Settings, notes: tuple[str, ...]
 ) -> Accepted | Refused:
     settled = policy.settle(app, job, user)
-    verdict, others = policy.judge(app, settled, user), _batch(settled, settings)
+    verdict = policy.judge(app, settled, user)
+    others = (*_batch(settled, settings), *pilots.objections(app, settled, settings))
     reasons = (*verdict.reasons, *others)
     if reasons:
         code = LIMITS if verdict.limits and not others else "denied"

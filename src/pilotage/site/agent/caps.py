@@ -107,13 +107,14 @@ class Caps:
 
     def __init__(
         self, writer: Writer, settings: Callable[[], Settings], now: Callable[[], float],
-        poke: Callable[[], None],
+        poke: Callable[[], None], pilots: Callable[[Db, Going, float], int],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`."""
+        """Get ready; nothing happens before `run`. `pilots` lets those of hubs go on."""
         self._writer = writer
         self._settings = settings
         self._now = now
         self._poke = poke
+        self._pilots = pilots
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -125,5 +126,7 @@ class Caps:
 
     def _look(self, db: Db) -> tuple[int, int]:
         waiting = int(db.value("edge_waiting_count"))
-        let = settle(db, self._settings().limits, self._now())[1] if waiting else 0
-        return waiting, let
+        if not waiting:
+            return 0, 0
+        going, let = settle(db, self._settings().limits, self._now())
+        return waiting, let + self._pilots(db, going, self._now())

@@ -27,13 +27,15 @@ from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job.model import Binding, State
 from pilotage.payload.transfer.patience import Told
-from pilotage.site.agent import aside, prepare, records, shortage, staging
+from pilotage.site.agent import aside, pilots, prepare, records, shortage, staging
 from pilotage.site.agent.model import Blame
 from pilotage.site.agent.prepare import Kept
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.settings import Settings
 from pilotage.site.agent.staging import Errand, Lanes
+from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
+from pilotage.site.apps.order import PILOT
 from pilotage.site.apps.trust import Trust
 from pilotage.site.guest import Guest, Room
 from pilotage.site.remote import Remote
@@ -104,7 +106,7 @@ class EdgeData:
                     kept = await self._prepare(one, app, job, folder)
                     # It may have taken long.
                     await run_sync(self._trust.require, app)
-                filled = prepare.fill(app, job, kept, one.claim.job)
+                filled = self._filled(app, job, kept, one, folder)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
             one.binding = Binding(data=dict(filled.calls))
             await self._do(lambda db: self._ready(db, one, kept.read))
@@ -113,6 +115,7 @@ class EdgeData:
         """See that a job may run, and what is there of it already."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
+        pilots.check(app, job, self._settings(), one.claim.attempt)
         self._trust.require(app)
         if prepare.plain(app, job):
             _make(self._spare(), folder)
@@ -130,9 +133,11 @@ class EdgeData:
             await run_sync(prepare.write_config, job, folder, beside)
         if app.takes != "parameters":
             await run_sync(prepare.open_folders, job, folder)
+        if app.takes == PILOT:
+            await run_sync(pilots.put, job, self._settings(), folder)
         crash.point("stage.fetched")
         kept = await prepare.read_config(app, job, folder)
-        filled = prepare.fill(app, job, kept, one.claim.job)
+        filled = self._filled(app, job, kept, one, folder)
         if filled.preprocess:
             await self._step(one, "preprocess")
             await self._run(one, app, folder, "preprocess", filled.preprocess)
@@ -162,7 +167,7 @@ class EdgeData:
                 kept = await run_sync(prepare.read, self._file(one))
                 if not prepare.plain(app, job):
                     kept = self._required(one, kept)
-                filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
+                filled = self._filled(app, job, kept or Kept(), one, one.folder)
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
@@ -257,6 +262,14 @@ class EdgeData:
         kept = msgspec.structs.replace(kept, **changes)
         await run_sync(prepare.write, self._file(one), kept)
         return kept
+
+    def _filled(self, app: App, job: Job, kept: Kept, one: Guest, folder: str) -> Command:
+        """Fill an application in; a pilot is the program that this agent put at the site."""
+        if app.takes != PILOT:
+            return prepare.fill(app, job, kept, one.claim.job)
+        hello = self._remote.hello
+        program = f"{hello.root}/bin/{hello.version}.pyz"
+        return pilots.command(app, job, self._settings(), program, folder)
 
     def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
         return Errand(

@@ -9,10 +9,11 @@ import msgspec
 from pilotage import text
 from pilotage.job import records as jobs
 from pilotage.job.model import JobSpec, State
-from pilotage.site.agent import accept, caps, records
+from pilotage.site.agent import accept, caps, pilots, records
 from pilotage.site.agent.model import Accepted, Arrival, Refused
 from pilotage.site.agent.refuse import refuse
 from pilotage.site.agent.settings import Settings
+from pilotage.site.apps.order import PILOT
 from pilotage.store import Db
 
 
@@ -83,6 +84,9 @@ class _Door:
     def _add(self, user: str, new: Accepted) -> int:
         group = (user, new.queue)
         waits = self._going.why_not(group, self._limits)
+        if new.job.application == PILOT:
+            # Whose turn it is depends on the pilots of all hubs.
+            waits = pilots.WAITS
         if not waits:
             self._going.add(group)
             self.entered.queued = True

@@ -6,7 +6,7 @@ import hashlib
 
 from pilotage.bus import model as bus
 from pilotage.bus import wire
-from pilotage.site.agent import accept, records, tell
+from pilotage.site.agent import accept, pilots, records, tell
 from pilotage.site.agent.model import Arrival, Refusal, Refused, back
 from pilotage.site.agent.settings import Settings
 from pilotage.store import Db
@@ -20,9 +20,8 @@ def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -
     """Keep a message, tell who watches over the site, and who sent it."""
     digest = records.digest(one.user, one.body)
     reason = why.reason[:_LONGEST]
-    buried = Refusal(
-        digest, now, one.user, one.topic, why.code, reason, len(one.body), one.body[:_MOST_KEPT], 1
-    )
+    kept = pilots.secretless(one.body)[:_MOST_KEPT]
+    buried = Refusal(digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1)
     count = records.bury(db, buried)
     if count == 1:
         told = _refusal(one, why, settings, now)

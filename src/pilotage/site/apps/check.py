@@ -24,6 +24,13 @@ _NEVER = re.compile(
     r"_JAVA_OPTIONS|OMPI_MCA_.*|I_MPI_.*|TMPDIR)"
 )
 _LONGEST = 4096
+_MOST_CORES = 1_000_000
+#: The address of a hub, which is an argument of a pilot.
+HUB = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]{1,5})?/?")
+#: Keys that say nothing of a pilot.
+_NO_PILOT = (
+    "launcher", "launcher_words", "container", "preprocess", "postprocess", "env_allow",
+)  # fmt: skip
 
 _At = tuple[str, ...]
 
@@ -65,17 +72,53 @@ def check(name: str, app: App) -> None:
 
 
 def _takes(name: str, app: App) -> None:
-    """See that what takes commands or functions has the name that hubs know, and nothing else."""
+    """See that what takes something of others has the name that hubs know, and nothing else."""
+    _pilots(app)
     if app.takes == "parameters":
+        if name == "pilot":
+            hint = '`takes = "pilot"`, or another name'
+            raise Mistake(("takes",), "`parameters`: `pilot` takes pilots", hint=hint)
         return
     if name != app.takes:
         raise Mistake(("takes",), f"`{app.takes}`: such an application is called `{app.takes}`")
     given: dict[str, object] = {"argv": app.argv, "parameter": app.parameter, "config": app.config}
-    if app.takes == "commands":
+    if app.takes in ("commands", "pilot"):
         given["executable"] = app.executable
+    if app.takes == "pilot":
+        # A pilot is the agent's own program, and has jobs that read and write by themselves.
+        given |= {key: getattr(app, key) for key in _NO_PILOT}
     for key, value in given.items():
         if value:
             raise Mistake((key,), f"given: the application takes {app.takes}")
+
+
+def _pilots(app: App) -> None:
+    """See that pilots have a limit for each hub, and other applications nothing of theirs."""
+    every: dict[_At, Limits | OwnLimits] = {("limits",): app.limits}
+    every |= {("user", user): own for user, own in app.user.items()}
+    if app.takes == "pilot":
+        for url in app.hubs:
+            if not HUB.fullmatch(url):
+                raise Mistake(("hubs",), f"{url!r}", hint="such as https://hub.example.org:8420")
+        for at, one in every.items():
+            _pilot_limits(at, one)
+        return
+    if app.hubs:
+        raise Mistake(("hubs",), "given: only pilots go to hubs")
+    for at, one in every.items():
+        if one.maximum:
+            raise Mistake((*at, "maximum"), "given: it is for pilots")
+
+
+def _pilot_limits(at: _At, one: Limits | OwnLimits) -> None:
+    if one.maximum is not None and not 1 <= one.maximum <= _MOST_CORES:
+        text = f"{one.maximum}: it says how many cores the pilots of each hub may have"
+        raise Mistake((*at, "maximum"), text)
+    if one.pending is not None and not 0 <= one.pending <= _MOST_CORES:
+        raise Mistake((*at, "pending"), str(one.pending))
+    for key in ("nodes", "tasks"):
+        if (getattr(one, key) or 1) > 1:
+            raise Mistake((*at, key), f"{getattr(one, key)}: a pilot is on one node")
 
 
 def _parameter(at: _At, one: Parameter) -> None:

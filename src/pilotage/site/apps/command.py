@@ -59,6 +59,9 @@ def _call(app: App, asked: order.FunctionOrder) -> model.Call:
 def _argv(app: App, job: Job, filled: fill.Filled, words: Sequence[str]) -> Sequence[str]:
     if app.takes == "commands":
         return order.command(job.config)
+    if app.takes == order.PILOT:
+        hint = "a pool of a hub orders one"
+        raise errors.UsageError("only the agent of this site starts pilots", hint=hint)
     return [app.executable, *fill.argv(app.argv, filled, checked(app, words))]
 
 

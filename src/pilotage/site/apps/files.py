@@ -150,7 +150,9 @@ def _table(key: str, value: object, usual: object) -> list[str]:
         ]
     if isinstance(value, dict):
         return ["", f"[{key}]", *(f"{_key(name)} = {_toml(one)}" for name, one in value.items())]
-    return _section(key, value, {} if key in ("limits", "staging") else _plain(usual))
+    if key == "limits":
+        return _section(key, value, {"maximum": 0, "pending": 0})
+    return _section(key, value, {} if key == "staging" else _plain(usual))
 
 
 def _section(head: str, value: object, usual: dict[str, Any]) -> list[str]:

@@ -75,6 +75,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     jobs: int = 0
     #: Options of the batch system that jobs may use, such as `"--exclusive"`.
     options: tuple[str, ...] = ()
+    #: Of pilots: cores that those of one hub have at most, also while they wait.
+    maximum: int = 0
+    #: Of pilots: those of one hub that may wait in the batch queue at once; 0 means any number.
+    pending: int = 0
 
 
 class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,6 +95,8 @@ class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     time: str | None = None
     jobs: int | None = None
     options: tuple[str, ...] | None = None
+    maximum: int | None = None
+    pending: int | None = None
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -109,13 +115,18 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A file `apps/NAME.toml`."""
 
-    #: The program: its whole path. Of functions, the Python that calls them; of commands, none.
+    #: The program: its whole path. Of functions, the Python that calls them; of commands and
+    #: pilots, none.
     executable: str = ""
     #: Its SHA-256; another program in its place is not run.
     sha256: str = ""
-    #: What a job fills in: `parameters` of the program, or `commands` or `functions` of its own.
-    #: With these two, those who may use the application run any program as the site's user.
-    takes: Literal["parameters", "commands", "functions"] = "parameters"
+    #: What a job fills in: `parameters` of the program, or `commands` or `functions` of its own, or
+    #: the order of a `pilot` that runs jobs of a hub. With these three, those who may use the
+    #: application run any program as the site's user.
+    takes: Literal["parameters", "commands", "functions", "pilot"] = "parameters"
+    #: Of pilots: addresses of the hubs that they may go to, as these tell them. An agent that dials
+    #: a hub has its pilots go to that one.
+    hubs: tuple[str, ...] = ()
     #: Which version this is, for people and for the record of each job.
     version: str = "1"
     #: For people.
@@ -166,7 +177,8 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         """Return every program that is run, with the SHA-256 that it must have."""
         more = [self.preprocess, self.postprocess, self.config.program if self.config else ()]
         pinned = {argv[0]: self.pins.get(argv[0], "") for argv in more if argv}
-        own = {} if self.takes == "commands" else {self.executable: self.sha256}
+        none = self.takes in ("commands", "pilot")
+        own = {} if none else {self.executable: self.sha256}
         return {**own, **pinned}
 
 

@@ -32,7 +32,12 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(app: App, job: Job, user: str, *, live: int = 0) -> Verdict:
     """Judge a job of a user who has `live` jobs of this application already."""
     limits = app.limits_of(user)
-    bounds = [*_room(app, job, user, live, limits), *_size(job, limits), *_queues(job, limits)]
+    bounds = [
+        *_room(app, job, user, live, limits),
+        *_size(job, limits),
+        *_queues(job, limits),
+        *_cores(app, job, limits),
+    ]
     others = [
         *_who(app, job, user),
         *_shape(job),
@@ -92,6 +97,14 @@ def _size(job: Job, limits: Limits) -> list[str]:
     if limits.memory and job.resources.memory > units.size(limits.memory):
         found.append(f"`resources.memory` is {job.resources.memory}, {limits.memory} is the most")
     return found
+
+
+def _cores(app: App, job: Job, limits: Limits) -> list[str]:
+    """Refuse a pilot that would never fit; one that has to wait for others is kept."""
+    asked = job.resources.cpus
+    if app.takes != order.PILOT or asked <= limits.maximum:
+        return []
+    return [f"`resources.cpus` is {asked}, and {limits.maximum} cores are all that this hub has"]
 
 
 def _shape(job: Job) -> list[str]:

@@ -131,7 +131,7 @@ GROUP BY user, queue;
 -- name: edge_waiting_groups
 -- Whose jobs wait for room, and in which queues.
 SELECT user, queue, sum(count) FROM edge_count WHERE state = 'waiting' AND count > 0
-GROUP BY user, queue;
+  AND application <> 'pilot' GROUP BY user, queue;
 
 -- name: edge_waiting_count
 -- How many jobs wait for room.
@@ -140,7 +140,20 @@ SELECT coalesce(sum(count), 0) FROM edge_count WHERE state = 'waiting';
 -- name: edge_waiting_of
 -- The oldest jobs of a user that wait for room in a queue, with their attempts.
 SELECT edge_job.job, job.attempt FROM edge_job INDEXED BY edge_waiting JOIN job ON job.id = edge_job.job
-WHERE edge_job.state = 'waiting' AND user = :user AND queue = :queue ORDER BY edge_job.job LIMIT :most;
+WHERE edge_job.state = 'waiting' AND user = :user AND queue = :queue AND application <> 'pilot'
+ORDER BY edge_job.job LIMIT :most;
+
+-- name: edge_pilots
+-- Jobs of pilots that are not over, in their order.
+SELECT job.id, edge_job.user, edge_job.queue, job.state,
+    coalesce(message -> 'resources' ->> 'cpus', 1), job.attempt, job.reason, job.asked
+FROM edge_job INDEXED BY edge_pilot JOIN job ON job.id = edge_job.job
+WHERE application = 'pilot' AND edge_job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+ORDER BY job.id;
+
+-- name: edge_pilot_say
+-- Say why a pilot waits for its turn.
+UPDATE job SET reason = :reason WHERE id = :job AND state = 'waiting';
 
 -- name: edge_bury
 -- Keep a message that was refused; how often it came is returned.

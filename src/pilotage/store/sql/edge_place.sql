@@ -51,6 +51,10 @@ WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out'
   AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
   AND edge_attempt.sent IS NOT NULL
   AND max(coalesce(edge_attempt.heard, 0), edge_attempt.sent, coalesce(edge_attempt.asked, 0)) <= :before
+UNION ALL
+SELECT job, number, site, cancel > 0, key FROM edge_attempt INDEXED BY edge_pilot_live
+WHERE job = 0 AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND sent IS NOT NULL
+  AND max(coalesce(heard, 0), sent, coalesce(asked, 0)) <= :before
 ORDER BY 3, 4 LIMIT :most;
 
 -- name: edge_attempts_silent
@@ -64,7 +68,37 @@ WHERE job.state IN ('staging_in', 'ready', 'submitted', 'running', 'staging_out'
   AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
   AND edge_attempt.sent IS NOT NULL AND edge_attempt.asked IS NOT NULL
   AND max(coalesce(edge_attempt.heard, 0), edge_attempt.sent) <= :before
+UNION ALL
+SELECT job, number, site, cancel > 0, max(coalesce(heard, 0), sent)
+FROM edge_attempt INDEXED BY edge_pilot_live
+WHERE job = 0 AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND sent IS NOT NULL
+  AND asked IS NOT NULL AND max(coalesce(heard, 0), sent) <= :before
 LIMIT :most;
+
+-- name: edge_pilots_wanted
+-- Pilots of some sites that were asked for and not ordered; :sites is [name, ...].
+SELECT id, pool, site, wish, asked, reason FROM pilot INDEXED BY pilot_live
+WHERE state = 'requested' AND state NOT IN ('down', 'failed', 'lost') AND id > 0
+  AND site IN (SELECT value FROM json_each(:sites))
+  AND NOT EXISTS (SELECT 1 FROM edge_attempt WHERE job = 0 AND number = pilot.id)
+  AND NOT EXISTS (SELECT 1 FROM submitted WHERE pilot = pilot.id AND submitted.state = 'out')
+ORDER BY id LIMIT :most;
+
+-- name: edge_pilots_unwanted
+-- Pilots that were ordered, of which nobody wants any more that they come, or that are over since
+-- a time while their batch jobs are not.
+SELECT edge_attempt.number FROM edge_attempt INDEXED BY edge_pilot_live
+JOIN pilot ON pilot.id = edge_attempt.number
+WHERE edge_attempt.job = 0 AND edge_attempt.cancel = 0
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND ((pilot.asked <> '' AND pilot.state IN ('requested', 'submitted'))
+    OR (pilot.state IN ('down', 'failed') AND pilot.ended < :before))
+LIMIT :most;
+
+-- name: edge_pilots_ended
+-- Pilots that had come, whose sites said since that their batch jobs are over.
+SELECT factory_end.pilot, words FROM factory_end
+JOIN edge_attempt ON edge_attempt.job = 0 AND edge_attempt.number = factory_end.pilot;
 
 -- name: edge_attempt_logged
 -- The streams of an attempt are in its folder.

@@ -42,6 +42,13 @@ FROM pilot INDEXED BY pilot_ended WHERE ended > :since AND pool <> '' ORDER BY e
 INSERT INTO pilot (name, site, pool, state, reason, digest, facts, enrolled, seen, wish, wanted)
 VALUES (:site, :site, :pool, 'requested', '', '', '{}', :now, :now, :wish, :now) RETURNING id;
 
+-- name: pool_said
+-- What is said of most pilots of a pool that wait.
+SELECT reason FROM pilot INDEXED BY pilot_live
+WHERE state IN ('requested', 'submitted') AND state NOT IN ('down', 'failed', 'lost')
+  AND pool = :pool AND asked = '' AND reason <> ''
+GROUP BY reason ORDER BY count(*) DESC, min(id) LIMIT 1;
+
 -- name: pool_sight
 -- What the last pilot of a pool that came saw of the project's folder.
 SELECT facts->>'project' FROM pilot

@@ -1,0 +1,136 @@
+"""Pilots that are ordered at sites with an agent: attempts of no job, by the same messages.
+
+An order is written once, with the secret of its pilot, and kept until the site was heard on it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+from pilotage import text
+from pilotage.edge import cancel, message, records
+from pilotage.edge.message import Address
+from pilotage.edge.records import Attempt
+from pilotage.pilot.model import State
+from pilotage.site.apps.order import PilotOrder
+from pilotage.site.wish import Wish
+from pilotage.store import Db
+
+#: How long a pilot that has left may take until its batch job is over, in seconds.
+_TIDY_S = 60.0
+#: Pilots that are looked at together.
+_MOST = 1000
+#: Characters of the last line of a pilot's log that are told.
+_LONGEST = 300
+_OFF = "called off before it was ordered"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A pilot that is wanted at a site, and was not ordered."""
+
+    number: int
+    pool: str
+    site: str
+    wish: Wish
+    #: What is said of it so far.
+    reason: str
+
+
+def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
+    """List pilots to be ordered at some sites; end those that were called off before that."""
+    found = []
+    for number, pool, site, body, asked, reason in db.rows(
+        "edge_pilots_wanted", sites=text.dump(sites), most=_MOST
+    ):
+        if asked:
+            db.run("pilot_never", id=number, state=State.DOWN, reason=_OFF, now=now)
+        else:
+            wish = msgspec.json.decode(body, type=Wish)
+            found.append(Wanted(number, pool, site, wish, reason))
+    return found
+
+
+def order(db: Db, one: Wanted, asked: PilotOrder, address: Address, now: float) -> None:
+    """Have a pilot ordered, once; raise `UsageError` for one that no site could accept."""
+    key = address.key(message.attempt_key(0, one.number))
+    body = message.pilot(one.wish, asked, site=one.site, key=key, reply=address.reply)
+    records.add(db, (0, one.number), one.site, "", body, now)
+    records.say(db, 0, one.number, f"on its way to {one.site}")
+
+
+def say(db: Db, one: Wanted, words: str) -> None:
+    """Let people see why a pilot is not ordered."""
+    if words != one.reason:
+        records.say(db, 0, one.number, words)
+
+
+def refuse(db: Db, one: Wanted, words: str, now: float) -> None:
+    """End a pilot that cannot be ordered."""
+    db.run("pilot_never", id=one.number, state=State.FAILED, reason=words, now=now)
+
+
+def call_off(db: Db, address: Address, now: float) -> None:
+    """Have orders cancelled that are no longer wanted, and batch jobs that outlive their pilots."""
+    for (number,) in db.rows("edge_pilots_unwanted", before=now - _TIDY_S, most=_MOST):
+        attempt = records.get(db, 0, number)
+        if attempt is not None and cancel.cancel(db, attempt, "not wanted", address, now):
+            ended = records.get(db, 0, number)
+            over(db, ended or attempt, now)
+
+
+def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
+    """Take in how far the order of a pilot is at its site."""
+    ids = text.dump([one.number])
+    match state:
+        case "running" | "staging_out":
+            db.run("pilot_queued", ids=ids, reason=f"its batch job runs at {one.site}")
+        case "submitted":
+            db.run("pilot_queued", ids=ids, reason=_words(f"waits at {one.site}", reason))
+        case _:
+            db.run("pilot_say", ids=ids, reason=_words(f"at {one.site}", reason))
+
+
+def over(db: Db, one: Attempt, now: float) -> None:
+    """Take in that the batch job of a pilot is over, or never was.
+
+    A pilot that had come is given up by who looks after it, unless it has left by itself.
+    """
+    words = _end(one)
+    off = one.cancel or one.state == "cancelled"
+    state = State.DOWN if off else State.FAILED
+    never = db.value("pilot_never", id=one.number, state=state, reason=words, now=now)
+    if never is None:
+        db.run("factory_end_add", pilot=one.number, words=words)
+    # What it wrote is told by now.
+    db.run("edge_attempt_logged", job=0, number=one.number)
+
+
+def _end(one: Attempt) -> str:
+    """Say how the order of a pilot ended."""
+    match one.state:
+        case "rejected":
+            return _words(f"{one.site} refused it", one.reason)
+        case "cancelled":
+            return one.reason or "called off"
+        case "done":
+            return _words(f"its program ended at {one.site}", _last(one.stderr))
+        case _:
+            said = _words(one.reason, _last(one.stderr))
+            return _words(f"its batch job failed at {one.site}", said)
+
+
+def _words(*parts: str) -> str:
+    return ": ".join(part for part in parts if part)
+
+
+def _last(stream: str) -> str:
+    """Return the last line of what a pilot wrote."""
+    try:
+        told = base64.b64decode(stream, validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return ""
+    lines = told.strip().splitlines()
+    return text.show(lines[-1][:_LONGEST]) if lines else ""

@@ -1,0 +1,350 @@
+"""Orders of pilots at an agent: who may order which, what starts, and who is next."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotage import errors
+from pilotage.bus.model import Job
+from pilotage.job import records as jobs
+from pilotage.job.model import State
+from pilotage.site.agent import accept, caps, pilots, records
+from pilotage.site.agent.enter import Entered, enter
+from pilotage.site.agent.model import Accepted, Arrival, Refused
+from pilotage.site.agent.settings import Bus, Hub, Relay, Settings
+from pilotage.site.agent.settings import Limits as Caps
+from pilotage.site.apps import check, command, files
+from pilotage.site.apps.model import App, Limits, OwnLimits
+from pilotage.site.model import Site
+from tests import posted
+from tests.posted import Store
+
+URL = "https://hub.example.org:8420"
+SECRET = "pil_e_" + "s" * 43
+ORDER = {"secret": SECRET, "name": "mira-7", "hub": URL, "vouch": "-----BEGIN\n", "idle": 60.0}
+LIMITS = Limits(maximum=8, cpus=4, time="2h", queues=("batch",), projects=("p",), memory="8G")
+PILOT = App(takes="pilot", hubs=(URL,), limits=LIMITS)
+SETTINGS = posted.settings()
+DIALS = posted.settings(bus=Bus(), hub=Hub(url="https://here:1", ca=""))
+
+
+def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
+    """Return the order of a pilot as a hub sends it."""
+    text = config if isinstance(config, str) else json.dumps(config)
+    told = {"application": "pilot", "key": f"abcd.pilot.{number}", "config": text, **more}
+    return posted.body(**told)
+
+
+def judged(
+    sent: bytes, app: App = PILOT, settings: Settings = SETTINGS, user: str = "hub"
+) -> Accepted | Refused:
+    return accept.judge(sent, user, lambda _: app, settings)
+
+
+def accepted(sent: bytes, **more: Any) -> Accepted:
+    found = judged(sent, **more)
+    assert isinstance(found, Accepted), found
+    return found
+
+
+def refused(sent: bytes, **more: Any) -> str:
+    found = judged(sent, **more)
+    assert isinstance(found, Refused), found
+    assert SECRET not in found.reason
+    return found.reason
+
+
+# -- the file of the application -------------------------------------------------------------------
+
+
+def test_the_application_is_a_file_with_limits():
+    source = 'takes = "pilot"\n[limits]\nmaximum = 64\n'
+    app = files.parse(source, "pilot", Path("pilot.toml"))
+    assert (app.limits.maximum, app.programs()) == (64, {})
+    assert "maximum = 64" in files.text("pilot", app)
+    assert "maximum" not in files.text("sim", posted.app())
+
+
+@pytest.mark.parametrize(
+    "name, app, at",
+    [
+        ("pilots", PILOT, ("takes",)),
+        ("pilot", posted.app(), ("takes",)),
+        ("pilot", App(takes="pilot"), ("limits", "maximum")),
+        ("pilot", App(takes="pilot", limits=Limits(maximum=-1)), ("limits", "maximum")),
+        ("pilot", App(takes="pilot", limits=Limits(maximum=1, nodes=2)), ("limits", "nodes")),
+        ("pilot", App(takes="pilot", limits=Limits(maximum=1, pending=-1)), ("limits", "pending")),
+        (
+            "pilot",
+            App(takes="pilot", limits=LIMITS, user={"a": OwnLimits(maximum=0)}),
+            ("user", "a", "maximum"),
+        ),
+        ("pilot", App(takes="pilot", limits=LIMITS, executable="/bin/sh"), ("executable",)),
+        ("pilot", App(takes="pilot", limits=LIMITS, argv=("x",)), ("argv",)),
+        ("pilot", App(takes="pilot", limits=LIMITS, preprocess=("/bin/sh",)), ("preprocess",)),
+        ("pilot", App(takes="pilot", limits=LIMITS, env_allow=("A",)), ("env_allow",)),
+        ("pilot", App(takes="pilot", limits=LIMITS, hubs=("--insecure",)), ("hubs",)),
+        ("pilot", App(takes="pilot", limits=LIMITS, hubs=("https://h/ --ca x",)), ("hubs",)),
+        ("sim", posted.app(hubs=(URL,)), ("hubs",)),
+        ("sim", posted.app(limits=Limits(maximum=4)), ("limits", "maximum")),
+    ],
+)
+def test_what_its_file_cannot_say(name: str, app: App, at: tuple[str, ...]):
+    with pytest.raises(check.Mistake) as caught:
+        check.check(name, app)
+    assert caught.value.at == at
+
+
+# -- orders ----------------------------------------------------------------------------------------
+
+
+def test_an_order_within_its_limits_is_taken():
+    found = accepted(body(resources={"cpus": 2}))
+    assert (found.job.queue, found.job.project, found.job.wall_time) == ("batch", "p", 7200)
+    assert found.spec.resources.cpus == 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "not JSON",
+        "[" * 100_000,
+        {**ORDER, "secret": "short"},
+        {**ORDER, "secret": SECRET + "\n"},
+        {**ORDER, "secret": 5},
+        {**ORDER, "name": "--insecure"},
+        {**ORDER, "name": "a b"},
+        {**ORDER, "name": "x\n"},
+        {**ORDER, "hub": "--ca"},
+        {**ORDER, "hub": "https://a b"},
+        {**ORDER, "hub": "https://u:p@h:1"},
+        {**ORDER, "hub": "file:///etc/passwd"},
+        {**ORDER, "vouch": "x" * 70_000},
+        {**ORDER, "vouch": "\0"},
+        {**ORDER, "idle": -1},
+        {**ORDER, "idle": "1h"},
+        {**ORDER, "idle": 1e300},
+        {**ORDER, "argv": ["/bin/sh"]},
+    ],
+)
+def test_hostile_orders_are_refused(config: object):
+    assert "the order of a pilot" in refused(body(config=config))
+
+
+@pytest.mark.parametrize(
+    "more, word",
+    [
+        ({"resources": {"cpus": 5}}, "resources.cpus"),
+        ({"resources": {"cpus": 1, "memory": 9 << 30}}, "resources.memory"),
+        ({"resources": {"cpus": 1, "gpus": 1}}, "resources.gpus"),
+        ({"nodes": 2}, "nodes"),
+        ({"wall_time": 7201}, "wall_time"),
+        ({"queue": "other"}, "queue"),
+        ({"project": "other"}, "project"),
+        ({"options": ["--exclusive"]}, "options"),
+        ({"env": {"LD_PRELOAD": "x"}}, "env"),
+        ({"parameters": {"x": 1}}, "parameters"),
+        ({"inputs": [{"url": "https://a.example.org/x"}]}, "inputs"),
+        ({"config_file": "x"}, "config_file"),
+        ({"key": "abcd.job.7.1"}, "key"),
+        ({"key": "abcd.pilot.0"}, "key"),
+        ({"key": "pilot.7"}, "key"),
+        ({"key": ""}, "key"),
+    ],
+)
+def test_an_order_beyond_its_limits_is_refused(more: dict[str, Any], word: str):
+    assert f"`{word}" in refused(body(**more))
+
+
+def test_no_pilot_is_larger_than_what_its_hub_may_have():
+    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=2, cpus=4))
+    assert "2 cores are all that this hub has" in refused(body(resources={"cpus": 3}), app=app)
+
+
+def test_pilots_go_to_hubs_that_the_administrator_named():
+    stranger = {**ORDER, "hub": "https://evil.example.org:8420"}
+    assert "`hubs` in apps/pilot.toml" in refused(body(config=stranger))
+    assert "`hubs` in apps/pilot.toml" in refused(body(), app=App(takes="pilot", limits=LIMITS))
+    slurm = posted.settings(batch=Site(batch="slurm"))
+    plain = App(takes="pilot", hubs=("http://h:1",), limits=LIMITS)
+    order = body(config={**ORDER, "hub": "http://h:1"})
+    assert "use https" in refused(order, app=plain, settings=slurm)
+    accepted(order, app=plain)
+
+
+def test_an_agent_that_dials_a_hub_has_its_pilots_go_there_alone():
+    app = App(takes="pilot", limits=LIMITS)
+    stranger = body(config={**ORDER, "hub": "https://evil.example.org:8420"})
+    job = accepted(stranger, app=app, settings=DIALS).job
+    argv = pilots.command(app, job, DIALS, "/s/p.pyz", "/s/7").argv
+    assert argv[2:6] == ("--hub", "https://here:1", "--link", "direct")
+    assert not any("evil" in word for word in argv)
+
+
+def test_who_may_order_is_for_the_administrator_to_say():
+    app = App(takes="pilot", hubs=(URL,), limits=LIMITS, users=("hub",))
+    assert "may not use `pilot`" in refused(body(), app=app, user="alice")
+
+
+# -- what starts -----------------------------------------------------------------------------------
+
+
+def order(**more: Any) -> Job:
+    return accepted(body(**more)).job
+
+
+def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret(tmp_path: Path):
+    job = order(resources={"cpus": 2}, wall_time=600)
+    batch = Site(batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",))
+    settings = posted.settings(batch=batch)
+    argv = pilots.command(PILOT, job, settings, "/s/bin/1.pyz", "/s/edge/1.1").argv
+    assert argv == (
+        "/usr/bin/python3", "/s/bin/1.pyz", "--hub", URL, "--link", "direct", "--secret-file",
+        "/s/edge/1.1/secret", "--name", "mira-7", "--cpus", "2", "--idle", "60", "--lifetime",
+        "600", "--ca", "/s/edge/1.1/hub.pem", "--readable", "/cvmfs",
+    )  # fmt: skip
+    pilots.put(job, settings, str(tmp_path))
+    assert (tmp_path / "secret").read_text() == SECRET
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    with pytest.raises(errors.UsageError):
+        command.make(PILOT, job, {})
+
+
+def test_pilots_go_through_the_relay_of_the_agent():
+    through = posted.settings(relay=Relay(hub=f"{URL}/", listen="10.0.0.1:8421"))
+    assert pilots.link(through, URL) == "relay:10.0.0.1:8421"
+    assert pilots.link(through, "https://other:1") == "direct"
+    batch = Site(batch="local", login="login1")
+    anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
+    assert pilots.link(anywhere, URL) == "relay:login1:8421"
+
+
+def test_a_pilot_is_started_once_and_only_while_it_may_be():
+    job = order()
+    pilots.check(PILOT, job, SETTINGS, 1)
+    with pytest.raises(errors.Denied, match="started once"):
+        pilots.check(PILOT, job, SETTINGS, 2)
+    with pytest.raises(errors.Denied, match="hubs"):
+        pilots.check(App(takes="pilot", limits=LIMITS), job, SETTINGS, 1)
+
+
+# -- who is next -----------------------------------------------------------------------------------
+
+
+def post(store: Store, *sent: bytes, user: str = "hub", app: App = PILOT) -> Entered:
+    arrivals = [Arrival(user, "job.mira", one, judged(one, app, user=user)) for one in sent]
+    return store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
+
+
+def settle(store: Store, app: App | None = PILOT, settings: Settings = SETTINGS) -> int:
+    def step(db: Any) -> int:
+        going, _ = caps.settle(db, settings.limits, 2.0)
+        return pilots.settle(db, app, settings, going, 2.0)
+
+    return store.writer.do(step)
+
+
+def states(store: Store) -> list[tuple[str, str]]:
+    return [(one.state, one.reason) for one in sorted(store.jobs(), key=lambda one: one.id)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with posted.store(tmp_path) as made:
+        yield made
+
+
+def test_an_order_waits_for_its_turn_and_then_goes_on(store: Store):
+    assert post(store, body(1)).new == 1
+    assert states(store) == [("waiting", pilots.WAITS)]
+    assert settle(store) == 1
+    assert states(store) == [("queued", "")]
+
+
+def test_the_same_order_again_is_the_same_pilot_and_another_one_a_conflict(store: Store):
+    post(store, body(1), body(1))
+    assert len(store.jobs()) == 1
+    other = {**ORDER, "secret": "t" * 40}
+    assert post(store, body(1, config=other)).refused == 1
+    assert post(store, body(1), user="other").new == 1, "keys belong to who sent them"
+    (told,) = [one for one in store.said("status") if one["state"] == "rejected"]
+    assert "asked for something else" in told["reason"]["text"]
+    assert b"t" * 40 not in b"".join(one.body for one in records.refused(store.db, 10))
+
+
+def test_what_is_beyond_the_maximum_waits_and_its_hub_hears_why(store: Store):
+    post(store, *(body(one, resources={"cpus": 4}) for one in range(1, 4)))
+    assert settle(store) == 2
+    assert [state for state, _ in states(store)] == ["queued", "queued", "waiting"]
+    assert states(store)[2][1] == "8 of 8 cores for this hub are taken"
+    assert store.words()[-1].reason == "8 of 8 cores for this hub are taken"
+    before = len(store.words())
+    assert settle(store) == 0
+    assert len(store.words()) == before, "it is said once"
+
+
+def test_so_many_wait_in_the_batch_queue_as_may(store: Store):
+    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=8, pending=1))
+    post(store, body(1), body(2), app=app)
+    assert settle(store, app) == 1
+    assert states(store)[1] == ("waiting", "1 of its pilots wait already")
+
+
+def test_limits_of_all_jobs_hold_for_pilots_too(store: Store):
+    few = posted.settings(limits=Caps(jobs=1))
+    post(store, body(1), body(2))
+    assert settle(store, settings=few) == 1
+    assert states(store)[1][0] == "waiting"
+    assert "as many pilots as it may" in states(store)[1][1]
+
+
+def test_each_place_goes_to_the_hub_that_has_least_of_its_maximum(store: Store):
+    own = {"large": OwnLimits(maximum=80)}
+    app = App(takes="pilot", hubs=(URL,), limits=LIMITS, user=own)
+    post(store, *(body(one) for one in range(1, 5)), user="small", app=app)
+    post(store, *(body(one) for one in range(1, 5)), user="large", app=app)
+    settings = posted.settings(limits=Caps(jobs=4))
+    settle(store, app, settings)
+    going = [one.owner for one in store.jobs() if one.state is State.QUEUED]
+    assert (going.count("large"), going.count("small")) == (3, 1)
+
+
+def test_a_hub_that_has_less_gets_the_place_of_one_that_only_waits(store: Store):
+    settings = posted.settings(limits=Caps(jobs=4))
+    post(store, *(body(one) for one in range(1, 5)), user="first")
+    assert settle(store, settings=settings) == 4
+    post(store, body(1), user="second")
+    settle(store, settings=settings)
+    off = [one for one in store.jobs() if one.state is State.CANCELLED]
+    assert [(one.owner, one.reason) for one in off] == [("first", pilots.ROOM)]
+    assert settle(store, settings=settings) == 1
+
+
+def test_orders_wait_while_the_application_is_disabled_or_gone(store: Store):
+    post(store, body(1))
+    assert settle(store, None) == 0
+    assert states(store) == [("waiting", "this site starts no pilots now")]
+
+    def gone(_: str) -> App:
+        raise errors.NotFound("there is no application")
+
+    assert pilots.found(gone) is None
+    assert pilots.found(lambda _: App(takes="pilot", limits=LIMITS, enabled=False)) is None
+    assert pilots.found(lambda _: PILOT) is PILOT
+    assert settle(store) == 1
+
+
+def test_other_jobs_are_not_pilots(store: Store):
+    arrival = Arrival("a", "job.mira", b"", judged(posted.body(), posted.app(), user="a"))
+    store.writer.do(lambda db: enter(db, [arrival], SETTINGS, 1.0))
+    assert settle(store) == 0
+    assert jobs.get(store.db, 1).state is State.QUEUED
