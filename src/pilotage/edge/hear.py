@@ -63,11 +63,12 @@ def hear(
                 steps.resent(db, one.site, key, word, now)
             if attempt is not None and _ends(db, attempt, one, word, address, now):
                 found = records.get(db, attempt.job, attempt.number)
-                over += [found] if found else []
-    for ended in over:
-        if ended.pilot:
-            pilots.over(db, ended, now)
-    return [ended for ended in over if not ended.pilot]
+                if found is not None and found.pilot:
+                    log = word.stderr if isinstance(word, Status) else ""
+                    pilots.over(db, found, now, log)
+                elif found is not None:
+                    over.append(found)
+    return over
 
 
 def _ends(

@@ -93,32 +93,30 @@ def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
             db.run("pilot_say", ids=ids, reason=_words(f"at {one.site}", reason))
 
 
-def over(db: Db, one: Attempt, now: float) -> None:
-    """Take in that the batch job of a pilot is over, or never was.
+def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
+    """Take in that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
 
     A pilot that had come is given up by who looks after it, unless it has left by itself.
     """
-    words = _end(one)
+    words = _end(one, _last(log))
     off = one.cancel or one.state == "cancelled"
     state = State.DOWN if off else State.FAILED
     never = db.value("pilot_never", id=one.number, state=state, reason=words, now=now)
     if never is None:
         db.run("factory_end_add", pilot=one.number, words=words)
-    # What it wrote is told by now.
-    db.run("edge_attempt_logged", job=0, number=one.number)
 
 
-def _end(one: Attempt) -> str:
-    """Say how the order of a pilot ended."""
+def _end(one: Attempt, line: str) -> str:
+    """Say how the order of a pilot ended, with the last line that it wrote."""
     match one.state:
         case "rejected":
             return _words(f"{one.site} refused it", one.reason)
         case "cancelled":
             return one.reason or "called off"
         case "done":
-            return _words(f"its program ended at {one.site}", _last(one.stderr))
+            return _words(f"its program ended at {one.site}", line)
         case _:
-            said = _words(one.reason, _last(one.stderr))
+            said = _words(one.reason, line)
             return _words(f"its batch job failed at {one.site}", said)
 
 
