@@ -1,4 +1,4 @@
-"""Pools that order pilots at a site with an agent, by either carrier, whoever is killed."""
+"""Pools that order pilots at a site with an agent, by either carrier, with kills on the way."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_pool_at_a_site_that_dials_the_hub_grows_works_and_shrinks(tmp_path: P
         site.wait(lambda: site.state() == "well")
         pool = Ordered(hub, site)
         jobs = pool.submit(6)
-        # What its administrator has to do first is told to each who asks.
+        # Each command says what the administrator has to do first.
         told = f"site {site.site} starts no pilots: its administrator has to register"
         for words in (
             ("pool", "show", POOL),
@@ -210,7 +210,7 @@ def test_one_pilot_comes_though_hub_and_agent_are_killed_between_its_order_and_i
             site.kill()
             assert pool.states() == {1: "requested"}
             pool.beat_often()
-            # Its site is silent: that is told, nothing is given up, and nothing new is wanted.
+            # Its site is silent: commands say so, nothing is given up, and nothing new is wanted.
             hub.start()
             pool.wait(lambda: "is silent" in command(hub, "pool", "show", POOL))
             pool.wait(lambda: f"site {site.site} is silent" in command(hub, "explain", str(job)))

@@ -292,7 +292,7 @@ def test_what_is_beyond_the_maximum_waits_and_its_hub_hears_why(store: Store):
     assert len(store.words()) == before, "it is said once"
 
 
-def test_so_many_wait_in_the_batch_queue_as_may(store: Store):
+def test_no_more_wait_in_the_batch_queue_than_may(store: Store):
     app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=8, pending=1))
     post(store, body(1), body(2), app=app)
     assert settle(store, app) == 1

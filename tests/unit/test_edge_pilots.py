@@ -131,6 +131,16 @@ def test_a_pilot_that_is_called_off_before_its_order_is_over(db: Db):
     assert pilot(db) == ("down", "called off before it was ordered")
 
 
+def test_one_that_is_called_off_at_a_site_that_was_forgotten_is_over(db: Db):
+    db.run("pool_call_off", ids="[1]")
+    want(db, "cluster")
+    sites.stand(db, "cluster", "batch")
+    db.run("pool_call_off", ids="[2]")
+    db.value("edges_forget", name="mira")
+    assert look(db) == 0
+    assert (pilot(db, 1)[0], pilot(db, 2)[0]) == ("down", "requested")
+
+
 def test_what_no_site_could_read_is_refused_at_once(db: Db):
     bad = want(db, queue="no queue")
     assert look(db) == 1

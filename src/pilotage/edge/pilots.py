@@ -23,7 +23,7 @@ from pilotage.store import Db
 _TIDY_S = 60.0
 #: Pilots that are looked at together.
 _MOST = 1000
-#: Characters of the last line of a pilot's log that are told.
+#: Characters of the last line of a pilot's log in the reason.
 _LONGEST = 300
 _OFF = "called off before it was ordered"
 
@@ -107,7 +107,7 @@ def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
 
 
 def _end(one: Attempt, line: str) -> str:
-    """Say how the order of a pilot ended, with the last line that it wrote."""
+    """Return how the order of a pilot ended, with the last line that it wrote."""
     match one.state:
         case "rejected":
             return _words(f"{one.site} refused it", one.reason)

@@ -77,7 +77,7 @@ def give_up(
     db: Db, patience: Patience, since: float, now: float, listened: Callable[[str], bool],
     steps: Steps | None = None,
 ) -> list[Attempt]:  # fmt: skip
-    """Say of sites that they are silent; return attempts of jobs to be cancelled, given up.
+    """Note that sites are silent; return attempts of jobs to be cancelled that are given up.
 
     `since` is when we began to listen to those sites that were `listened` to; `steps` may run
     elsewhere.

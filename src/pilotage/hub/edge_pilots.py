@@ -28,7 +28,7 @@ from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.pilot")
 _T = TypeVar("_T")
-_LOOK_S = 0.5
+_LOOK_S = 1.0
 #: How long it rests after an unexpected error, in seconds.
 _REST_S = 5.0
 #: Characters of the name of a pilot.
@@ -63,13 +63,22 @@ class EdgePilots:
             home: Home | str = await patron.home(self._file)
         except errors.Unavailable as error:
             home = str(error)
-        if await self._do(functools.partial(self._order, home=home, now=self._now())):
+        turn = functools.partial(self._turn, home=home, now=self._now())
+        ordered, ended = await self._do(turn)
+        if ordered:
             crash.point("pilot.ordered")
-        await self._do(lambda db: pilots.call_off(db, self._address, self._now()))
-        for number, words in await self._do(lambda db: db.rows("edge_pilots_ended")):
+        for number, words in ended:
             # One that has left by itself stays as it is.
             await self._roster.move(await self._roster.find(number), State.LOST, words)
             await self._do(functools.partial(_forget, number=number))
+
+    def _turn(
+        self, db: Db, home: Home | str, now: float
+    ) -> tuple[int, list[tuple[int, str]]]:  # fmt: skip
+        """Order pilots and call others off; return how many are new, and which are over there."""
+        ordered = self._order(db, home, now)
+        pilots.call_off(db, self._address, now)
+        return ordered, [(number, words) for number, words in db.rows("edge_pilots_ended")]
 
     def _order(self, db: Db, home: Home | str, now: float) -> int:
         """Order what is wanted, or say why it is not; return how many were ordered."""

@@ -114,7 +114,7 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
 
 
 def hope(name: str, pool: Pool, row: Row, now: float, said: str = "") -> Hope:
-    """Say whether and when a pool would have another pilot; `said` is of those that wait."""
+    """Return whether and when a pool has another pilot; `said` is of those that wait."""
     seen, show = row.seen, f"`pilotage pool show {name}` says more"
     if row.asked:
         return Hope(

@@ -44,7 +44,7 @@ _ANYWHERE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with
 
 
 def objections(app: App, job: Job, settings: Settings) -> list[str]:
-    """Say why the hub that an order names is none that pilots of this site go to."""
+    """Return why pilots of this site do not go to the hub that an order names."""
     if app.takes != PILOT:
         return []
     try:
@@ -128,13 +128,13 @@ def _shown(site: Site) -> list[str]:
 
 
 def link(settings: Settings, url: str) -> str:
-    """Say by which way pilots reach a hub: by themselves, or through the relay of this agent."""
+    """Return how pilots reach a hub: directly, or through the relay of this agent."""
     relay = settings.relay
-    if not relay.hub or not (_same(relay.hub, url) or settings.hub.url):
+    if not relay.hub or not _same(relay.hub, url):
         return "direct"
     host, _, port = relay.listen.rpartition(":")
     if host.strip("[]") in _ANYWHERE:
-        host = settings.batch.login or socket.getfqdn()
+        host = settings.batch.login or socket.gethostname()
     return f"relay:{host}:{port}"
 
 

@@ -76,17 +76,19 @@ WHERE job = 0 AND state NOT IN ('done', 'failed', 'cancelled', 'rejected') AND s
 LIMIT :most;
 
 -- name: edge_pilots_wanted
--- Pilots of some sites that were asked for and not ordered; :sites is [name, ...].
+-- Pilots of some sites that were asked for and not ordered, and those that were called off before
+-- that at a site of which nothing is known any more; :sites is [name, ...].
 SELECT id, pool, site, wish, asked, reason FROM pilot INDEXED BY pilot_live
 WHERE state = 'requested' AND state NOT IN ('down', 'failed', 'lost') AND id > 0
-  AND site IN (SELECT value FROM json_each(:sites))
+  AND (site IN (SELECT value FROM json_each(:sites))
+    OR (asked <> '' AND site NOT IN (SELECT name FROM site WHERE way = 'batch')))
   AND NOT EXISTS (SELECT 1 FROM edge_attempt WHERE job = 0 AND number = pilot.id)
   AND NOT EXISTS (SELECT 1 FROM submitted WHERE pilot = pilot.id AND submitted.state = 'out')
 ORDER BY id LIMIT :most;
 
 -- name: edge_pilots_unwanted
--- Pilots that were ordered, of which nobody wants any more that they come, or that are over since
--- a time while their batch jobs are not.
+-- Pilots that were ordered and called off before they came, or that are over since a time while
+-- their batch jobs are not.
 SELECT edge_attempt.number FROM edge_attempt INDEXED BY edge_pilot_live
 JOIN pilot ON pilot.id = edge_attempt.number
 WHERE edge_attempt.job = 0 AND edge_attempt.cancel = 0
