@@ -165,6 +165,7 @@ def grows_and_shrinks(pool: Ordered, jobs: list[int]) -> None:
     pool.keeps_secrets()
 
 
+@pytest.mark.slow
 def test_a_pool_at_a_site_that_dials_the_hub_grows_works_and_shrinks(tmp_path: Path):
     with pair(tmp_path, settings=_PILOTS) as (hub, site):
         site.wait(lambda: site.state() == "well")

@@ -299,6 +299,12 @@ def test_no_more_wait_in_the_batch_queue_than_may(store: Store):
     assert states(store)[1] == ("waiting", "1 of its pilots wait already")
 
 
+def test_a_flood_of_orders_is_refused(store: Store):
+    assert accepted(body(1)).most == LIMITS.maximum + 1000
+    app = App(takes="pilot", hubs=(URL,), limits=Limits(maximum=8, jobs=2))
+    assert post(store, *(body(one) for one in range(1, 6)), app=app).refused == 3
+
+
 def test_limits_of_all_jobs_hold_for_pilots_too(store: Store):
     few = posted.settings(limits=Caps(jobs=1))
     post(store, body(1), body(2))

@@ -67,7 +67,7 @@ def _settled(
         key=key.of(job, user),
         spec=spec_of(settled, app, settings.site),
         queue=settled.queue or settings.batch.defaults.queue,
-        most=app.limits_of(user).jobs,
+        most=pilots.most(app, user),
         notes=notes,
     )
 

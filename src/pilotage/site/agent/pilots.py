@@ -33,6 +33,8 @@ from pilotage.store import Db
 WAITS = "waits for its turn"
 ROOM = "called off: it waited, and another hub has less"
 _CLOSED = "this site starts no pilots now"
+#: Orders of a hub that may wait beyond what it may have.
+_SPARE = 1000
 _SECRET, _VOUCH = "secret", "hub.pem"
 #: The largest file with certificates.
 _LARGEST = 1 << 20
@@ -191,6 +193,15 @@ def settle(
     for (user, _), count in verdict.back.items():
         _give_back(db, [one for one in there if one.user == user], count, now)
     return let
+
+
+def most(app: App, user: str) -> int:
+    """Return how many jobs of an application a user may have that are not over; 0 means any.
+
+    Orders wait for their turn, which must not take longer with each: no hub needs many.
+    """
+    limits = app.limits_of(user)
+    return limits.jobs or (limits.maximum + _SPARE if app.takes == PILOT else 0)
 
 
 def _limit(app: App, user: str) -> Limit:
