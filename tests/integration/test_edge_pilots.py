@@ -125,11 +125,14 @@ class Ordered:
         except AssertionError:
             raise AssertionError(self.told()) from None
 
-    def keeps_secrets(self) -> None:
+    def secrets(self) -> list[str]:
+        """Return the secrets of pilots that are not over at the site."""
+        query = "SELECT message ->> 'config' FROM edge_job WHERE message ->> 'config' <> ''"
+        return [json.loads(config)["secret"] for (config,) in self.site.query(query)]
+
+    def kept(self, secrets: list[str]) -> None:
         """Require that no secret of a pilot is in a log, or in what people are shown."""
-        bodies = self.site.query("SELECT message FROM edge_job WHERE application = 'pilot'")
-        secrets = [json.loads(json.loads(body)["config"])["secret"] for (body,) in bodies]
-        assert secrets
+        assert self.secrets() == []
         shown = [
             self.hub.said, self.site.said, command(self.hub, "pool", "show", POOL, "--json"),
             command(self.hub, "pilot", "ls", "--json"), self._there("agent", "status", "--json"),
@@ -157,12 +160,19 @@ def by_broker(root: Path, rabbit: Rabbit, slurm: Slurm) -> Iterator[Ordered]:
 
 
 def grows_and_shrinks(pool: Ordered, jobs: list[int]) -> None:
+    secrets: list[str] = []
+
+    def caught() -> bool:
+        secrets[:] = pool.secrets()
+        return bool(secrets)
+
+    pool.wait(caught)
     pool.wait(lambda: pool.jobs_over(jobs))
     pool.brought(len(jobs))
     pool.wait(pool.gone)
     assert set(pool.states().values()) == {"down"}, pool.told()
     pool.once()
-    pool.keeps_secrets()
+    pool.kept(secrets)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 
 from pilotage import errors
 from pilotage.bus.model import Job
+from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
 from pilotage.site.agent import accept, caps, pilots, records
@@ -333,6 +334,19 @@ def test_a_hub_that_has_less_gets_the_place_of_one_that_only_waits(store: Store)
     off = [one for one in store.jobs() if one.state is State.CANCELLED]
     assert [(one.owner, one.reason) for one in off] == [("first", pilots.ROOM)]
     assert settle(store, settings=settings) == 1
+
+
+def test_what_is_over_keeps_no_secret(store: Store, tmp_path: Path):
+    post(store, body(1), body(2))
+    assert records.message(store.db, 1).config
+    store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
+    assert records.message(store.db, 1).config == ""
+    assert records.message(store.db, 2).config
+    assert post(store, body(1)).again == 1, "it is known again all the same"
+    pilots.put(order(), SETTINGS, str(tmp_path))
+    pilots.clear(str(tmp_path))
+    pilots.clear(str(tmp_path))
+    assert not (tmp_path / "secret").exists()
 
 
 def test_orders_wait_while_the_application_is_disabled_or_gone(store: Store):

@@ -187,6 +187,17 @@ def test_a_pilot_that_had_come_is_left_to_who_looks_after_it(db: Db):
     assert db.rows("edge_pilots_ended") == [(1, "its program ended at mira")]
 
 
+def test_a_pilot_that_has_come_outlives_an_agent_that_forgot_it(db: Db):
+    look(db)
+    heard(db, said("running", 1))
+    db.run("pilot_come", id=1, name="x", digest="", facts='{"cpus": 2}', now=21.0)
+    silence.ask(db, MINE, PATIENCE, 60.0, lambda _: True)
+    unknown = msgspec.convert({"job": 0, "key": MINE.key("pilot.1"), "ok": False}, Result)
+    heard(db, Answer(site="mira", time=1.0, verb="query", results=(unknown,)), now=61.0)
+    assert pilot(db)[0] == "booting"
+    assert db.rows("edge_pilots_ended") == []
+
+
 def test_only_its_own_site_speaks_of_a_pilot(db: Db):
     look(db)
     heard(db, said("failed", 1, site="other"))

@@ -173,5 +173,5 @@ def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, 
     if attempt.heard > (attempt.asked or 0.0):
         return False
     reason = f"{attempt.site} does not know it any more"
-    records.end(db, attempt, End("failed", reason, "infrastructure", "forgotten"), now)
+    records.end(db, attempt, End("failed", reason, "infrastructure", records.FORGOTTEN), now)
     return True

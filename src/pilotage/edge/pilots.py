@@ -96,13 +96,14 @@ def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
 def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
     """Take in that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
 
-    A pilot that had come is given up by who looks after it, unless it has left by itself.
+    A pilot that had come is given up by who looks after it, unless it has left by itself. That a
+    site says nothing of its batch job, or knows nothing of it, is no reason: the pilot speaks.
     """
     words = _end(one, _last(log))
     off = one.cancel or one.state == "cancelled"
     state = State.DOWN if off else State.FAILED
     never = db.value("pilot_never", id=one.number, state=state, reason=words, now=now)
-    if never is None:
+    if never is None and one.code not in (records.FORGOTTEN, cancel.UNHEARD):
         db.run("factory_end_add", pilot=one.number, words=words)
 
 

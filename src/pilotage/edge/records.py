@@ -13,6 +13,8 @@ from pilotage.store import Db
 
 #: What a site says last of an attempt.
 OVER = frozenset({"done", "failed", "cancelled", "rejected"})
+#: The code of an attempt that its site does not know any more.
+FORGOTTEN = "forgotten"
 #: Seconds before the first further try to send a message, and between the last ones.
 _SOON_S, _LATE_S = 1.0, 15.0
 #: What a message to a site is: `follow` asks for logs.

@@ -244,6 +244,8 @@ class EdgeData:
             lock.unlink(missing_ok=True)
             for beside in (f"{folder}.in", f"{folder}.out") if root else ():
                 _remove(beside)
+            if root and one.spec.name == PILOT:
+                pilots.clear(folder)
 
         await run_sync(remove)
 

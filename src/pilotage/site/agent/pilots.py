@@ -6,6 +6,7 @@ secret, and no program. It waits here until its hub may have one more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -89,6 +90,12 @@ def put(job: Job, settings: Settings, folder: str) -> None:
     for name, content in ((_SECRET, asked.secret), (_VOUCH, vouch)):
         if content:
             _write(inside(folder, name), content)
+
+
+def clear(folder: str) -> None:
+    """Remove the secret of a pilot that is over; one that came has done so itself."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{folder}/{_SECRET}")
 
 
 def _read(file: str) -> str:
