@@ -151,7 +151,9 @@ def test_what_no_site_could_read_is_refused_at_once(db: Db):
 def test_what_becomes_of_an_order_is_what_becomes_of_its_pilot(db: Db):
     look(db)
     heard(db, said("waiting", 1, text="8 of 8 cores for this hub are taken"))
-    assert pilot(db) == ("requested", "at mira: 8 of 8 cores for this hub are taken")
+    assert pilot(db) == ("requested", "mira has it waiting: 8 of 8 cores for this hub are taken")
+    heard(db, said("ready", 2))
+    assert pilot(db) == ("requested", "is being submitted at mira")
     assert bodies(db) == [], "its site has it, and the secret is kept no longer"
     heard(db, said("submitted", 3, text="PENDING: Resources"))
     assert pilot(db) == ("submitted", "waits at mira: PENDING: Resources")

@@ -89,8 +89,12 @@ def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
             db.run("pilot_queued", ids=ids, reason=f"its batch job runs at {one.site}")
         case "submitted":
             db.run("pilot_queued", ids=ids, reason=_words(f"waits at {one.site}", reason))
+        case "waiting" | "queued" | "held":
+            words = _words(f"{one.site} has it {state}", reason)
+            db.run("pilot_say", ids=ids, reason=words)
         case _:
-            db.run("pilot_say", ids=ids, reason=_words(f"at {one.site}", reason))
+            words = _words(f"is being submitted at {one.site}", reason)
+            db.run("pilot_say", ids=ids, reason=words)
 
 
 def over(db: Db, one: Attempt, now: float, log: str = "") -> None:

@@ -540,7 +540,7 @@ def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.End:
     if row.state == "cancelled":
         words = f"{stop}: {row.reason}" if row.code == cancel.UNHEARD else stop
         return retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True, wall=wall)
-    lost = row.code == "forgotten"
+    lost = row.code == records.FORGOTTEN
     cause = Cause.LOST if lost else _CAUSES.get(row.code, Cause.KILLED)
     reason = row.reason or f"it failed at {row.site}"
     return retry.End(ok=False, message=reason, cause=cause, lost=lost, wall=wall)

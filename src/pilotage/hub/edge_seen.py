@@ -151,6 +151,8 @@ class PilotSite(msgspec.Struct, frozen=True):
     batch: str
     #: Why nothing may be ordered there; empty if it may.
     closed: str
+    #: What is wrong there though it takes orders; empty if nothing is.
+    trouble: str = ""
 
 
 def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotSite]:
@@ -160,7 +162,8 @@ def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotS
     for one in seen.edges:
         if one.name in rows and rows[one.name][10] == "agent":
             closed = _closed(one, seen.broker, drained=bool(rows[one.name][6]))
-            found[one.name] = PilotSite(one.batch, closed)
+            trouble = f"site {one.name}: {one.words}" if one.state == "trouble" else ""
+            found[one.name] = PilotSite(one.batch, closed, trouble)
     for names, scope in db.rows("site_tokens", now=now):
         for name in names.split(",") if scope == "agent" else ():
             if name not in rows or rows[name][10] != "batch":

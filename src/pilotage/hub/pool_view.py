@@ -180,7 +180,8 @@ def _siteless(root: Path, site: str, agents: Mapping[str, PilotSite]) -> str:
         pool_site.read(root, site, agents)
     except errors.PilotageError as error:
         return f"it stays as it was: {error}"
-    return agents[site].closed if site in agents else ""
+    found = agents.get(site)
+    return found.closed or found.trouble if found else ""
 
 
 def _kind(found: Pool) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pilotage.bus.model import Result, Status
+from pilotage.edge import records as edges
 from pilotage.flow import definition, moves, records
 from pilotage.flow.ends import OVER
 from pilotage.flow.model import End
@@ -66,7 +67,7 @@ def news(db: Db, now: float) -> Heard:
 
 def _state(state: str, code: str | None) -> str:
     """Return the state of an attempt by that of its job; what a site has forgotten is lost."""
-    return "lost" if state == "failed" and code == "forgotten" else str(state)
+    return "lost" if state == "failed" and code == edges.FORGOTTEN else str(state)
 
 
 def wants_check(attempt: AttemptRow) -> bool:

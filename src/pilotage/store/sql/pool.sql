@@ -47,7 +47,7 @@ VALUES (:site, :site, :pool, 'requested', '', '', '{}', :now, :now, :wish, :now)
 SELECT reason FROM pilot INDEXED BY pilot_live
 WHERE state IN ('requested', 'submitted') AND state NOT IN ('down', 'failed', 'lost')
   AND pool = :pool AND asked = '' AND reason <> ''
-GROUP BY reason ORDER BY count(*) DESC, min(id) LIMIT 1;
+GROUP BY reason ORDER BY count(*) DESC, max(id) DESC LIMIT 1;
 
 -- name: pool_sight
 -- What the last pilot of a pool that came saw of the project's folder.
