@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,21 @@ async def test_what_the_hub_sends_is_confirmed_when_the_agent_has_it_on_disk():
         await bus.ack(message)
         with anyio.fail_after(PATIENCE):
             await sent
+
+
+async def test_the_hub_keeps_nothing_of_what_was_confirmed():
+    lines, many = Lines(), 2000
+    async with joined(lines) as (bus, _), bus.subscribe("job.kit") as messages:
+        for number in range(many):
+            sent = asyncio.create_task(lines.publish("job.kit", str(number).encode()))
+            await bus.ack(await first(messages))
+            await sent
+        (pump,) = [one.get_coro() for one in asyncio.all_tasks() if "_pump" in repr(one.get_coro())]
+        frame = pump.cr_frame  # type: ignore[union-attr]
+        served = frame.f_locals["self"]
+        kept = {**vars(served), **frame.f_locals}
+        sizes = {name: len(one) for name, one in kept.items() if isinstance(one, Sized)}
+        assert {name: size for name, size in sizes.items() if size >= many / 2} == {}
 
 
 async def test_what_goes_back_and_what_is_cut_is_not_confirmed():

@@ -44,7 +44,8 @@ class Served:
         self._room = asyncio.Semaphore(_MOST_TASKS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscriptions: dict[int, asyncio.Task[None]] = {}
-        self._held: dict[int, Message] = {}
+        #: What was delivered and not acknowledged, with the subscription that it is of.
+        self._held: dict[int, tuple[object, Message]] = {}
         self._recent: OrderedDict[int, Message] = OrderedDict()
 
     async def run(self) -> None:
@@ -121,7 +122,7 @@ class Served:
                     said = await self._bus.request(verb.topic, verb.body.encode(), wait)
                     found = {"body": said.decode()}
                 case model.Reply():
-                    message = self._held.get(verb.tag) or self._recent.get(verb.tag)
+                    _, message = self._held.get(verb.tag, (None, self._recent.get(verb.tag)))
                     if message is not None:
                         await message.reply(verb.body.encode())
             return wire.answer(verb, found)
@@ -153,14 +154,13 @@ class Served:
 
     async def _pump(self, verb: model.Subscribe) -> None:
         """Deliver what comes by a pattern until cancelled."""
-        held: list[int] = []
+        mine = object()
         try:
             ahead = min(max(verb.ahead, 0) or _AHEAD, model.MOST)
             async with self._bus.subscribe(verb.pattern, ahead=ahead) as messages:
                 await self._answer(verb, wire.answer(verb, {}))
                 async for one in messages:
-                    self._held[one.tag] = one
-                    held.append(one.tag)
+                    self._held[one.tag] = (mine, one)
                     await self._send(wire.frame(_delivery(verb.id, one)))
         except (OSError, TimeoutError):
             self._writer.transport.abort()
@@ -169,8 +169,8 @@ class Served:
             self._subscriptions.pop(verb.id, None)
             await self._answer(verb, wire.refusal(verb.n, verb.p, _told(error)))
         finally:
-            for tag in held:
-                self._held.pop(tag, None)
+            for tag in [tag for tag, (of, _) in self._held.items() if of is mine]:
+                del self._held[tag]
 
     async def _unsubscribe(self, verb: model.Unsubscribe) -> None:
         task = self._subscriptions.pop(verb.id, None)
@@ -180,7 +180,7 @@ class Served:
         await self._answer(verb, wire.answer(verb, {}))
 
     async def _ack(self, verb: model.Ack) -> None:
-        found = [self._held.pop(tag) for tag in dict.fromkeys(verb.tags) if tag in self._held]
+        found = [self._held.pop(tag)[1] for tag in dict.fromkeys(verb.tags) if tag in self._held]
         if not found:
             return
         await self._bus.ack(*found, done=verb.done)
