@@ -190,7 +190,8 @@ class Live:
         send, receive = anyio.create_memory_object_stream[bytes](_QUEUE)
         with self.watching(), send, receive:
             if not self._ears:
-                self._line = int(await self.readers.ask(lambda db: db.value("journal_last")))
+                # What is told at first is not news.
+                self._line, self._told["alarms"] = await self.readers.ask(_standing)
             if self.closed:
                 return
             self._ears.add(send)
@@ -215,6 +216,11 @@ class Live:
         found.append(event("overview", self._whole.overview(db, now, now), last))
         found.append(event("alarms", {"alarms": alarms(db)}))
         return found
+
+
+def _standing(db: Db) -> tuple[int, Any]:
+    """Return the newest line of the journal, and the alarms that are raised."""
+    return int(db.value("journal_last")), {"alarms": alarms(db)}
 
 
 def changed(db: Db, line: int) -> bytes:
