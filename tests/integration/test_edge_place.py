@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from pilotage.job.model import App, Command, Job, JobSpec, NewJob, Recipe, Resou
 from pilotage.job.records import Selection
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
+from tests.edge.programs import DOES
 from tests.edge.rig import Edge
 from tests.flowed import Hub, served
 
@@ -49,6 +51,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory, rabbit: Rabbit, web: Web) -> 
     def equip(one: Edge) -> None:
         does = 'mkdir -p "$(dirname "$2")"; tr a-z A-Z < "$1" > "$2"; echo upper; echo oh >&2'
         one.programs.add("upper", does, staging=staging, **_UPPER)
+        one.programs.add("tells", f"{DOES['gate']}\necho told")
 
     with served(tmp_path_factory.mktemp("place"), rabbit, equip) as one:
         yield one
@@ -156,6 +159,24 @@ def test_a_job_that_is_cancelled_ends_there(hub: Hub, edge: Edge):
         project.cancel([job])
     assert wait(hub, job, *OVER).state is State.CANCELLED
     edge.wait(lambda: not edge.programs.running())
+
+
+def test_a_log_that_cannot_be_written_holds_up_nothing_and_is_told(hub: Hub, edge: Edge):
+    job = submit(hub, App("tells"), edge.site)
+    wait(hub, job, State.RUNNING)
+    with hub._rig.project() as project:
+        (attempt,) = records.attempts(project.db, job)
+    # Whoever opens it waits for a reader.
+    Path(attempt.dir).mkdir(parents=True)
+    os.mkfifo(Path(attempt.dir, "stdout"))
+    edge.programs.gate.touch()
+    try:
+        ended = wait(hub, job, *OVER)
+    finally:
+        edge.programs.gate.unlink()
+    assert (ended.state, ended.reason[:28]) == (State.DONE, "its log cannot be kept here:")
+    other = submit(hub, App("count"), edge.site)
+    assert wait(hub, other, *OVER).state is State.DONE
 
 
 def test_a_command_is_not_matched_and_explained(hub: Hub, edge: Edge):

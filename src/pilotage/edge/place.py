@@ -394,7 +394,7 @@ class EdgePlace:
         end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
         if note:
             words = "; ".join(part for part in (end.message, note) if part)
-            end = msgspec.structs.replace(end, message=words)
+            end = msgspec.structs.replace(end, note=note, message=words)
         if (end.lost or end.refused) and is_step():
             # Its workflow decides whether, when and where it is tried again.
             rejected = end.message if end.refused else ""

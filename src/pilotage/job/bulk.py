@@ -60,7 +60,8 @@ def finish(
     others: list[Ended] = []
     for one in ends:
         end = one.end
-        if end.ok and one.held and not (end.missing or end.call_off) and one.job not in simple:
+        plain = end.ok and not (end.missing or end.call_off or end.note)
+        if plain and one.held and one.job not in simple:
             simple[one.job] = one
         elif one.held or _current(db, one):
             others.append(one)

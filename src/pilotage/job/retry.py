@@ -55,6 +55,8 @@ class End(msgspec.Struct, frozen=True):
     written_bytes: int | None = None
     #: What the function returned, as JSON; empty if nothing is to be kept.
     result: str = ""
+    #: A warning for people although it ended well.
+    note: str = ""
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ def decide(
     if end.rejected:
         return Next(State.REJECTED, end.rejected, "failed")
     if end.ok and not end.missing:
-        return Next(State.DONE, "", "done")
+        return Next(State.DONE, end.note, "done")
     if end.asked == "cancel":
         return Next(State.CANCELLED, end.message or "cancelled by a person", "cancelled")
     if end.asked == "hold":
