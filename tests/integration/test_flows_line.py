@@ -161,7 +161,7 @@ def test_a_call_that_overtakes_its_job_is_repeated(hub: Hub, site: Site):
     site.answers["cancel"] = "cancelled"
     assert hub.wait_over(number) == ["cancelled"]
     asked = [one.keys for one in site.controls if one.verb == "cancel"]
-    # A word of the site that crosses the first call has it repeated, too.
+    # A site that takes longer to answer than `flows.ask` says is called once more.
     assert len(asked) >= 2
     assert set(asked) == {(job.key,)}
 

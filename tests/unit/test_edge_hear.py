@@ -213,6 +213,28 @@ def test_a_site_is_told_to_cancel_until_it_knows_or_is_believed(db: Db):
     assert attempt(db).state == "cancelled"
 
 
+def test_a_call_that_is_about_to_be_repeated_is_not_repeated_by_those_who_look(db: Db):
+    send(db)
+    cancel.cancel(db, attempt(db), "enough", MINE, 3.0)
+    records.sent(db, records.due(db, 3.0, 0, 10), 3.0)
+    # Neither what was called a moment ago nor what waits to be called is called once more.
+    assert silence.ask(db, MINE, PATIENCE, 12.5, anywhere) == 0
+    hear.hear(db, [answer("cancel", job=0)], MINE, 12.6)
+    assert silence.ask(db, MINE, PATIENCE, 13.0, anywhere) == 0
+    assert verbs(db, 99.0) == ["cancel"]
+    hear.hear(db, [answer("cancel", "cancelled")], MINE, 14.0)
+    assert attempt(db).state == "cancelled"
+
+
+def test_an_old_answer_does_not_end_what_is_being_cancelled(db: Db):
+    send(db)
+    silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
+    # The site was asked before it had the job, which it has now.
+    hear.hear(db, [said("queued", 1)], MINE, 20.5)
+    cancel.cancel(db, attempt(db), "enough", MINE, 21.0)
+    assert hear.hear(db, [answer("query", job=0)], MINE, 21.5) == []
+
+
 def test_a_cancelled_attempt_of_a_silent_site_is_given_up_late(db: Db):
     send(db)
     cancel.cancel(db, attempt(db), "enough", MINE, 3.0)

@@ -20,7 +20,7 @@ def cancel(db: Db, attempt: Attempt, words: str, address: Address, now: float) -
         # If it is on the way just now, `crossed` finds that out.
         _over(db, attempt, "it was never sent", now)
         return True
-    _tell(db, attempt, address, words, 0.0)
+    _tell(db, attempt, address, words, now)
     return False
 
 
@@ -60,10 +60,10 @@ def _refused(db: Db, attempt: Attempt) -> bool:
     return found is not None
 
 
-def _tell(db: Db, attempt: Attempt, address: Address, words: str, after: float) -> None:
+def _tell(db: Db, attempt: Attempt, address: Address, words: str, when: float) -> None:
     topic, body = message.control("cancel", attempt.site, [attempt.key], address, words)
-    records.put(db, topic, body, (attempt.job, attempt.number), after=after)
-    db.run("edge_attempt_cancel", job=attempt.job, number=attempt.number)
+    records.put(db, topic, body, (attempt.job, attempt.number), after=when)
+    db.run("edge_attempt_cancel", job=attempt.job, number=attempt.number, when=when)
 
 
 def _over(db: Db, attempt: Attempt, reason: str, now: float) -> Attempt:

@@ -164,6 +164,9 @@ def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, 
         return False
     if said.verb == "cancel":
         return cancel.unknown(db, attempt, address, now)
+    if attempt.cancel:
+        # What it says of the call counts.
+        return False
     if said.draining:
         # A site that accepts no more jobs has not looked at those that wait.
         return False

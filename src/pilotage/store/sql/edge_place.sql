@@ -27,8 +27,8 @@ WHERE job = :job AND number = :number;
 UPDATE edge_attempt SET heard = :now, seq = max(seq, :seq) WHERE job = :job AND number = :number;
 
 -- name: edge_attempt_cancel
--- A site is told to cancel an attempt; each time counts.
-UPDATE edge_attempt SET cancel = cancel + 1 WHERE job = :job AND number = :number;
+-- A site is told at a time to cancel an attempt; each time counts.
+UPDATE edge_attempt SET cancel = cancel + 1, asked = max(coalesce(asked, 0), :when) WHERE job = :job AND number = :number;
 
 -- name: edge_attempts_sent
 -- The broker has the jobs of attempts; :rows is [[job, number], ...].
