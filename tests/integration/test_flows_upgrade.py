@@ -16,7 +16,7 @@ from pilotage.store import connect, queries
 from testbed.rabbit import Rabbit
 from tests.flowed import Hub
 from tests.heard import Lane
-from tests.scripted_site import Site
+from tests.scripted_site import Site, until
 
 #: The last version of the store in which such steps were messages of their own.
 OLD = 17
@@ -30,6 +30,10 @@ VALUES (:task, 1, 1, 'bus', :site, :key, :job, :state, :seq, :sent, :heard, :now
 _MESSAGE = """
 INSERT INTO old.flow_outbox (flow, task, number, kind, topic, body)
 VALUES (1, :task, 1, 'job', :topic, :body)
+"""
+
+_FENCED = """
+UPDATE flow_attempt SET fenced = 1, cancel = 1, state = 'lost', ended = :now WHERE task = :task
 """
 
 
@@ -115,4 +119,28 @@ def test_it_goes_on_after_the_upgrade(hub: Hub, lane: Lane, tmp_path: Path, cras
     assert sorted(rows) == [
         ("old/next", "done"), ("old/off", "cancelled"), ("old/runs", "done"), ("old/sent", "done"),
     ]  # fmt: skip
+    assert not hub.query("SELECT 1 FROM flow_outbox")
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_what_was_fenced_just_before_the_upgrade_is_cancelled(
+    hub: Hub,
+    lane: Lane,
+    tmp_path: Path,
+    sent: bool,  # noqa: FBT001
+):
+    under_way(hub, tmp_path / "fresh.db")
+    store = apsw.Connection(str(hub.root / ".pilotage" / "store.db"))
+    store.execute(_FENCED, {"now": time.time(), "task": 3 if sent else 2})
+    store.execute(
+        "UPDATE flow_task SET state = 'failed', ended = 1 WHERE id = ?", (3 if sent else 2,)
+    )
+    store.close()
+    key = f"{NAME}.flow.1.{3 if sent else 2}.1"
+    with Site(lane, SITE).up() as site, hub.up():
+        until(lambda: (key,) in [one.keys for one in site.controls if one.verb == "cancel"])
+        hub.wait(lambda: ("cancelled",) in hub.query(
+            "SELECT job.state FROM job JOIN edge_attempt ON job = id WHERE edge_attempt.key = ?",
+            key.removeprefix(f"{NAME}."),
+        ))  # fmt: skip
     assert not hub.query("SELECT 1 FROM flow_outbox")

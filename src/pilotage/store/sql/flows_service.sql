@@ -147,11 +147,19 @@ WHERE flow_attempt.way = 'edge' AND flow_attempt.ended IS NULL AND flow_attempt.
 LIMIT :most;
 
 -- name: flows_unadopted
--- Attempts at sites from before they were jobs, and not over by what their sites say.
+-- Attempts at sites from before they were jobs: those not over by what their sites say, and those
+-- that were fenced and sent, whose sites were not told to cancel them.
 SELECT task, number, flow, site, key, state, place, cancel, created, sent, heard, asked, seq
 FROM flow_attempt INDEXED BY flow_attempt_unadopted
 WHERE way = 'edge' AND job IS NULL AND ended IS NULL
-  AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost');
+  AND state NOT IN ('done', 'failed', 'cancelled', 'rejected', 'lost')
+UNION ALL
+SELECT task, number, flow, site, key, '', place, cancel, created, sent, heard, asked, seq
+FROM flow_attempt INDEXED BY flow_attempt_cancel
+WHERE cancel = 1 AND way = 'edge' AND job IS NULL AND ended IS NOT NULL AND fenced = 1
+  AND (sent IS NOT NULL OR EXISTS (
+    SELECT 1 FROM flow_outbox AS message WHERE message.task = flow_attempt.task
+      AND message.number = flow_attempt.number AND message.kind = 'job'));
 
 -- name: flows_adopted
 -- An attempt has its job; its messages are numbered by what becomes of that from now on.
