@@ -21,8 +21,9 @@ HOT = (
     "queue_tail", "queue_leases", "ends_of_tag", "job_running", "journal_ends", "output_of",
     "output_purge",
     "pending_due", "pending_next",
+    "edge_follow_drop", "edge_follow_due", "edge_followed_now", "edge_log_has",
 )  # fmt: skip
-_WHOLE = re.compile(r"SCAN (?:job|event|file|output|pending)\b")
+_WHOLE = re.compile(r"SCAN (?:job|event|file|output|pending|edge_attempt|edge_message)\b")
 #: A walk through an index that holds only what is not over.
 _LIVE = re.compile(r"SCAN \w+ USING INDEX (?:job_live|job_asked|event_waiting)")
 

@@ -120,8 +120,9 @@ WHERE job = :job AND number = (SELECT attempt FROM job WHERE id = :job);
 -- name: edge_followed_now
 -- Current attempts at sites whose logs somebody follows, those that were asked for last first.
 SELECT edge_attempt.job, edge_attempt.number, site, edge_attempt.key, log_attempt, stdout_size, stderr_size
-FROM edge_attempt JOIN job ON job.id = edge_attempt.job AND job.attempt = edge_attempt.number
-WHERE followed > :now AND sent IS NOT NULL
+FROM edge_attempt INDEXED BY edge_attempt_followed
+CROSS JOIN job ON job.id = edge_attempt.job AND job.attempt = edge_attempt.number
+WHERE followed > 0 AND followed > :now AND sent IS NOT NULL
   AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
 ORDER BY followed DESC LIMIT :most;
 
@@ -143,7 +144,7 @@ WHERE job = :job AND number = :number;
 
 -- name: edge_follow_drop
 -- Forget what was asked of a site about logs: it is asked anew.
-DELETE FROM edge_message WHERE kind = 'follow' AND topic = :topic;
+DELETE FROM edge_message WHERE job = 0 AND number = 0 AND kind = 'follow' AND topic = :topic;
 
 -- name: edge_message_put
 -- Have a message sent.
