@@ -17,14 +17,14 @@ import logging
 import operator
 from asyncio import wrap_future
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 import anyio.to_thread
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pilotage.bus import wire
-from pilotage.bus.model import Follow, Log, Status, Wanted
+from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
 from pilotage.edge import records
 from pilotage.edge.message import Address
 from pilotage.edge.records import OVER
@@ -35,7 +35,7 @@ _log = logging.getLogger("pilotage.edge")
 #: How long a site sends when it was asked, how often it is asked, and how soon after a gap.
 _FOLLOW_S, _AGAIN_S, _SOON_S = 15.0, 5.0, 1.0
 #: A site that says nothing is asked less and less often: it may be too old to understand that.
-_RARELY_S, _UNHEARD = 300.0, 3
+_RARELY_S, _UNHEARD = 60.0, 3
 #: Attempts that are followed at once, and pieces that wait to be written.
 _MOST, _MOST_WAITING = 200, 200
 #: Bytes of each stream that are brought while a job runs.
@@ -199,11 +199,14 @@ class EdgeLogs:
     # -- the end ---------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def finished(self, words: Iterable[object]) -> AsyncIterator[Mapping[At, str]]:
+    async def finished(self, words: Sequence[Status | Answer]) -> AsyncIterator[Mapping[At, str]]:
         """Complete the logs of attempts that end by what is said, before that is written down.
 
         So who sees the end finds the whole log. What is given says whose log cannot be kept.
         """
+        for one in words:
+            # Who was away is there again.
+            self._unheard.pop(one.site, None)
         last = [one for one in words if isinstance(one, Status) and one.state in OVER]
         ending = {
             at: (Has(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
