@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_written_holds_up_nothing_and_is_told(hub: Hub, edg
     wait(hub, job, State.RUNNING)
     with hub._rig.project() as project:
         (attempt,) = records.attempts(project.db, job)
-    # Whoever opens it waits for a reader.
+    # To open it for writing blocks until it has a reader.
     Path(attempt.dir).mkdir(parents=True)
     os.mkfifo(Path(attempt.dir, "stdout"))
     edge.programs.gate.touch()

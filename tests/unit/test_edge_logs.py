@@ -144,7 +144,7 @@ async def test_pieces_become_the_log_and_the_end_completes_it(hub: Hub):
         # What comes late changes nothing.
         await hub.hears(piece(4, b"!!!!"))
     assert hub.log() == b"abcdefg"
-    # Nobody wrote it down, and it comes again.
+    # The end was not written down, and comes again.
     async with hub.logs.finished([end]):
         hub.writer.do(lambda db: hear.hear(db, [end], MINE, 11.0))
     await hub.hears(piece(7, b"!"))
@@ -175,7 +175,7 @@ async def test_an_attempt_that_is_not_the_current_one_writes_nothing(hub: Hub):
         assert hub.log() == b""
 
 
-async def test_a_further_attempt_at_the_site_begins_anew(hub: Hub):
+async def test_a_further_attempt_at_the_site_starts_its_log_again(hub: Hub):
     await hub.hears(piece(0, b"first attempt"))
     await hub.hears(piece(0, b"second", attempt=2), piece(13, b"!", attempt=1))
     assert hub.log() == b"second"

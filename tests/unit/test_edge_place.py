@@ -1,4 +1,4 @@
-"""A site with an agent as a place, when something goes wrong that nobody foresaw."""
+"""A site with an agent as a place, after an unexpected error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Site:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
-            while not condition():  # noqa: ASYNC110 - nobody tells
+            while not condition():  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     def state(self, job: int) -> State:
@@ -98,7 +98,7 @@ async def test_an_end_that_was_not_written_is_written_after_a_mistake(
     def exchange(place: int, ended: Any, **more: Any) -> Any:
         if ended and not failed.is_set():
             failed.set()
-            raise RuntimeError("nobody foresaw this")
+            raise RuntimeError("unexpected")
         return usual(place, ended, **more)
 
     monkeypatch.setattr(site.queue, "exchange", exchange)

@@ -140,7 +140,7 @@ def _news(
     if attempt == 0 and lines is not None:
         start = written.size(file) - len(written.read(file, lines))
     elif attempt != job.attempt or written.size(file) < start:
-        # Its site tries it again, and what it writes begins anew.
+        # Its site runs it again: the log starts from the beginning.
         start = 0
     while content := written.piece(file, start):
         start += len(content)

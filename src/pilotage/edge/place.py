@@ -166,7 +166,7 @@ class EdgePlace:
         """Tell the matchmaker of this site, and find what an earlier process left there."""
         found: list[list[tuple[Any, ...]]] = []
         made: list[Place] = []
-        # What a run that failed had in hand is found anew, but for what it was told to end.
+        # Drop what a failed run had in hand, except requests to end jobs: the store has the rest.
         self._held, self._ends, self._closing = {}, [], set()
         self._written, self._waiting = set(), False
 

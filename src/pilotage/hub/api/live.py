@@ -190,7 +190,7 @@ class Live:
         send, receive = anyio.create_memory_object_stream[bytes](_QUEUE)
         with self.watching(), send, receive:
             if not self._ears:
-                # What is told at first is not news.
+                # The first events of a listener report these already.
                 self._line, self._told["alarms"] = await self.readers.ask(_standing)
             if self.closed:
                 return

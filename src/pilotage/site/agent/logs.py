@@ -111,7 +111,7 @@ class Logs:
         for number, one in [*self._followed.items()]:
             writes = records.writes(db, number) if one.until > now else None
             if writes is None:
-                # It is over, or nobody follows it any more; its end is told by a status.
+                # It is over, and a status reports its end, or the request has expired.
                 self._followed.pop(number, None)
                 continue
             if room <= 0:

@@ -52,7 +52,7 @@ class Tail(NamedTuple):
     """The end of a stream, in base64."""
 
     text: str = ""
-    #: Where it begins, in bytes, if whoever reads it understands that.
+    #: Where it begins, in bytes; only for hubs that understand the field.
     at: int | UnsetType = UNSET
 
 

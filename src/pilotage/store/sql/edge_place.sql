@@ -27,7 +27,7 @@ WHERE job = :job AND number = :number;
 UPDATE edge_attempt SET heard = :now, seq = max(seq, :seq) WHERE job = :job AND number = :number;
 
 -- name: edge_attempt_cancel
--- A site is told at a time to cancel an attempt; each time counts.
+-- Count one more request to cancel an attempt, and note when it is sent.
 UPDATE edge_attempt SET cancel = cancel + 1, asked = max(coalesce(asked, 0), :when) WHERE job = :job AND number = :number;
 
 -- name: edge_attempts_sent
@@ -143,7 +143,7 @@ UPDATE edge_attempt SET log_attempt = :attempt, stdout_size = :stdout, stderr_si
 WHERE job = :job AND number = :number;
 
 -- name: edge_follow_drop
--- Forget what was asked of a site about logs: it is asked anew.
+-- Drop an unsent request for logs before a newer one.
 DELETE FROM edge_message WHERE job = 0 AND number = 0 AND kind = 'follow' AND topic = :topic;
 
 -- name: edge_message_put
