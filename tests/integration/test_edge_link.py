@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import stat
+import time
 from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,9 +22,12 @@ from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.edge.link.keys import Keys, Proof
 from pilotage.edge.link.sites import Lines
 from pilotage.hub import auth
+from pilotage.hub.agents import Agents
 from pilotage.hub.auth import Scope
-from pilotage.pilot import wire
-from tests.contract.bus.hubbed import dialled, serving
+from pilotage.hub.link import Link
+from pilotage.pilot import reach, wire
+from pilotage.pilot.node.dial import Route
+from tests.contract.bus.hubbed import QUICK, dialled, serving
 from tests.links import Caller, backroom
 
 PATIENCE = 30.0
@@ -299,9 +304,68 @@ def test_versions_that_follow_each_other_understand_each_other(
         assert model.agree(theirs, ours) == agreed
         return
     older = "the agent" if theirs[1] < ours[0] else "the hub"
-    with pytest.raises(errors.UsageError, match="speaks versions") as caught:
+    with pytest.raises(errors.UsageError, match=f"{older} must be upgraded") as caught:
         model.agree(theirs, ours)
     assert caught.value.hint.endswith(older)
+
+
+@asynccontextmanager
+async def met(
+    folder: Path, agent: model.Versions, ours: model.Versions
+) -> AsyncIterator[tuple[HubBus, Lines]]:
+    """Have an agent dial a hub that speaks other versions, with a token, over a real port."""
+    async with backroom(folder) as hub:
+        hub.agents = Agents(hub.writer, hub.gate, hub.lines, time.time, ours)
+        (folder / "token").write_text(hub.token(Scope.AGENT, site="kit"))
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Link(hub.desk, hub.clients, hub.agents), "127.0.0.1", 0
+        )
+        port = server.sockets[0].getsockname()[1]
+        known = Keys(folder, str(folder / "token"), time.time)
+
+        def way() -> Route:
+            return reach.route(f"http://127.0.0.1:{port}")
+
+        dial = functools.partial(keys.dial, way, "kit", known, 15.0, versions=agent)
+        try:
+            async with HubBus(dial, QUICK) as bus:
+                yield bus, hub.lines
+        finally:
+            server.close()
+
+
+@pytest.mark.parametrize(
+    "agent, ours, agreed",
+    [((1, 1), (1, 2), 1), ((1, 2), (1, 1), 1), ((1, 2), (2, 3), 2), ((2, 3), (1, 2), 2)],
+)
+async def test_a_hub_and_an_agent_one_version_apart_work_together(
+    tmp_path: Path, agent: model.Versions, ours: model.Versions, agreed: int
+):
+    async with met(tmp_path, agent, ours) as (bus, lines):
+        with anyio.fail_after(PATIENCE):
+            assert (await bus.line()).terms["version"] == agreed
+        async with bus.subscribe("job.kit") as jobs, lines.subscribe("status.**") as words:
+            sent = asyncio.create_task(lines.publish("job.kit", b"job"))
+            await bus.ack(await first(jobs))
+            told = asyncio.create_task(bus.publish("status.kit", b"done"))
+            await lines.ack(await first(words))
+            with anyio.fail_after(PATIENCE):
+                await asyncio.gather(sent, told)
+
+
+@pytest.mark.parametrize("agent, ours, older", [((1, 2), (3, 4), "agent"), ((3, 4), (1, 2), "hub")])
+async def test_both_sides_say_who_must_be_upgraded_if_they_have_no_version_in_common(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, agent: model.Versions,
+    ours: model.Versions, older: str,
+):  # fmt: skip
+    said = f"the {older} must be upgraded: the agent speaks versions {agent[0]} to {agent[1]}"
+    async with met(tmp_path, agent, ours) as (bus, lines):
+        with anyio.fail_after(PATIENCE):
+            while said not in bus.trouble:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(QUIET)
+        assert lines.sites == {}
+    loggers = {one.name for one in caplog.records if said in one.getMessage()}
+    assert loggers == {"pilotage.bus", "pilotage.link"}
 
 
 async def test_the_hub_lets_nobody_in_who_proves_no_site(tmp_path: Path):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from pilotage import crash, errors
+from pilotage import crash, errors, text
 from pilotage.edge.link import model
 from pilotage.edge.link.serve import Served
 from pilotage.edge.link.sites import Lines
@@ -35,15 +35,21 @@ class Agents:
     """Lets agents in, and ends their connections when their tokens count no longer."""
 
     def __init__(
-        self, writer: Writer, gate: auth.Gate, lines: Lines, now: Callable[[], float]
-    ) -> None:
-        """Take who knows tokens, and who hears sites that are connected."""
+        self, writer: Writer, gate: auth.Gate, lines: Lines, now: Callable[[], float],
+        versions: model.Versions = model.VERSIONS,
+    ) -> None:  # fmt: skip
+        """Take who knows tokens, who hears sites that are connected, and what we speak."""
+        self._versions = versions
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def admit(self, message: wire.Agent) -> tuple[Admitted, int]:
         """Find out which site speaks, and in which version."""
-        version = model.agree(message.versions)
+        try:
+            version = model.agree(message.versions, self._versions)
+        except errors.UsageError as error:
+            _log.warning("an agent that calls itself %s: %s", text.show(message.site), error)
+            raise
 
         def step(db: Db) -> auth.Grant:
             return auth.admit(db, message.token, message.key, message.site, self._now())

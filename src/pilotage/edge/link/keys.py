@@ -121,7 +121,7 @@ def _digest(token: str) -> str:
 @contextlib.asynccontextmanager
 async def dial(
     way: Callable[[], Route], site: str, keys: Keys, beat: float,
-    hear: Callable[[dict[str, Any]], None],
+    hear: Callable[[dict[str, Any]], None], *, versions: model.Versions = model.VERSIONS,
 ) -> AsyncIterator[Line]:  # fmt: skip
     """Connect as the agent of a site, with whatever proves it."""
     route = await anyio.to_thread.run_sync(way)
@@ -129,7 +129,7 @@ async def dial(
     for token, key in await anyio.to_thread.run_sync(keys.tries):
         async with contextlib.AsyncExitStack() as stack:
             opened = Line.open(
-                route, "agent", hear, versions=model.VERSIONS, site=site, token=token, key=key,
+                route, "agent", hear, versions=versions, site=site, token=token, key=key,
                 beat=beat,
             )  # fmt: skip
             try:

@@ -86,14 +86,18 @@ def read(body: bytes) -> Verb:
     return wire.decode(_verbs, body)
 
 
-def agree(theirs: tuple[int, int], ours: tuple[int, int] = VERSIONS) -> int:
-    """Return the newest version that both sides speak; both say the oldest and the newest."""
+#: The oldest and the newest version of the frames that a side speaks.
+Versions = tuple[int, int]
+
+
+def agree(theirs: Versions, ours: Versions = VERSIONS) -> int:
+    """Return the newest version that both sides speak; say which is to be upgraded if none is."""
     found = min(theirs[1], ours[1])
     if found < max(theirs[0], ours[0]):
+        older = "agent" if theirs[1] < ours[0] else "hub"
         message = (
-            f"this agent speaks versions {theirs[0]} to {theirs[1]} of the link, "
-            f"the hub {ours[0]} to {ours[1]}"
+            f"the {older} must be upgraded: the agent speaks versions {theirs[0]} to {theirs[1]} "
+            f"of the link, the hub {ours[0]} to {ours[1]}"
         )
-        older = "the agent" if theirs[1] < ours[0] else "the hub"
-        raise errors.UsageError(message, hint=f"install a newer Pilotage for {older}")
+        raise errors.UsageError(message, hint=f"install a newer Pilotage for the {older}")
     return found
