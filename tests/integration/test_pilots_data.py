@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -61,9 +62,10 @@ _CUT_AFTER = 12_000_000
 class Narrow:
     """A way to the hub on which each connection is cut after so many bytes."""
 
-    def __init__(self, port: int, most: int) -> None:
+    def __init__(self, port: int, most: int, pause: float) -> None:
         self._port = port
         self._most = most
+        self._pause = pause
         self.cuts = 0
         self.moved = 0
         self._links: list[socket.socket] = []
@@ -102,6 +104,7 @@ class Narrow:
                 count[0] += len(data)
                 self.moved += len(data)
                 other.sendall(data)
+                time.sleep(self._pause)
                 if count[0] > self._most:
                     self.cuts += 1
                     break
@@ -114,9 +117,9 @@ class Narrow:
 
 
 @contextmanager
-def narrow(port: int, most: int) -> Iterator[Narrow]:
-    """Have such a way while the block runs."""
-    way = Narrow(port, most)
+def narrow(port: int, most: int, pause: float = 0.0) -> Iterator[Narrow]:
+    """Have such a way while the block runs; it is slower with a pause."""
+    way = Narrow(port, most, pause)
     try:
         yield way
     finally:
@@ -369,7 +372,7 @@ def test_a_cancel_ends_a_job_while_its_data_moves(hub, tmp_path):
         file.truncate(600 << 20)
     with blind(hub, tmp_path / "p") as one:
         job = _submit(hub, _sh("true"), inputs=("large",))
-        wait_for(lambda: list(one.work.glob("*/cache/*/*.part")))
+        wait_for(lambda: list(one.work.glob("pilot-cache-*/*/*.part")))
         hub.project.cancel([job])
         hub.wait(job)
         assert hub.state(job) is State.CANCELLED
@@ -388,15 +391,46 @@ def test_many_jobs_bring_a_shared_input_once_and_the_cache_keeps_to_its_limit(hu
         # The last is claimed last.
         hub.wait(jobs[-1], seconds=300)
         _done(hub, *jobs)
-        (kept,) = one.work.glob(f"*/cache/*/{digest}")
+        (kept,) = one.work.glob(f"pilot-cache-*/*/{digest}")
         assert {hub.output(job) for job in jobs} == {f"20000000 {kept.stat().st_ino}\n"}
         for number in range(3):
             (hub.root / f"more{number}").write_bytes(os.urandom(10_000_000))
             _done(hub, _submit(hub, _sh("true"), inputs=(f"more{number}",)))
-        files = list(one.work.glob("*/cache/*/*"))
+        files = [file for file in one.work.glob("pilot-cache-*/*/*") if not file.suffix]
         assert sum(file.stat().st_size for file in files) <= 25 << 20
         assert len(files) == 2
         assert not kept.exists()
+
+
+def test_pilots_with_one_folder_bring_a_shared_input_once_though_one_is_killed(hub, tmp_path):
+    common = hub.root / "common"
+    common.write_bytes(os.urandom(6_000_000))
+    words = ("--cache-folder", str(tmp_path / "cache"), "--cpus", "2")
+    recipe = _sh("sleep 0.1; stat -c '%s %i' {base}/common")
+    lost = _submit(hub, recipe, inputs=("common",))
+    with narrow(hub.port, 1 << 40, pause=0.01) as way:
+        with blind(hub, tmp_path / "a", *words, url=way.url) as one:
+            wait_for(lambda: any(part.stat().st_size for part in _parts(tmp_path)))
+            one.process.kill()
+        before = way.moved
+        assert before < 6_000_000
+        with (
+            blind(hub, tmp_path / "b", *words, url=way.url),
+            blind(hub, tmp_path / "c", *words, url=way.url),
+        ):
+            wait_for(lambda: all("enrolled" in (tmp_path / x / "log").read_text() for x in "bc"))
+            jobs = [_submit(hub, recipe, inputs=("common",)) for _ in range(100)]
+            _done(hub, *jobs)
+            pilots = {hub.project.attempts(job)[-1].starter for job in jobs}
+        assert 6_000_000 < way.moved - before < 11_000_000
+    (kept,) = (file for file in (tmp_path / "cache").glob("*/*/*") if not file.suffix)
+    assert {hub.output(job) for job in jobs} == {f"6000000 {kept.stat().st_ino}\n"}
+    assert len(pilots) == 2
+    hub.project.cancel([lost])
+
+
+def _parts(base: Path) -> list[Path]:
+    return list((base / "cache").glob("*/*/*.part"))
 
 
 def test_a_cut_in_the_middle_costs_only_what_had_not_arrived(hub, tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.node.data.cache import Cache
+from pilotage.pilot.node.data.cache import Cache, UnsafeError, part, shared
 
 
 def _never() -> None:
@@ -75,3 +78,117 @@ def test_content_that_a_payload_changed_is_forgotten(tmp_path):
     cache.release("aa")
     assert not Path(cache.path("aa")).exists()
     assert not cache.use("aa", _never)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(cache: Cache, data: bytes) -> str:
+    """Bring content as a pilot does."""
+    digest = _digest(data)
+    assert not cache.use(digest, _never)
+    path = Path(cache.path(digest))
+    path.write_bytes(data)
+    cache.keep(digest, len(data))
+    return digest
+
+
+def test_a_second_pilot_uses_what_the_first_brought_and_checks_it(tmp_path):
+    one, two = Cache(str(tmp_path), 100), Cache(str(tmp_path), 100)
+    digest = _write(one, b"content")
+    assert two.use(digest, _never)
+    # A payload has changed it in place: neither believes it any more.
+    Path(one.path(digest)).write_bytes(b"CONTENT")
+    assert not one.use(digest, _never)
+    one.fail(digest)
+    assert not two.use(digest, _never)
+    two.fail(digest)
+    assert not Path(one.path(digest)).exists()
+
+
+def test_a_second_pilot_waits_for_the_first_and_brings_it_if_that_dies(tmp_path):
+    one, two = Cache(str(tmp_path), 100), Cache(str(tmp_path), 100)
+    digest = _digest(b"content")
+    assert not one.use(digest, _never)
+    Path(part(one.path(digest))).write_bytes(b"con")
+    found: list[bool] = []
+    other = threading.Thread(target=lambda: found.append(two.use(digest, _never)))
+    other.start()
+    other.join(0.3)
+    assert found == []
+    # As the kernel does for a process that is killed.
+    os.close(one._coming.pop(digest))
+    other.join()
+    assert found == [False]
+
+
+def test_what_pilots_bring_together_stays_within_the_limit(tmp_path, monkeypatch):
+    one, two = Cache(str(tmp_path), 25), Cache(str(tmp_path), 25)
+    first, second = _write(one, b"a" * 10), _write(two, b"b" * 10)
+    assert one.use(second, _never)
+    one.release(first)
+    one.release(second)
+    two.release(second)
+    third = _write(two, b"c" * 10)
+    two.release(third)
+    # Each knows what it has brought, so the first to be over its limit looks at all of it.
+    fourth = _write(two, b"d" * 10)
+    there = [Path(one.path(each)).exists() for each in (first, second, third, fourth)]
+    assert there == [False, False, True, True]
+    # What one pilot uses another may remove, and its attempts have names of their own for it.
+    assert not one.use(first, _never)
+    one.fail(first)
+    monkeypatch.setattr("pilotage.pilot.node.data.cache._STALE_S", 0.0)
+    stale = Path(part(one.path(first)))
+    stale.write_bytes(b"aaa")
+    fifth = _write(two, b"e" * 10)
+    two.release(fifth)
+    assert not stale.exists()
+
+
+def test_the_last_pilot_removes_it_and_a_folder_that_is_given_stays(tmp_path):
+    folder = tmp_path / "cache"
+    one, two = Cache(str(folder), 100), Cache(str(folder), 100)
+    _write(one, b"content")
+    one.close(remove=True)
+    assert folder.exists()
+    two.close(remove=True)
+    assert not folder.exists()
+    three = Cache(str(folder), 100)
+    three.close(remove=False)
+    assert folder.exists()
+
+
+def test_a_folder_that_another_user_may_write_to_is_refused(tmp_path):
+    good = shared(str(tmp_path / "top" / "good"))
+    assert Path(good).stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(good)
+    assert shared(str(tmp_path / "link")) == good
+    Path(good).chmod(0o770)
+    with pytest.raises(UnsafeError, match="may write"):
+        shared(good)
+    Path(good).chmod(0o700)
+    (tmp_path / "top").chmod(0o777)
+    with pytest.raises(UnsafeError, match="may replace"):
+        shared(good)
+    (tmp_path / "top").chmod(0o1777)
+    assert shared(good) == good
+
+
+def test_without_locks_content_is_brought_twice_and_is_right(tmp_path, monkeypatch):
+    def none(_fd: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    one, two = Cache(str(tmp_path), 15), Cache(str(tmp_path), 15)
+    digest = _digest(b"content")
+    assert not one.use(digest, _never)
+    assert not two.use(digest, _never)
+    for cache in (one, two):
+        written = Path(part(cache.path(digest)))
+        written.write_bytes(b"content")
+        written.rename(cache.path(digest))
+        cache.keep(digest, 7)
+    assert one.use(digest, _never)
+    one.close(remove=True)

@@ -102,6 +102,7 @@ class Factory:
         argv += ["--idle", f"{asked.idle:g}"] if asked.idle is not None else []
         # Most batch systems do not say on the node how long a job may run.
         argv += ["--lifetime", f"{lasts:.0f}"] if (lasts := wish.lasts(asked, site)) else []
+        argv += ["--cache-folder", site.cache_folder] if site.cache_folder else []
         argv += [word for one in site.readable for word in ("--readable", one)]
         argv += [word for one in site.writable for word in ("--writable", one)]
         files = {"secret": papers.secrets[number]}

@@ -84,6 +84,9 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     settle: str = "30s"
     #: Bytes of inputs that are kept at the site, such as `"100G"`; empty means without bound.
     cache: str = ""
+    #: Folder at the site for what pilots fetch: those that see the same one share it; empty means
+    #: where each works.
+    cache_folder: str = ""
     #: Folders at the site that payloads of pilots may read, and those that they may write.
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()

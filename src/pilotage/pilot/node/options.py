@@ -36,6 +36,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="folder that they may read and write; repeatable")  # fmt: skip
     add("--cache", type=size, default=10 << 30, metavar="SIZE",
         help="keep so much of what jobs read for the next that reads it, else 10G")  # fmt: skip
+    add("--cache-folder", type=_absolute, metavar="DIR",
+        help="folder for it that pilots of several nodes may share; else below --work")  # fmt: skip
     add("--keep", action="store_true", help="keep folders that are done with")
     add("--cpus", type=_count, metavar="N", help="cores to offer; else all we may use")
     add("--memory", type=size, metavar="SIZE", help="memory to offer, such as 8G")
@@ -85,6 +87,13 @@ def _folder(text: str) -> str:
     if not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
     return os.path.abspath(text)
+
+
+def _absolute(text: str) -> str:
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path):
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with / or ~")
+    return os.path.normpath(path)
 
 
 def _count(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import random
@@ -18,7 +19,7 @@ from . import dial, environment, options, parts, secret, status
 from .boot import Boot
 from .boxed import Folders
 from .crew import Crew
-from .data.cache import Cache
+from .data.cache import Cache, UnsafeError, shared
 from .data.line import Line
 from .data.stage import Stager
 from .discover import batch, node
@@ -52,8 +53,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 f"payloads would see the pilot's own files, which are in {scratch}, as {shown} is "
                 "shown to them; choose another folder with --work"
             )
+        if given.cache_folder:
+            if folders.around(given.cache_folder):
+                raise dial.RouteError(f"payloads would see the cache in {given.cache_folder}")
+            given.cache_folder = shared(os.path.join(given.cache_folder, _hub(given.hub)))
         token = secret.take(given.secret_file, os.environ)
-    except (secret.SecretError, dial.RouteError) as error:
+    except (secret.SecretError, dial.RouteError, UnsafeError, OSError) as error:
         _log.error("%s", error)
         return _USAGE
     work = Work(scratch, keep=given.keep)
@@ -82,6 +87,8 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
     base = environment.scrubbed(os.environ)
     session = Session(Link(way, wake.poke, random.SystemRandom()), token, facts, given.name)
 
+    cache = Cache(given.cache_folder or _beside(work.folder, given.hub), given.cache)
+
     def boot(terms: Mapping[str, Any]) -> Boot:
         folder = os.path.join(work.folder, "checks")
         return Boot(terms, given.site_checks, base, folder, folders, wake.poke)
@@ -91,11 +98,7 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
         Duty(given.log_limit),
         Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)),
         Results(os.path.join(work.folder, "spool")),
-        Stager(
-            lambda: Line(way, session.credentials),
-            Cache(os.path.join(work.folder, "cache"), given.cache),
-            wake.poke,
-        ),
+        Stager(lambda: Line(way, session.credentials), cache, wake.poke),
         Limits.of(now, facts["lifetime"], given.idle),
         boot,
         given.recheck,
@@ -107,6 +110,22 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
     finally:
         pilot.crew.close()
         session.link.close()
+        cache.close(remove=not (given.cache_folder or given.keep))
+
+
+def _hub(url: str) -> str:
+    """Name the part of a cache that is one hub's; its data is for its own jobs alone."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def _beside(work: str, url: str) -> str:
+    """Return a folder for the cache that pilots of one hub and user share who work there, too."""
+    folder = os.path.join(os.path.dirname(work), f"pilot-cache-{os.geteuid()}-{_hub(url)}")
+    try:
+        return shared(folder)
+    except (UnsafeError, OSError) as error:
+        _log.warning("what jobs read is kept for this pilot alone: %s", error)
+        return os.path.join(work, "cache")
 
 
 def _loop(pilot: Pilot, wake: Wake) -> int:

@@ -18,6 +18,7 @@ from .. import beside
 from ..crew import over
 from ..link import pause
 from ..single import inputs, outputs
+from . import cache
 from .cache import Cache
 from .line import CutError, Line, RefusalError
 
@@ -207,8 +208,7 @@ class Stager:
             os.makedirs(one.folder, exist_ok=True)
             for each in given:
                 one.check()
-                self._have(line, one, each)
-                self._place(one, each)
+                self._supply(line, one, each)
             self._open_folders(one, launch["cwd"])
         except RefusalError as error:
             # What it reads has changed there, or it is not ours any more: it begins anew.
@@ -219,6 +219,18 @@ class Stager:
         one.begun = True
         self._point("node.placed")
         return Done(one.key, launch=launch)
+
+    def _supply(self, line: Line, one: Attempt, given: Words) -> None:
+        """Give an attempt an input; another pilot may remove content before it has its name."""
+        for left in reversed(range(_TRIES)):
+            self._have(line, one, given)
+            try:
+                self._place(one, given)
+            except FileNotFoundError:
+                if not left or os.path.lexists(self._cache.path(given["sha256"])):
+                    raise
+            else:
+                return
 
     def _have(self, line: Line, one: Attempt, given: Words) -> None:
         """Have some content in the cache, for as long as the attempt needs it."""
@@ -243,7 +255,7 @@ class Stager:
         facts = os.statvfs(os.path.dirname(path))
         if size > facts.f_bavail * facts.f_frsize:
             raise PlaceError(f"{size} bytes are needed, {facts.f_bavail * facts.f_frsize} are free")
-        part = f"{path}.part"
+        part = cache.part(path)
         try:
             with open(part, "wb") as file:
                 self._fill(line, one, digest, file)
