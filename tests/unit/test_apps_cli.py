@@ -6,14 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pilotage import errors
-from pilotage.cli import app, app_trial, main
+from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
+from pilotage.cli import agent_status, app, app_trial, main
 from pilotage.cli.app_spec import Described
 from pilotage.cli.app_trial import Asked
 from pilotage.cli.common import Common
-from pilotage.site.apps import files
+from pilotage.hub.edge import look
+from pilotage.site.apps import files, policy
+from pilotage.site.apps.model import OwnLimits
 from tests.corpus import injection
 
 SAY = f"#!{sys.executable} -IS\nimport sys\nprint(ascii(sys.argv[1:]))\n"
@@ -173,3 +177,37 @@ def test_the_words_of_the_command_line(at: Common, program: Path, capsys, monkey
 
 def re_lines(out: str) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in out.splitlines() if line[:4].strip().isdigit()]
+
+
+@pytest.mark.parametrize(
+    "queues, told",
+    [
+        ((BatchQueue(name="short", default=True, time=600.0),), "`short` allows 10 m"),
+        ((BatchQueue(name="short", default=True, time=7200.0),), ""),
+        ((BatchQueue(name="any", default=True), BatchQueue(name="short", time=60.0)), ""),
+        ((BatchQueue(name="short", time=600.0),), ""),
+        ((), ""),
+    ],
+)
+def test_a_limit_that_the_queue_does_not_allow_is_told(
+    say: Common, queues: tuple[BatchQueue, ...], told: str
+):
+    state = (say.project or Path()) / ".pilotage"
+    beat = Heartbeat(site="mira", time=1.0, version="1", scheduler=Scheduler(queues=queues))
+    look.write(state, look.Look(beat=beat, waits={"say": told} if told else {}))
+    notes = app_trial.trial("say", *GOOD, at=say).notes
+    assert (told in "".join(notes)) if told else not notes
+    shown = agent_status.status(at=say)
+    assert (told in str(shown.shown)) if told else "apps" not in str(shown.shown)
+
+
+def test_each_user_and_each_queue_has_a_limit_of_its_own(say: Common):
+    queues = (BatchQueue(name="short", default=True, time=600.0), BatchQueue(name="long"))
+    written = files.read(say.project or Path(), "say")
+    limits = msgspec.structs.replace(written.limits, queues=("long", "short"))
+    own = {"ada": OwnLimits(queues=("short",)), "bob": OwnLimits(queues=("short",), time="5m")}
+    one = msgspec.structs.replace(written, limits=limits, user=own)
+    (told,) = policy.waits(one, queues)
+    assert "`time` of `[limits]`" in told
+    assert policy.waits(written, queues, "long") == []
+    assert "allows 10 m" in policy.waits(written, queues, "short")[0]

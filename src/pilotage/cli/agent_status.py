@@ -64,7 +64,7 @@ def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
         return f"no {seen.carrier}", "red"
     if not seen.beat.scheduler.well:
         return "no batch system", "red"
-    if seen.parts or seen.settings:
+    if seen.parts or seen.settings or seen.waits:
         return "has trouble", "yellow"
     return ("drained", "yellow") if seen.beat.draining else ("well", "green")
 
@@ -83,6 +83,7 @@ def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, s
         "disk": f"{units.bytes_for_people(beat.disk_free)} free",
         "settings": seen.settings,
         "trouble": "; ".join(f"{name}: {words}" for name, words in seen.parts.items()),
+        "apps": "; ".join(f"{name}: {words}" for name, words in seen.waits.items()),
     }
 
 

@@ -19,6 +19,7 @@ from pilotage.bus.model import Job
 from pilotage.cli import sheet
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
+from pilotage.hub.edge import look
 from pilotage.site.apps import command, files, fill, model, parser, policy, trust
 
 _CLEAN = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -65,6 +66,7 @@ def trial(
     """Show what would run for given parameters, argument by argument, or why it would not."""
     with at.open() as project:
         app = files.read(project.root, name)
+        notes = _waits(app, asked, project.state)
     given = dict(_pair(one) for one in parameters)
     job = asked.job(name, given)
     parsed = _config(app, asked.config)
@@ -77,10 +79,26 @@ def trial(
         shown: list[Shown] = [line(Styled("refused", "red"))]
         shown += [f"  {text.show(one)}" for one in reasons]
         data = {"app": name, "allowed": False, "reasons": reasons}
-        return Answer(data, tuple(shown), status=errors.Denied.exit_status)
+        return Answer(data, tuple(shown), notes=notes, status=errors.Denied.exit_status)
     made = command.make(app, job, values, parsed.words)
     data = {"app": name, "allowed": True, "reasons": [], **msgspec.to_builtins(made)}
-    return _run(made, data, timeout) if run else Answer(data, tuple(_shown(made)), made.argv)
+    if not run:
+        return Answer(data, tuple(_shown(made)), made.argv, notes)
+    found = _run(made, data, timeout)
+    return msgspec.structs.replace(found, notes=(*found.notes, *notes))
+
+
+def _waits(app: model.App, asked: Asked, state: Path) -> tuple[str, ...]:
+    """Say which jobs would wait for ever in the queues that the agent has seen, if it ran here."""
+    try:
+        seen = look.read(state)
+    except (errors.NotFound, errors.ConfigError):
+        return ()
+    limits = app.limits_of(asked.user)
+    if asked.queue:
+        limits = msgspec.structs.replace(limits, queues=(asked.queue,))
+    one = msgspec.structs.replace(app, limits=limits, user={}) if asked.queue else app
+    return tuple(policy.waits(one, seen.beat.scheduler.queues, seen.queue))
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀
 from __future__ import annotations
 
 import functools
+import logging
 from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ from pilotage.site.agent.janitor import Janitor
 from pilotage.site.agent.registry import Registry
 from pilotage.store import Db, Writer
 
+_log = logging.getLogger("pilotage.edge")
 #: How often people find anew how the agent is, and who serves the site, in seconds.
 _SHOW_S = 2.0
 #: How soon a site that is drained takes no more messages, in seconds.
@@ -138,13 +140,22 @@ class Agent:
     async def _show(self) -> None:
         """Let people at this machine see how it is."""
         broker, since = self._talk.trouble, self._since
+        told: dict[str, str] = {}
         while True:
             if self._talk.trouble != broker:
                 broker, since = self._talk.trouble, self._now()
+            beat, queue = await self._beat(), self._settings().batch.defaults.queue
+            waits = await anyio.to_thread.run_sync(
+                self._registry.waits, beat.scheduler.queues, queue
+            )
+            for name in waits.keys() - told.keys():
+                _log.warning("the application %s: %s", name, waits[name])
+            told = waits
             look = Look(
-                beat=await self._beat(), broker=broker, broker_since=since,
+                beat=beat, broker=broker, broker_since=since,
                 carrier="hub" if self._settings().hub.url else "broker",
                 parts=dict(self._parts.troubles), settings=self._settings.trouble,
+                queue=queue, waits=waits,
             )  # fmt: skip
             await anyio.to_thread.run_sync(write, self._project.state, look)
             await self._project.clock.sleep(_SHOW_S)

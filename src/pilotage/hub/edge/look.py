@@ -34,6 +34,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     #: What is wrong with parts of the process, and with its settings.
     parts: dict[str, str] = {}
     settings: str = ""
+    #: The queue of jobs that name none, if the settings do.
+    queue: str = ""
+    #: By application, which of its jobs would wait for ever.
+    waits: dict[str, str] = {}
 
 
 def write(state: Path, look: Look) -> None:

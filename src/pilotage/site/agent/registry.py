@@ -6,15 +6,17 @@ import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from pilotage import errors
+from pilotage.bus.model import BatchQueue
 from pilotage.payload.transfer.version import Version
 from pilotage.rule import named
 from pilotage.site.agent import shortage
-from pilotage.site.apps import files, trust
+from pilotage.site.apps import files, policy, trust
 from pilotage.site.apps.model import App
 
 #: Applications that a heartbeat names.
@@ -44,6 +46,14 @@ class Registry:
                 if self.find(name).enabled:
                     found.append(name)
         return tuple(found[:_MOST])
+
+    def waits(self, queues: Sequence[BatchQueue], usual: str) -> dict[str, str]:
+        """Say by application which of its jobs would wait for ever in the queues that there are."""
+        found = {}
+        for name in self.usable():
+            with contextlib.suppress(errors.PilotageError):
+                found[name] = "; ".join(policy.waits(self.find(name), queues, usual))
+        return {name: words for name, words in found.items() if words}
 
     def rules(self, *others: object) -> str:
         """Return a digest of what decides on jobs: all applications, and `others`."""

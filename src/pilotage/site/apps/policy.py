@@ -7,11 +7,12 @@ names its own owner is not believed.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from pilotage import units
-from pilotage.bus.model import Job
+from pilotage.bus.model import BatchQueue, Job
 from pilotage.site.apps import fill, hosts, order
 from pilotage.site.apps.model import App, Limits
 
@@ -62,6 +63,27 @@ def settle(app: App, job: Job, user: str) -> Job:
         project=job.project or next(iter(limits.projects), ""),
         wall_time=job.wall_time or int(units.seconds(limits.time)),
     )
+
+
+def waits(app: App, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
+    """Say which jobs that name no time would wait for ever: their queue allows less than they get.
+
+    Jobs that name no queue go to the first of those that they may use, or to the `usual` one.
+    """
+    found = []
+    for user in ("", *app.user):
+        limits = app.limits_of(user)
+        name = next(iter(limits.queues), usual)
+        queue = next((one for one in queues if (one.name == name if name else one.default)), None)
+        time = units.seconds(limits.time)
+        if queue is not None and 0 < queue.time < time:
+            at = f"[user.{user}]" if user and app.user[user].time is not None else "[limits]"
+            found.append(
+                f"a job that names no time gets {units.for_people(time)} and would wait for ever: "
+                f"the queue `{queue.name}` allows {units.for_people(queue.time)}; set `time` of "
+                f"`{at}`, or name another queue there"
+            )
+    return list(dict.fromkeys(found))
 
 
 def _who(app: App, job: Job, user: str) -> list[str]:
