@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,25 @@ import anyio
 import httpx2
 from starlette.types import ASGIApp
 
+from pilotage.bus.model import Input, Output
+from pilotage.edge import records as edge
+from pilotage.edge.message import Handoff
 from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
-from pilotage.hub import api, auth, front
+from pilotage.hub import api, auth, config, front
+from pilotage.hub.api.port import Limits, PortData
 from pilotage.hub.auth import Gate, Scope
 from pilotage.hub.project import Project
 from pilotage.job import bulk, moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.retry import Next
+from pilotage.payload.transfer.url import PORT
 from pilotage.store import Db, Writer, connect
 
 SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
+
+
+_LIMITS = Limits(bytes=1 << 40)
 
 
 class Hub:
@@ -48,6 +57,25 @@ class Hub:
             return auth.mint(db, scope, owner, now=now, lifetime=lifetime, site=site)[0]
 
         return self.writer.do(step)
+
+    def agent(self, site: str) -> str:
+        """Enrol the agent of a site; return its key."""
+        now, key = self.project.clock.now(), f"pil_g_{secrets.token_urlsafe(32)}"
+
+        def step(db: Db) -> str:
+            made, _ = auth.mint(db, Scope.AGENT, "", now=now, lifetime=60.0, site=site)
+            auth.admit(db, made, key, site, now)
+            return key
+
+        return self.writer.do(step)
+
+    def send(self, site: str, job: int, reads: Sequence[str] = (), writes: str = "") -> None:
+        """Have an attempt be at a site that reads and writes at the port of this hub."""
+        data = Handoff(
+            inputs=tuple(Input(url=PORT + one) for one in reads),
+            outputs=(Output(url=PORT + writes, path="x"),) if writes else (),
+        )
+        self.writer.do(lambda db: edge.add(db, (job, 1), site, data, b"{}", 1.0))
 
     def client(self, token: str | None = None) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {token or self.admin}"}
@@ -91,7 +119,9 @@ def refuse() -> asyncio.Protocol:
 
 
 @asynccontextmanager
-async def running(root: Path, events: ASGIApp | None = None) -> AsyncIterator[Hub]:
+async def running(
+    root: Path, events: ASGIApp | None = None, limits: Limits = _LIMITS
+) -> AsyncIterator[Hub]:  # fmt: skip
     """Serve a project while the block runs."""
     project = Project(root)
     writer = Writer(connect(project.db.path))
@@ -105,6 +135,7 @@ async def running(root: Path, events: ASGIApp | None = None) -> AsyncIterator[Hu
         ),
         gate,
         events,
+        PortData(config.port_folder(project.state), reader, limits),
     )  # fmt: skip
     hub.admin = writer.do(lambda db: auth.at_home(db, project.state, project.clock.now()))
     opened = front.listen("127.0.0.1", 0, roam=False)

@@ -50,6 +50,8 @@ REMOTE = (
 )
 #: Those on the way of an agent's new key to the hub, at the agent, at the hub and back.
 LINK = ("link.proposed", "link.admitted", "link.settled")
+#: Those on the way of a file from an agent into the hub's own port.
+PORT = ("port.received", "port.shown")
 #: Those on the way of a rule's job to its workflow, of a task of a workflow to its site, and of
 #: what the site says of it.
 FLOW = (
@@ -96,6 +98,7 @@ POINTS = (
     *STAGE,
     *REMOTE,
     *LINK,
+    *PORT,
     *FLOW,
     *ORDER,
     *PILOT,

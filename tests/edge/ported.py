@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -38,11 +38,11 @@ class Ported(Edge):
     ) -> None:
         """Take the hub, and the port that it listens on."""
         super().__init__(root, None, batch, **more)  # type: ignore[arg-type]
-        self.hub, self._port = hub, port
+        self.hub, self.hub_port = hub, port
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.proxy = stack.enter_context(FaultProxy(self._port))
+            self.proxy = stack.enter_context(FaultProxy(self.hub_port))
             self._settings = toml.merged(self._own(self.proxy.port), self._given)
             self.change({})
             self._stack = stack.pop_all()
@@ -87,7 +87,20 @@ class Ported(Edge):
     def submit(self, application: str | Recipe, **params: Any) -> int:
         """Have the hub run a job at the site."""
         recipe = App(application) if isinstance(application, str) else application
-        new = NewJob(JobSpec(recipe=recipe, name="job", site=self.site, params=params))
+        return self._add(JobSpec(recipe=recipe, name="job", site=self.site, params=params))
+
+    def stage(
+        self, application: str, inputs: Sequence[str], outputs: Sequence[str], **params: Any
+    ) -> int:
+        """Have the hub run a job at the site that reads files of the project, and leaves some."""
+        spec = JobSpec(
+            recipe=App(application), name="job", site=self.site, params=params,
+            inputs=tuple(inputs), outputs={str(at): one for at, one in enumerate(outputs)},
+        )  # fmt: skip
+        return self._add(spec)
+
+    def _add(self, spec: JobSpec) -> int:
+        new = NewJob(spec)
         with self.hub._change() as project, project.db.transaction() as db:
             job = records.add(db, new, project.clock.now())
         assert job is not None

@@ -65,7 +65,7 @@ def rig(tmp_path: Path) -> Rig:
 
 #: Those of sites, agents and workflows have tests of their own.
 ELSEWHERE = (
-    *crash.SITE, *crash.EDGE, *crash.STAGE, *crash.REMOTE, *crash.LINK, *crash.FLOW,
+    *crash.SITE, *crash.EDGE, *crash.STAGE, *crash.REMOTE, *crash.LINK, *crash.PORT, *crash.FLOW,
     *crash.ORDER, *crash.PILOT,
 )  # fmt: skip
 

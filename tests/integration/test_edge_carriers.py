@@ -101,7 +101,7 @@ def test_an_agent_that_hangs_keeps_nothing_from_others(both: Both):
 
 
 def test_a_hub_whose_certificate_nobody_vouches_for_is_told_nothing(both: Both, tmp_path: Path):
-    with Ported(tmp_path / "naive", both.hub, both.port._port) as naive:
+    with Ported(tmp_path / "naive", both.hub, both.port.hub_port) as naive:
         naive.change({"hub": {"url": f"https://127.0.0.1:{naive.proxy.port}"}})
         naive.enrol()
         naive.start()

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import secrets
 import stat
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pilotage.crash import LINK, REMOTE
+from pilotage import errors
+from pilotage.crash import LINK, PORT, REMOTE
 from pilotage.edge.link import keys
 from pilotage.flow.model import Flow, Step, Take
+from pilotage.hub.config import port_folder
+from pilotage.hub.edge_data import EdgeData
 from pilotage.job.model import Command, State
-from tests.contract.transfer.web import serving
+from pilotage.store import connect
 from tests.edge.ported import OVER, Ported, command, pair
 from tests.flowed import Hub
 
@@ -21,6 +27,9 @@ _UPPER = {
     "argv": ["{source}", "{target}"],
     "parameter": {"source": {"kind": "path"}, "target": {"kind": "path"}},
 }
+#: Puts two files together, and says how long they are.
+_JOIN = 'mkdir -p out/deep; cat "$1" "$2" > out/both; wc -c < out/both > out/deep/size'
+_TWO = {"a": {"kind": "path"}, "b": {"kind": "path"}}
 _RULES = """
 [rule.far]
 files = "in/*.txt"
@@ -38,20 +47,18 @@ _AGENT = (
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, Ported]]:
+    """There is no transfer server either: data goes by the hub's own port."""
     root = tmp_path_factory.mktemp("port")
-    with serving(tmp_path_factory.mktemp("web")) as web:
-        host = f"127.0.0.1:{web.port}"
-        staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
 
-        def equip(site: Ported) -> None:
-            does = 'mkdir -p "$(dirname "$2")"; tr a-z A-Z < "$1" > "$2"'
-            site.programs.add("upper", does, staging=staging, **_UPPER)
-            (root / "hub" / "in").mkdir()
+    def equip(site: Ported) -> None:
+        does = 'mkdir -p "$(dirname "$2")"; tr a-z A-Z < "$1" > "$2"'
+        site.programs.add("upper", does, **_UPPER)
+        site.programs.add("join", _JOIN, argv=["{a}", "{b}"], parameter=_TWO)
+        (root / "hub" / "in").mkdir()
 
-        told = {"flows": {"data": f"{web.url}/data", "hosts": [host]}}
-        rules = _RULES.format
-        with pair(root, equip, settings=told, rules=lambda site: rules(site=site.site)) as both:
-            yield both
+    rules = _RULES.format
+    with pair(root, equip, rules=lambda site: rules(site=site.site)) as both:
+        yield both
 
 
 @pytest.fixture
@@ -100,6 +107,120 @@ def test_steps_of_a_workflow_run_there_and_hand_their_data_on(hub: Hub, site: Po
     assert (hub.root / "results" / "two").read_text() == "QUICK"
     rows = hub.query("SELECT name, state FROM job WHERE tag = ? ORDER BY id", f"flow:{number}")
     assert rows == [("ported/first", "done"), ("ported/second", "done")]
+
+
+# -- data, by the hub's own port -------------------------------------------------------------------
+
+
+def upper(site: Ported, source: str, target: str) -> int:
+    """Have a file written in capitals at the site."""
+    return site.stage("upper", [source], [target], source=source, target=target)
+
+
+def kept(hub: Hub) -> list[str]:
+    """Name all that lies at the port of the hub for jobs."""
+    top = port_folder(hub.root / ".pilotage") / "jobs"
+    return [str(one) for one in top.rglob("*") if one.is_file()]
+
+
+def test_several_inputs_go_there_and_several_outputs_come_home(hub: Hub, site: Ported):
+    for name, text in (("in/one.a", "quick "), ("in/deep/two.b", "fox\n")):
+        (hub.root / name).parent.mkdir(exist_ok=True)
+        (hub.root / name).write_text(text)
+    job = site.stage(
+        "join", ["in/one.a", "in/deep/two.b"], ["out/both", "out/deep/size"],
+        a="in/one.a", b="in/deep/two.b",
+    )  # fmt: skip
+    assert site.wait_over(job) == [State.DONE], site.told()
+    assert (hub.root / "out" / "both").read_text() == "quick fox\n"
+    assert (hub.root / "out" / "deep" / "size").read_text().strip() == "10"
+    # What nobody needs any more is removed.
+    site.wait(lambda: not kept(hub))
+
+
+def test_an_input_of_many_jobs_goes_there_once(hub: Hub, site: Ported):
+    size = 3_000_000
+    (hub.root / "in" / "shared").write_bytes(secrets.token_bytes(size))
+    before = site.proxy.passed("down")
+    jobs = [
+        site.stage("join", ["in/shared"], ["out/deep/size"], a="in/shared", b="in/shared")
+        for _ in range(12)
+    ]
+    assert site.wait_over(*jobs) == [State.DONE] * 12, site.told()
+    assert (hub.root / "out" / "deep" / "size").read_text().strip() == str(2 * size)
+    assert size <= site.proxy.passed("down") - before < 2 * size
+    site.wait(lambda: not kept(hub))
+
+
+def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, tmp_path: Path):
+    with Ported(tmp_path / "other", hub, site.hub_port) as other:
+        other.programs.add("join", _JOIN, argv=["{a}", "{b}"], parameter=_TWO)
+        other.enrol()
+        other.start()
+        (hub.root / "seed.txt").write_text("quick")
+        rev = {"kind": "command", "argv": ["sh", "-c", "rev < one > two"]}
+        steps = {
+            "first": Step(
+                application="upper", sites=(site.site,), outputs=("one",),
+                parameters={"source": "seed.txt", "target": "one"},
+                inputs=(Take(url="seed.txt", path="seed.txt"),),
+            ),
+            "here": Step(
+                recipe=rev, outputs=("two",), inputs=(Take(step="first"),), needs=("first",)
+            ),
+            "second": Step(
+                application="join", sites=(other.site,), outputs=("out/both",),
+                parameters={"a": "one", "b": "two"},
+                inputs=(Take(step="first"), Take(step="here")), needs=("first", "here"),
+            ),
+        }  # fmt: skip
+        number = hub.submit(Flow(name="around", steps=steps, to="around"))
+        assert hub.wait_over(number) == ["done"], hub.told()
+    assert (hub.root / "around" / "out" / "both").read_text().split() == ["QUICKKCIUQ"]
+
+
+@pytest.mark.crash_points
+@pytest.mark.parametrize("point", [*PORT, "remote.home"])
+def test_a_hub_killed_while_data_comes_has_it_once(hub: Hub, site: Ported, point: str):
+    name = point.replace(".", "-")
+    (hub.root / "in" / name).write_text(name)
+    before = len(site.programs.starts())
+    hub.kill()
+    job = upper(site, f"in/{name}", f"out/{name}")
+    try:
+        hub.dies(point)
+    finally:
+        hub.start()
+    assert site.wait_over(job) == [State.DONE], site.told()
+    assert (hub.root / "out" / name).read_text() == name.upper()
+    assert len(site.programs.starts()) == before + 1
+    site.wait(lambda: not kept(hub))
+
+
+def test_a_hub_killed_in_the_middle_of_a_file_sends_the_rest_later(hub: Hub, site: Ported):
+    (hub.root / "in" / "long").write_bytes(secrets.token_hex(1_000_000).encode())
+    before, starts = site.proxy.passed("down"), len(site.programs.starts())
+    site.proxy.slow(200_000, "down")
+    try:
+        job = upper(site, "in/long", "out/long")
+        site.wait(lambda: site.proxy.passed("down") - before > 300_000)
+        hub.kill()
+    finally:
+        site.proxy.well()
+        hub.start()
+    assert site.wait_over(job) == [State.DONE], site.told()
+    text = (hub.root / "in" / "long").read_text()
+    assert (hub.root / "out" / "long").read_text() == text.upper()
+    assert len(site.programs.starts()) == starts + 1
+
+
+def test_a_site_by_the_broker_would_need_a_transfer_server(hub: Hub, site: Ported):
+    """The words that a user sees; nothing is sent where it could not be fetched."""
+    with hub._rig.project() as project, closing(connect(project.db.path)) as db:
+        data = EdgeData(project, db)
+        assert data.folder(1, 1, site.site)[0].startswith("hub://port/data/jobs/")
+        with pytest.raises(errors.UsageError, match=r"flows\.data"):
+            data.folder(1, 1, "elsewhere")
 
 
 def test_a_failure_there_is_one_here_with_its_reason(site: Ported):

@@ -37,6 +37,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
 
 def equip(edge: Edge, *webs: Web, roots: tuple[str, ...] = ()) -> None:
     """Have applications at a site that may use web servers, and folders of its own."""
+    # What was damaged at the server must not be had from what an earlier job brought.
+    edge.change({"limits": {"cache": "0"}})
     staging: dict[str, Any] = {
         "protocols": ["http", "file"] if roots else ["http"], "private": ["127.0.0.0/8"],
         "hosts": [f"127.0.0.1:{one.port}" for one in webs],

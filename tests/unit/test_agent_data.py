@@ -13,6 +13,7 @@ from pilotage.bus.model import Input, Job, Output
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.model import MANIFEST
 from pilotage.site.agent import staging
+from pilotage.site.agent.contents import Contents
 from pilotage.site.agent.data import blame
 from pilotage.site.agent.staging import Errand, Lanes
 from pilotage.site.apps.model import App, Staging
@@ -141,12 +142,12 @@ async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
     for number in range(300):
         (data / "tree" / "sub" / f"{number}").write_text(str(number))
     given = errand(tmp_path, inputs=(Input(url=f"file://{data}/tree/"),))
-    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
     assert {one.name for one in (home / "sub").iterdir()} == {str(one) for one in range(300)}
     assert home.stat().st_mode & 0o777 == 0o700
     # What is there already does not come again.
     (data / "tree" / "sub" / "0").write_text("another")
-    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+    await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
     assert (home / "sub" / "0").read_text() == "0"
 
 
@@ -159,7 +160,7 @@ async def test_inputs_that_cannot_be_both_are_a_conflict(tmp_path):
         inputs=(Input(url=f"file://{data}/a", path="x"), Input(url=f"file://{data}/a", path="x/y")),
     )
     with pytest.raises(errors.PilotageError):
-        await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1))
+        await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
 
 
 async def test_two_outputs_of_one_name_are_a_conflict(tmp_path):

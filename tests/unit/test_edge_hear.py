@@ -41,7 +41,7 @@ def db() -> Db:
     made = sqlite.connect(Path(":memory:"))
     assert jobs.add(made, NewJob(SPEC), 0.0) == 1
     bulk.claim(made, {1: "site:mira"}, "/jobs", 0.5, State.STAGING_IN)
-    records.add(made, (1, 1), "mira", "", b"{}", 1.0)
+    records.add(made, (1, 1), "mira", Handoff(), b"{}", 1.0)
     return made
 
 
@@ -80,7 +80,7 @@ def verbs(db: Db, now: float) -> list[str]:
 
 
 def test_the_same_attempt_is_written_once(db: Db):
-    records.add(db, (1, 1), "mira", "", b"{}", 3.0)
+    records.add(db, (1, 1), "mira", Handoff(), b"{}", 3.0)
     assert [one.kind for one in records.due(db, 9.0, 0, 10)] == ["job"]
 
 

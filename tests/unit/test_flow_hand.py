@@ -69,6 +69,18 @@ def test_without_a_transfer_server_the_hub_keeps_what_only_it_reads():
     assert hand.base(alone, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
     assert hand.base(alone, HUB, ["a"]) is None
     assert hand.base(alone, "a", [HUB]) is None
+    port = Stores(
+        local="file:///p/x", data="hub://port/data/", here="file:///p/port",
+        reaches=lambda site: site in ("a", "b"),
+    )  # fmt: skip
+    assert hand.base(port, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert hand.base(port, HUB, ["a"]) == Store(port.here, port.data)
+    assert hand.base(port, HUB, None) == Store(port.here, port.data)
+    assert hand.base(port, "a", ["b", HUB]) == Store(port.data, port.data)
+    assert hand.base(port, "a", ["broker"]) is None
+    assert hand.base(port, "broker", [HUB]) is None
+    assert hand.seen(port, "hub://port/data/1/x/", HUB) == "file:///p/port/1/x/"
+    assert hand.seen(port, "hub://port/data/1/x/", "a") == "hub://port/data/1/x/"
     far = Stores(local="file:///p/x", data="https://data.org/flows")
     assert hand.base(far, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
     assert hand.base(far, HUB, ["a", HUB]) == Store(far.data, far.data)

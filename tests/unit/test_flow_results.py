@@ -16,6 +16,7 @@ from pilotage.hub.flows.publish import Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.payload.transfer.model import MANIFEST
+from pilotage.store import connect
 
 
 class Place:
@@ -27,7 +28,7 @@ class Place:
             one.mkdir(parents=True)
         settings = config.Flows(data=f"file://{self.data}", folders=(str(top / "out"),))
         self.reach = Reach(settings, self.root, self.state)
-        self.stores = reach.stores(settings, self.state)
+        self.stores = reach.stores(settings, self.state, connect(self.state / "store.db"))
         self.scratch = self.state / "flows" / "scratch"
         self.publisher = Publisher(self.reach, self.stores, self.root, self.scratch)
 

@@ -14,7 +14,7 @@ from pilotage.bus.model import Answer, Heartbeat, Result, Status
 from pilotage.bus.port import Message
 from pilotage.clock import dice
 from pilotage.edge import hear, message, place, records, said, silence
-from pilotage.edge.message import Address
+from pilotage.edge.message import Address, Handoff
 from pilotage.edge.silence import Patience
 from pilotage.flow import again, moves
 from pilotage.flow import records as flows
@@ -52,7 +52,7 @@ def sent(db: Db) -> None:
     """Have the job at its site, whose message was sent at 2."""
     site = jobs.get(db, 1).spec.site
     bulk.claim(db, {1: f"site:{site}"}, "/jobs", 1.0, State.STAGING_IN)
-    records.add(db, (1, 1), site, "", b"{}", 1.0)
+    records.add(db, (1, 1), site, Handoff(), b"{}", 1.0)
     records.sent(db, records.due(db, 2.0, 0, 9), 2.0)
 
 

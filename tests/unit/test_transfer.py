@@ -15,10 +15,10 @@ from pilotage.clock import ManualClock
 from pilotage.payload.transfer import allow, courier, manifest, plan, table, trouble, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
+from pilotage.payload.transfer.headers import digest
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.kind import dav, globus, gridftp, sftp
 from pilotage.payload.transfer.kind.globus import Here
-from pilotage.payload.transfer.kind.http_wire import digest
 from pilotage.payload.transfer.manifest import Manifest
 from pilotage.payload.transfer.model import UNKNOWN, Item
 from pilotage.payload.transfer.patience import (

@@ -75,7 +75,9 @@ class Facts(msgspec.Struct, frozen=True):
 class Data(Protocol):
     """Carries data between this hub and sites that fetch and send it by URL."""
 
-    async def publish(self, paths: Mapping[str, str], site: str) -> tuple[Input, ...]:
+    async def publish(
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str
+    ) -> tuple[Input, ...]:  # fmt: skip
         """Put files of the project where a site can fetch them; each has its path there."""
         ...
 
@@ -86,8 +88,11 @@ class Data(Protocol):
     async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
         """Bring outputs home: by path in the folder, where each goes to."""
 
-    async def clear(self, place: str) -> None:
-        """Remove the outputs of an attempt from where the site has sent them."""
+    async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
+        """Remove what was published for an attempt that is over, and what it has `left`, if any."""
+
+    async def sweep(self) -> None:
+        """Remove what an earlier process has left behind."""
 
 
 @dataclass(frozen=True)
@@ -240,15 +245,15 @@ class EdgePlace:
         self._closing.discard(one.attempt)
         if one.claim.rule:
             self._listener.ended(one.claim.rule, one.claim.job)
-        if one.spec.outputs or one.spec.optional_outputs:
-            self._spawn(self._clear(one))
+        left = bool(one.spec.outputs or one.spec.optional_outputs)
+        if left or guest.reads(one):
+            self._spawn(self._clear(one, left=left))
 
-    async def _clear(self, one: Guest) -> None:
-        _, place = self._data.folder(*one.attempt, self.name)
+    async def _clear(self, one: Guest, *, left: bool) -> None:
         try:
-            await self._data.clear(place)
+            await self._data.clear(one.attempt, self.name, left=left)
         except errors.PilotageError as error:
-            _log.info("job %s: what it has sent stays at the transfer server: %s", one.key, error)
+            _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
 
     def _finish(self, one: Guest, end: retry.End) -> None:
         """Have an end written in a moment, with what else ends until then."""
@@ -278,7 +283,7 @@ class EdgePlace:
             except _ODD:
                 # Whoever begins it next finds the same, and refuses it.
                 continue
-            records.add(db, attempt, self.name, data.place, body, now)
+            records.add(db, attempt, self.name, data, body, now)
             written.append(attempt)
         if written:
             moves.progress(db, written, State.READY, f"on its way to {self.name}", now)
@@ -327,9 +332,7 @@ class EdgePlace:
         self._listener.started(one.claim, one.binding, list(local.values()))
         if self._called_off(one):
             return
-        await self._do(
-            functools.partial(self._write, one=one, local=local, place=data.place, body=body)
-        )
+        await self._do(functools.partial(self._write, one=one, local=local, data=data, body=body))
         crash.point("remote.written")
         if one.attempt in self._stops:
             await self._cancel(one)
@@ -340,18 +343,18 @@ class EdgePlace:
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
         if wanted:
             paths = {path: guest.relative(path, one.base) for path in wanted}
-            inputs = await self._data.publish(paths, self.name)
+            inputs = await self._data.publish(one.attempt, paths, self.name)
         if not there.outputs:
             return Handoff(inputs=inputs)
         write, read = self._data.folder(*one.attempt, self.name)
         return Handoff(inputs=inputs, outputs=message.outputs(there, write), place=read)
 
     def _write(
-        self, db: Db, one: Guest, local: Mapping[str, str], place: str, body: bytes
+        self, db: Db, one: Guest, local: Mapping[str, str], data: Handoff, body: bytes
     ) -> None:  # fmt: skip
         if local:
             moves.declare(db, {one.claim.job: [text.store_path(path) for path in local.values()]})
-        records.add(db, one.attempt, self.name, place, body, self._queue.now())
+        records.add(db, one.attempt, self.name, data, body, self._queue.now())
         moves.progress(
             db, [one.attempt], State.READY, f"on its way to {self.name}", self._queue.now()
         )

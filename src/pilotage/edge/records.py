@@ -9,6 +9,8 @@ import msgspec
 
 from pilotage import text
 from pilotage.edge import message
+from pilotage.edge.message import Handoff
+from pilotage.payload.transfer.url import at_port
 from pilotage.store import Db
 
 #: What a site says last of an attempt.
@@ -102,15 +104,54 @@ def by_key(db: Db, key: str) -> Attempt | None:
     return None if row is None else Attempt(*row)
 
 
-def add(db: Db, attempt: tuple[int, int], site: str, place: str, body: bytes, now: float) -> None:
-    """Have an attempt sent to a site; the same again changes nothing."""
+def add(
+    db: Db, attempt: tuple[int, int], site: str, data: Handoff, body: bytes, now: float
+) -> None:  # fmt: skip
+    """Have an attempt sent to a site; the same again changes nothing.
+
+    From now on it may read and write at this hub's port what its message names there.
+    """
     job, number = attempt
     key = message.attempt_key(job, number)
     fresh = db.value(
-        "edge_attempt_add", job=job, number=number, site=site, place=place, key=key, now=now
+        "edge_attempt_add", job=job, number=number, site=site, place=data.place, key=key, now=now
     )
-    if fresh is not None:
-        put(db, f"job.{site}", body, attempt, kind="job")
+    if fresh is None:
+        return
+    put(db, f"job.{site}", body, attempt, kind="job")
+    urls = [(one.url, False) for one in data.inputs] + [(one.url, True) for one in data.outputs]
+    rows = [(text.store_path(path), write) for url, write in urls if (path := at_port(url))]
+    if rows:
+        db.run("edge_access_add", job=job, number=number, rows=text.dump(rows))
+
+
+def may(db: Db, site: str, path: str, *, write: bool) -> str:
+    """Return what of this hub's port an attempt at a site may use that holds a path; or nothing.
+
+    That is the file itself, or a folder with a slash at its end.
+    """
+    folders = [path[: at + 1] for at, one in enumerate(path) if one == "/"]
+    paths = [text.store_path(one) for one in dict.fromkeys([path, *folders])]
+    found = db.value("edge_access_find", paths=text.dump(paths), site=site, write=write)
+    return text.load_path(found) if found else ""
+
+
+def reads(db: Db, attempt: tuple[int, int]) -> list[str]:
+    """Return what an attempt reads at this hub's port."""
+    job, number = attempt
+    rows = db.rows("edge_access_reads", job=job, number=number)
+    return [text.load_path(path) for (path,) in rows]
+
+
+def used(db: Db, folder: str) -> bool:
+    """Say whether an attempt that is not over reads from a folder of this hub's port."""
+    beyond = f"{folder.rstrip('/')}0"
+    return db.value("edge_access_used", folder=f"{folder.rstrip('/')}/", beyond=beyond) is not None
+
+
+def leaves(db: Db, job: int, number: int) -> bool:
+    """Say whether what an attempt has left is still to come home."""
+    return db.value("edge_access_leaves", job=job, number=number) is not None
 
 
 def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:

@@ -85,6 +85,7 @@ class EdgeSites:
     async def run(self) -> None:
         """Serve all sites until cancelled."""
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        await self._hub.data.sweep()
         with (
             self._writer.telling(functools.partial(call_soon, self._stir)),
             contextlib.closing(self._open_reader()) as reader,

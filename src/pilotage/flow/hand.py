@@ -3,19 +3,21 @@
     BASE/<flow>/<step>/<item>/<attempt>/
 
 Each attempt has a folder of its own, which nobody else ever writes. `BASE` is the store of the site
-itself if all who read it can read it there, otherwise the transfer server.
+itself if all who read it can read it there, otherwise the transfer server. Without one, the hub's
+own port is that server for agents that dial it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
 
 from pilotage.flow.model import Artifact, Take
+from pilotage.payload.transfer.url import PORT
 
 #: The name of the hub itself among those who read; no site can have it.
 HUB = ""
@@ -44,6 +46,8 @@ class Stores(msgspec.Struct, frozen=True):
     #: The transfer server, as sites name it and as the hub does; empty if there is none.
     data: str = ""
     here: str = ""
+    #: Whether a site can reach that.
+    reaches: Callable[[str], bool] = lambda _: True
     #: By site, those that sites have themselves.
     sites: Mapping[str, Store] = {}
 
@@ -113,17 +117,18 @@ def base(stores: Stores, site: str, readers: Iterable[str] | None) -> Store | No
     """
     own = stores.sites.get(site)
     known = None if readers is None else set(readers)
-    if known is not None and site == HUB and known <= {HUB} and not _file(stores.here):
+    if known is not None and site == HUB and known <= {HUB} and not _file(stores):
         return Store(stores.local, stores.local)
     if known is not None and own is not None and known <= own.readers | {site, HUB}:
         return own
-    if not stores.data:
+    if not stores.data or not all(map(stores.reaches, {site, *(known or ())} - {HUB})):
         return None
     return Store(stores.here or stores.data if site == HUB else stores.data, stores.data)
 
 
-def _file(url: str) -> bool:
-    return url.startswith("file:")
+def _file(stores: Stores) -> bool:
+    """Say whether the transfer server has a folder of this machine."""
+    return stores.here.startswith("file:") and not stores.data.startswith(PORT)
 
 
 def place(store: Store, name: str) -> Place:

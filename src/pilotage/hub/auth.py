@@ -83,6 +83,8 @@ class Grant(msgspec.Struct, frozen=True):
     expires: float = 0.0
     #: The pilot that was asked for, which whoever enrols with it is.
     pilot: int | None = None
+    #: Whether it is used so often as one likes, as the key of an agent is that has enrolled.
+    lasting: bool = True
 
     def covers(self, wanted: Scope) -> bool:
         """Say whether it is enough for what needs a scope."""
@@ -142,7 +144,7 @@ def look(db: Db, secret: str, now: float) -> Grant:
         raise errors.Denied("the token has expired", hint=_HINT)
     if row[6] is not None and row[6] < 1:
         raise errors.Denied("the token is used up", hint=_HINT)
-    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5], row[8])
+    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5], row[8], row[6] is None)
 
 
 def consume(db: Db, secret: str, scope: Scope, now: float) -> Grant:

@@ -43,7 +43,10 @@ _MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
     ("flows", "ask", units.seconds),
     ("flows", "silence", units.seconds),
     ("flows", "keep", units.seconds),
+    ("flows", "most", units.size),
 )
+#: Below the state of a project: data of workflows, and of jobs at sites with an agent.
+FLOWS = "flows"
 _MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
 
 
@@ -220,7 +223,8 @@ class FlowSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Workflows across sites."""
 
-    #: The transfer server: the URL of a folder that sites write to and read from.
+    #: The transfer server: the URL of a folder that sites write to and read from. Without one,
+    #: agents that dial this hub use its own port.
     data: str = ""
     #: The same folder as this hub names it, such as `"file:///srv/flows"`; empty means alike.
     here: str = ""
@@ -236,6 +240,8 @@ class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     silence: str = "10m"
     #: How long data of ended workflows stays.
     keep: str = "7d"
+    #: Bytes that one attempt may leave at this hub's own port.
+    most: str = "1T"
     #: Further hosts that this hub may fetch inputs from and send results to, such as
     #: `"data.example.org:443"`.
     hosts: tuple[str, ...] = ()
@@ -339,6 +345,11 @@ def _check(settings: Settings) -> None:
         except errors.UsageError as error:
             message = f"{error.message} - at `$.{table}.{name}`"
             raise errors.UsageError(message, hint=error.hint) from None
+
+
+def port_folder(state: Path) -> Path:
+    """Return the folder of what agents read and write at this hub's own port."""
+    return state / FLOWS / "port"
 
 
 def offer(settings: Settings) -> Offer:

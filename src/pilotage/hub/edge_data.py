@@ -1,9 +1,11 @@
-"""Data of jobs at sites with an agent: it goes by the transfer server that the settings name."""
+"""Data of jobs at sites with an agent: it goes by a transfer server, or by the hub's own port."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -14,20 +16,22 @@ from anyio.to_thread import run_sync
 
 from pilotage import errors, text
 from pilotage.bus.model import Input
+from pilotage.edge import records
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece
+from pilotage.hub import config
+from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import reach
 from pilotage.hub.flows.inspect import Inspector
-from pilotage.hub.flows.model import Unfit
-from pilotage.hub.flows.publish import NOWHERE, Publisher
-from pilotage.hub.flows.reach import FOLDER, Reach
+from pilotage.hub.flows.publish import ASIDE, INPUTS, NOWHERE, Publisher
+from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.payload.transfer.names import sync_folder
+from pilotage.store import Db
 
 #: Where data of jobs lies below the store, beside that of workflows.
 _JOBS = "jobs"
-#: What a folder is called while it is removed.
-_ASIDE = ".cleared-"
+_ATTEMPT = re.compile(r"([0-9]+)\.([0-9]+)")
 #: Transfers at once.
 _AT_ONCE = 16
 
@@ -35,27 +39,32 @@ _AT_ONCE = 16
 class EdgeData:
     """Carries inputs and outputs of jobs; see `edge.place.Data`."""
 
-    def __init__(self, project: Project) -> None:
-        """Take the settings of the project."""
+    def __init__(self, project: Project, reader: Db) -> None:
+        """Take the settings of the project, and a connection that is read from."""
         flows = project.settings.flows
-        self._root = project.root
-        self._scratch = project.state / FOLDER / "scratch"
-        self._stores = reach.stores(flows, project.state)
+        self._root, self._reader = project.root, reader
+        self._scratch = project.state / FLOWS / "scratch"
+        self._port = None if flows.data else config.port_folder(project.state) / _JOBS
+        self._stores = reach.stores(flows, project.state, reader)
         self._reach = Reach(flows, project.root, project.state)
         self._publisher = Publisher(self._reach, self._stores, project.root, self._scratch)
         self._inspector = Inspector(self._reach.inside, self._stores, self._scratch)
         self._lanes = anyio.Semaphore(_AT_ONCE)
+        #: By attempt, what was published for it; the store knows only those that were sent.
+        self._uses: dict[tuple[int, int], set[str]] = {}
 
-    async def publish(self, paths: Mapping[str, str], site: str) -> tuple[Input, ...]:
+    async def publish(
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str
+    ) -> tuple[Input, ...]:
         """Put files of the project where a site can fetch them; each has its path there."""
+        if not self._stores.reaches(site):
+            raise errors.UsageError(NOWHERE)
+        uses = self._uses.setdefault(attempt, set())
         found = []
         for path, there in paths.items():
             own = path.removeprefix(f"{self._root}/")
             async with self._lanes:
-                try:
-                    piece = await self._publisher.own(_JOBS, Piece(own, there))
-                except Unfit as error:
-                    raise errors.UsageError(error.reason) from None
+                piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
             url = hand.seen(self._stores, piece.url, site)
             found.append(Input(url=url, path=there, sha256=piece.sha256))
         return tuple(found)
@@ -85,11 +94,51 @@ class EdgeData:
             finally:
                 await run_sync(lambda: shutil.rmtree(aside, ignore_errors=True))
 
-    async def clear(self, place: str) -> None:
-        """Remove the outputs of an attempt from where the site has sent them."""
-        url = hand.seen(self._stores, place, HUB).rstrip("/")
-        top, _, name = url.rpartition("/")
-        await self._reach.inside.clear(f"{url}/", f"{top}/{_ASIDE}{name}/")
+    # -- what is not needed any more -------------------------------------------------------------
+
+    async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
+        """Remove what was published for an attempt that is over, and what it has `left`, if any."""
+        # An earlier process may have published some of it.
+        before = records.reads(self._reader, attempt) if self._port else []
+        uses = self._uses.pop(attempt, set()) | {_published(path) for path in before}
+        try:
+            if left:
+                _, place = self.folder(*attempt, site)
+                url = hand.seen(self._stores, place, HUB).rstrip("/")
+                top, _, name = url.rpartition("/")
+                await self._reach.inside.clear(f"{url}/", f"{top}/{ASIDE}{name}/")
+        finally:
+            # At a transfer server it stays for other attempts, until its owner clears that.
+            for name in uses if self._port else ():
+                await self._publisher.remove(name, functools.partial(self._unused, name))
+
+    def _unused(self, name: str) -> bool:
+        """Say whether no attempt reads what was published under a name."""
+        return not any(name in some for some in self._uses.values()) and not records.used(
+            self._reader, name
+        )
+
+    async def sweep(self) -> None:
+        """Remove what an earlier process left at the port for attempts that are over."""
+        if self._port is None:
+            return
+        for name in await run_sync(_names, self._port / INPUTS):
+            published = f"{_JOBS}/{INPUTS}/{name}/"
+            await self._publisher.remove(published, functools.partial(self._unused, published))
+        for name in await run_sync(_names, self._port / self._mark()):
+            found = _ATTEMPT.fullmatch(name)
+            if found is None or not records.leaves(self._reader, int(found[1]), int(found[2])):
+                gone = self._port / self._mark() / name
+                await run_sync(functools.partial(shutil.rmtree, gone, ignore_errors=True))
+
+
+def _published(path: str) -> str:
+    """Return the name under which a file was published that an attempt reads."""
+    return "/".join(path.split("/")[:3]) + "/"
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []
 
 
 def _deliver(aside: Path, files: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ def make(
     `lines` are agents at this hub's port.
     """
     settings = project.settings
-    data = EdgeData(project)
+    data = EdgeData(project, open_reader())
     shared = Hub(
         queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
     )

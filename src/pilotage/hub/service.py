@@ -87,6 +87,7 @@ class Service:
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""
         from pilotage.hub import api  # most tests and short runs need no page
+        from pilotage.hub.api.port import Limits, PortData
 
         await self._loaded.wait()
         project, settings = self._project, self._project.settings.hub
@@ -112,7 +113,11 @@ class Service:
             ),
             gate,
             self._events(),
-        )
+            PortData(
+                config.port_folder(project.state), self._open_reader(),
+                Limits(bytes=units.size(project.settings.flows.most)),
+            ),
+        )  # fmt: skip
         file = project.state / ADDRESS
         authority = tls.authority(settings, project.state) if context else None
         _write(file, {"url": address, "ca": str(authority) if authority else ""})

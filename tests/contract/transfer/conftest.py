@@ -24,6 +24,8 @@ def server(request, tmp_path_factory) -> Iterator[Place]:
                 yield stack.enter_context(places.web(top, dav=True))
             case "file":
                 yield stack.enter_context(places.file(top))
+            case "hub":
+                yield stack.enter_context(places.hub(top))
             case "rsync":
                 yield stack.enter_context(places.rsync(top))
             case _:
@@ -36,7 +38,7 @@ def place(server, request) -> Place:
     name = f"t{abs(hash(request.node.nodeid)) % 10**10}"
     own = Place(
         server.kind, server.root / name, f"{server.url.rstrip('/')}/{name}", server.allowed,
-        server.keys, server.owner, server.web,
+        server.keys, server.owner, server.web, server.home,
     )  # fmt: skip
     own.root.mkdir()
     own.own()

@@ -13,13 +13,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio.from_thread
+
+from pilotage.hub import config
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.keys import Keys
+from pilotage.payload.transfer.kind.hub import Home
 from pilotage.payload.transfer.patience import Patience
+from pilotage.payload.transfer.url import PORT
 from testbed.bed import listens
 from testbed.ports import free_port
 from testbed.ssh import Sshd
+from tests import face
 from tests.contract.transfer.web import Web, serving
 
 #: Fails at once: a test that means to try again says so.
@@ -38,11 +44,15 @@ class Place:
     #: Whose files they are, if not ours.
     owner: str = ""
     web: Web | None = None
+    #: The hub whose port it is.
+    home: Home | None = None
 
     def courier(self, patience: Patience = ONCE, **more) -> Courier:
-        return Courier(
+        made = Courier(
             self.allowed, keys=self.keys, patience=patience, dice=random.Random(1), **more
         )
+        made.home = self.home
+        return made
 
     def put(self, files: dict[str, bytes]) -> None:
         """Put files there, as their owner has them."""
@@ -151,9 +161,24 @@ def xrootd() -> Iterator[Place]:
         shutil.rmtree(top)
 
 
+@contextmanager
+def hub(top: Path) -> Iterator[Place]:
+    """Serve what one attempt writes at the port of a hub."""
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(face.running(top)) as made,
+    ):
+        key = made.agent("mira")
+        made.send("mira", 1, writes="c/")
+        home = Home(url=made.url, key=lambda: key)
+        root = fresh(config.port_folder(made.project.state) / "c")
+        yield Place("hub", root, f"{PORT}c", Allowed(schemes=("hub",)), home=home)
+
+
 #: How each kind is brought up, and what it needs of the machine.
 KINDS: dict[str, tuple[Callable[..., AbstractContextManager[Place]], tuple[str, ...]]] = {
     "file": (file, ()),
+    "hub": (hub, ()),
     "sftp": (ssh, ("ssh", "sshd", "root")),
     "rsync": (rsync, ("rsync",)),
     "webdav": (web, ()),

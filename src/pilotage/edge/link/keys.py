@@ -20,6 +20,7 @@ import msgspec
 from pilotage import crash, errors
 from pilotage.edge.link import model
 from pilotage.edge.link.line import Line
+from pilotage.payload.transfer.version import Version
 from pilotage.pilot.node.dial import Route
 
 #: Within the state folder.
@@ -72,6 +73,16 @@ class Keys:
             used = _digest(proved) if proved == self._token() else proof.used
             self._write(Proof(key, self._now(), used=used))
             crash.point("link.settled")
+
+    def now(self) -> str:
+        """Return the key that counts; raise `NeedsCredential` before there is one."""
+        if key := self._read().key:
+            return key
+        raise errors.NeedsCredential("this agent has not enrolled yet", hint=_HINT)
+
+    def version(self) -> object:
+        """Return what is another one once another key may count."""
+        return Version.at(str(self._file))
 
     def _token(self) -> str:
         if not self._token_file:

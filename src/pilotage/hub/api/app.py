@@ -20,11 +20,12 @@ from starlette.types import ASGIApp
 from pilotage import errors, text
 from pilotage.event import http
 from pilotage.hub import metrics
-from pilotage.hub.api import measure, openapi, problem, routes, tell
+from pilotage.hub.api import measure, openapi, port, problem, routes, tell
 from pilotage.hub.api.call import Call, Hands, Nothing, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.api.page import Page
+from pilotage.hub.api.port import PortData
 from pilotage.hub.api.reader import Readers
 from pilotage.hub.auth import Gate, Grant, Scope
 
@@ -36,13 +37,17 @@ _READY_S = 5.0
 class Face:
     """The application and what lives beside it."""
 
-    def __init__(self, hands: Hands, gate: Gate, events: ASGIApp | None = None) -> None:
+    def __init__(
+        self, hands: Hands, gate: Gate, events: ASGIApp | None = None, data: PortData | None = None
+    ) -> None:  # fmt: skip
         """Put the parts together; `events` takes what is posted to `/events/TOPIC`.
 
-        `app` is what a server serves, and `run` must run beside it.
+        `data` serves agents of sites at `/data/PATH`. `app` is what a server serves, and `run` must
+        run beside it.
         """
         self._hands = hands
         self._gate = gate
+        self._data = data
         self._whole = Whole()
         self._readers = Readers(hands.open_reader)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
@@ -72,6 +77,9 @@ class Face:
         ]
         if events is not None:
             places.append(Path("/events/{topic}", events))
+        if self._data is not None:
+            serve = functools.partial(self._port, self._data)
+            places.append(Path(port.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
         failure = problem.answer
         made = Starlette(
             routes=places,
@@ -155,6 +163,15 @@ class Face:
         )
 
     # -- what is not in the table ----------------------------------------------------------------
+
+    async def _port(self, data: PortData, request: Request) -> Response:
+        def site() -> str:
+            grant = self._grant(request, Scope.AGENT)
+            if not grant.lasting:
+                raise problem.NoToken("this token enrols an agent, whose key it is not")
+            return grant.site
+
+        return await data.answer(request, site)
 
     async def _metrics(self, request: Request) -> Response:
         self._grant(request, Scope.READ)

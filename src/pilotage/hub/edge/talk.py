@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Protocol, Self
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -19,6 +21,7 @@ from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
 from pilotage.hub.project import Project
+from pilotage.payload.transfer.kind.hub import Home
 from pilotage.pilot import reach
 from pilotage.pilot.node.dial import Route
 from pilotage.site.agent.beat import Beat
@@ -160,6 +163,24 @@ def _way(hub: Hub) -> Route:
         message = f"{hub.url} is not encrypted and leaves this machine"
         raise errors.ConfigError(message, hint="`hub.url` begins with `https://`")
     return way
+
+
+def home(settings: Settings, state: Path, now: Callable[[], float]) -> Home | None:
+    """Say how the hub that the agent dials is asked for data; nothing if it dials none."""
+    hub = settings.hub
+    if not hub.url:
+        return None
+    way, kept = _way(hub), keys.Keys(state, hub.token_file, now)
+    login = f"{quote(way.login, safe=':')}@" if way.login else ""
+    return Home(
+        url=f"{'https' if way.tls else 'http'}://{_bracketed(way.host)}:{way.port}", tls=way.tls,
+        proxy=f"http://{login}{_bracketed(way.via[0])}:{way.via[1]}" if way.via[0] else "",
+        key=kept.now, version=kept.version,
+    )  # fmt: skip
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _broker(settings: Settings) -> Broker:

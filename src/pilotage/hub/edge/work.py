@@ -16,9 +16,12 @@ from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.hub import config
 from pilotage.hub.edge.follow import Followed
+from pilotage.hub.edge.talk import home
 from pilotage.hub.project import Project
 from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
+from pilotage.payload.transfer.kind.hub import Home
+from pilotage.payload.transfer.version import Version
 from pilotage.pilot import pack
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
@@ -56,6 +59,8 @@ class Work:
         self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
         #: Whether the batch system was well when it was last asked for, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
+        #: The hub that the agent dials, and what it was found by.
+        self._dialled: tuple[object, Home | None] = (None, None)
 
     @property
     def root(self) -> str | None:
@@ -93,11 +98,11 @@ class Work:
         self._driver = driver
         data = EdgeData(
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
-            self._project.clock.now,
+            self._project.clock.now, self._home,
         )  # fmt: skip
         resends = Resends(
             driver.remote, self._writer, self._open_reader, self._registry, self._settings,
-            data.lanes, self._project.clock.now,
+            data.lanes, self._project.clock.now, self._home,
         )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
         direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
@@ -113,6 +118,15 @@ class Work:
         finally:
             with anyio.CancelScope(shield=True):
                 await data.close()
+
+    def _home(self) -> Home | None:
+        """Say how the hub is asked for data; who vouches for it is read again when it changes."""
+        settings = self._settings()
+        known = settings.hub, Version.at(settings.hub.ca)
+        if known != self._dialled[0]:
+            found = home(settings, self._project.state, self._project.clock.now)
+            self._dialled = known, found
+        return self._dialled[1]
 
     async def _see(self, driver: Driver) -> None:
         """Look now and then what queues have, if the batch system shows it."""

@@ -22,9 +22,11 @@ from anyio.to_thread import run_sync
 from pilotage import errors, text, units
 from pilotage.flow import hand, moves, records
 from pilotage.flow.hand import HUB, Stores
+from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import deliver, reach
 from pilotage.hub.flows.heal import Healer
-from pilotage.hub.flows.reach import FOLDER, Reach
+from pilotage.hub.flows.publish import ASIDE
+from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.job.moves import declare
 from pilotage.store import Db, Writer
@@ -40,8 +42,6 @@ _GLANCE_S = 0.05
 _AGAIN_S = 5.0
 #: Flows that are seen to at once.
 _MOST = 100
-#: What a folder is called while it is removed.
-_ASIDE = ".cleared-"
 
 
 class Ends:
@@ -57,10 +57,10 @@ class Ends:
         """
         self._tell, self._writes = told, writes
         flows = project.settings.flows
-        self._root, self._state = project.root, project.state / FOLDER
+        self._root, self._state = project.root, project.state / FLOWS
         self._writer, self._reader, self._now = writer, reader, project.clock.now
         self._keep = units.seconds(flows.keep)
-        self._stores: Stores = reach.stores(flows, project.state)
+        self._stores: Stores = reach.stores(flows, project.state, reader)
         self._reach = Reach(flows, project.root, project.state)
         self._heal = heal
         self._told: set[str] = set()
@@ -166,7 +166,7 @@ class Ends:
             name = hand.mark(number, key, created)
             places = {place for (place,) in self._reader.rows("flow_hand_places", flow=number)}
             for top in self._tops(places, name):
-                await self._reach.inside.clear(f"{top}{name}/", f"{top}{_ASIDE}{name}/")
+                await self._reach.inside.clear(f"{top}{name}/", f"{top}{ASIDE}{name}/")
             await run_sync(_remove, self._state / "work" / name)
 
     def _tops(self, places: Iterable[str], name: str) -> set[str]:

@@ -23,14 +23,16 @@ from pilotage.flow import hand, records
 from pilotage.flow.hand import HUB, Piece, Place
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
+from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import local, reach, reads, results
 from pilotage.hub.flows.heal import Healer, Task
 from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.hub.flows.publish import NOWHERE, Publisher
-from pilotage.hub.flows.reach import FOLDER, Reach
+from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.hub.project import Project
+from pilotage.payload.transfer.url import PORT
 from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")
@@ -50,11 +52,11 @@ class Hand:
     def __init__(self, project: Project, writer: Writer, reader: Db) -> None:
         """Take the store."""
         flows = project.settings.flows
-        self._root, self._work = project.root, project.state / FOLDER / "work"
+        self._root, self._work = project.root, project.state / FLOWS / "work"
         self._writer, self._reader = writer, reader
-        self._stores = reach.stores(flows, project.state)
+        self._stores = reach.stores(flows, project.state, reader)
         self._reach = Reach(flows, project.root, project.state)
-        scratch = project.state / FOLDER / "scratch"
+        scratch = project.state / FLOWS / "scratch"
         self._publisher = Publisher(self._reach, self._stores, project.root, scratch)
         self._inspector = Inspector(self._reach.inside, self._stores, scratch)
         #: Has data again that is lost.
@@ -100,11 +102,17 @@ class Hand:
 
     async def _inputs(self, order: Order, pieces: Sequence[Piece]) -> tuple[Input, ...]:
         """Name what a site fetches by itself, as it is named there."""
+        if any(one.url.startswith(PORT) and not one.own for one in pieces):
+            message = "a workflow cannot name what lies at the hub's port"
+            raise errors.Denied(message, hint="name the step that has left it")
+        many = len(pieces) > _MOST_INPUTS
+        if not self._stores.reaches(order.site) and (many or any(map(_at_port, pieces))):
+            raise Unfit(NOWHERE)
         flow = mark(self._reader, order.flow)
         found = [
             one if "://" in one.url else await self._publisher.own(flow, one) for one in pieces
         ]
-        if len(found) > _MOST_INPUTS:
+        if many:
             below = self._below(order.flow, order.step, order.item, order.number)
             found = [await self._publisher.bundle(f"{below.rstrip('/')}~in/", found)]
         return tuple(
@@ -224,6 +232,11 @@ class Hand:
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
+
+
+def _at_port(piece: Piece) -> bool:
+    """Say whether something is at the hub's port, or would be put there."""
+    return piece.url.startswith(PORT) or "://" not in piece.url
 
 
 def mark(db: Db, flow: int) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -17,14 +17,19 @@ from pilotage import errors, text
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece, Stores
 from pilotage.hub.flows import local, reach
-from pilotage.hub.flows.model import Unfit
 from pilotage.hub.flows.reach import Reach
 from pilotage.payload.transfer import tree
 
 #: Names of steps are written otherwise, so this is none of them.
-_INPUTS = "~inputs"
+INPUTS = "~inputs"
+#: What a folder is called while it is removed.
+ASIDE = ".cleared-"
 #: Files of the project that were published and are remembered.
 _MOST = 1000
+
+
+def _nobody(_: str) -> None:
+    """Take note of nothing."""
 
 
 class Publisher:
@@ -37,11 +42,14 @@ class Publisher:
         self._known: OrderedDict[str, tuple[str, str, bool]] = OrderedDict()
         self._lock = anyio.Lock()
 
-    async def own(self, flow: str, piece: Piece) -> Piece:
-        """Publish a file or folder of the project for tasks of a flow."""
+    async def own(self, flow: str, piece: Piece, used: Callable[[str], None] = _nobody) -> Piece:
+        """Publish a file or folder of the project for tasks of a flow.
+
+        `used` is told the name of it while nothing can remove it.
+        """
         path = await run_sync(_path, self._root, piece.url)
         version = await run_sync(_version, path)
-        name = f"{flow}/{_INPUTS}/{hand.word(piece.url)[:60]}-{version}/"
+        name = f"{flow}/{INPUTS}/{hand.word(piece.url)[:60]}-{version}/"
         async with self._lock:
             # Thousands of tasks may read the same; it is read through once.
             if name not in self._known:
@@ -49,9 +57,21 @@ class Publisher:
                 while len(self._known) > _MOST:
                     self._known.popitem(last=False)
             url, sha256, folder = self._known[name]
+            used(name)
         if folder:
             return Piece(url, piece.path.rstrip("/"), sha256)
         return Piece(hand.address(url, os.path.basename(path)), piece.path, sha256)
+
+    async def remove(self, name: str, unused: Callable[[], bool]) -> None:
+        """Remove what was published under a name, if it is unused when its turn comes."""
+        async with self._lock:
+            if not unused():
+                return
+            self._known.pop(name, None)
+            url = f"{self._stores.data.rstrip('/')}/{name}"
+            where = hand.seen(self._stores, url, HUB)
+            top, _, last = where.rstrip("/").rpartition("/")
+            await self._reach.inside.clear(where, f"{top}/{ASIDE}{last}/")
 
     async def bundle(self, name: str, pieces: Sequence[Piece]) -> Piece:
         """Put inputs together in one folder, since no message can name all of them."""
@@ -68,8 +88,6 @@ class Publisher:
         return Piece(url, "", digest)
 
     async def _send(self, path: str, name: str) -> tuple[str, str, bool]:
-        if not self._stores.data:
-            raise Unfit(NOWHERE)
         url = f"{self._stores.data.rstrip('/')}/{name}"
         where = hand.seen(self._stores, url, HUB)
         receipt = await self._reach.inside.send(path, where, replace=True)
@@ -81,8 +99,8 @@ class Publisher:
 
 #: What to do where there is no place for data.
 NOWHERE = (
-    "there is no place that all who need its data can reach: `flows.data` in pilotage.toml names "
-    "the transfer server"
+    "there is no place that all who need its data can reach: a site by the broker needs a transfer "
+    "server, which `flows.data` in pilotage.toml names; an agent that dials this hub needs none"
 )
 
 

@@ -10,30 +10,39 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.flow.hand import Store, Stores
-from pilotage.hub.config import Flows
+from pilotage.hub.config import FLOWS, Flows, port_folder
 from pilotage.payload.transfer import url
 from pilotage.payload.transfer.allow import DEFAULT_PORT, Allowed
 from pilotage.payload.transfer.courier import Courier, flags
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.patience import Patience
+from pilotage.payload.transfer.url import PORT
+from pilotage.store import Db
 
-#: Below the state of a project: what jobs of this hub leave for each other, and their folders.
-FOLDER = "flows"
 #: Who calls tries again by itself, and others are not to wait for one server for long.
 PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
-def stores(settings: Flows, state: Path) -> Stores:
-    """Say where data of workflows lies."""
+def stores(settings: Flows, state: Path, db: Db) -> Stores:
+    """Say where data of workflows lies, and that of jobs at sites with an agent.
+
+    Without a transfer server, sites whose agents dial this hub use its own port.
+    """
     return Stores(
-        local=f"file://{state / FOLDER / 'data'}",
-        data=settings.data,
-        here=settings.here,
+        local=f"file://{state / FLOWS / 'data'}",
+        data=settings.data or PORT,
+        here=settings.here if settings.data else f"file://{port_folder(state)}",
+        reaches=lambda site: bool(settings.data) or dials(db, site),
         sites={
             name: Store(one.data, one.read, frozenset(one.readers))
             for name, one in settings.site.items()
         },
     )
+
+
+def dials(db: Db, site: str) -> bool:
+    """Say whether the agent of a site dials this hub's own port."""
+    return db.value("agent_site", site=site) is not None
 
 
 class Reach:
@@ -49,7 +58,7 @@ class Reach:
             allowed = Allowed(schemes=tuple(flags()), hosts=hosts, read=read, write=write)
             return Courier(allowed, keys=keys, patience=PATIENCE)
 
-        inside = (str(state / FOLDER), *folders)
+        inside = (str(state / FLOWS), *folders)
         #: For what steps have left.
         self.inside = courier(*inside, write=inside)
         #: For addresses that whoever has asked for a flow has written.

@@ -49,6 +49,9 @@ def refusal(allowed: Allowed, url: Url, *, write: bool = False) -> str:
         if not any(_below(url.path, root) for root in roots):
             return f"{text.show(url.path)} is in none of the folders that are allowed"
         return ""
+    if url.scheme == "hub" and url.place == "port":
+        # There is one, and the settings of this site name it.
+        return ""
     if not any(_fits(entry, url) for entry in allowed.hosts):
         return f"the host {url.place} is not allowed here"
     address = _address(url.host)

@@ -12,12 +12,13 @@ from pilotage import errors
 from pilotage.clock import Clock
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.fetch import Receipt, content, fetch, look
+from pilotage.payload.transfer.fetch import Known, Receipt, content, fetch, look
 from pilotage.payload.transfer.keys import NONE, Keys
 from pilotage.payload.transfer.kind.file import File
 from pilotage.payload.transfer.kind.globus import Globus, Here
 from pilotage.payload.transfer.kind.gridftp import GridFtp
 from pilotage.payload.transfer.kind.http import Http
+from pilotage.payload.transfer.kind.hub import Home, Port
 from pilotage.payload.transfer.kind.objects import Objects
 from pilotage.payload.transfer.kind.rsync import Rsync
 from pilotage.payload.transfer.kind.sftp import Sftp
@@ -45,7 +46,7 @@ def flags() -> dict[str, Flags]:
     return (
         {"file": File.flags}
         | {name: kind.flags for name, kind in KINDS.items()}
-        | {"globus": Globus.flags}
+        | {"globus": Globus.flags, "hub": Port.flags}
     )
 
 
@@ -66,6 +67,8 @@ class Courier:
         self._clock = clock or clocks.WallClock()
         self._dice = dice or clocks.dice()
         self._sleep = sleep
+        #: The hub that the job comes from, if its own port may have the data.
+        self.home: Home | None = None
         #: Hears why something is tried again.
         self.on_trouble: Told = lambda _: None
 
@@ -79,8 +82,9 @@ class Courier:
         return await self._persist(where, act)
 
     async def fetch(
-        self, address: str, target: str, *, replace: bool = False, spare: int = 0, pinned: str = ""
-    ) -> Receipt:
+        self, address: str, target: str, *, replace: bool = False, spare: int = 0, pinned: str = "",
+        known: Known | None = None,
+    ) -> Receipt:  # fmt: skip
         """Bring a file or a folder into a folder here; see `fetch.fetch`.
 
         Where a manifest is pinned, what is not as it says when it has come anew is so at its
@@ -94,7 +98,7 @@ class Courier:
             try:
                 return await fetch(
                     carrier, where, target, replace=replace, steps=steps, spare=spare,
-                    pinned=pinned,
+                    pinned=pinned, known=known,
                 )  # fmt: skip
             except errors.Damaged as error:
                 damaged += 1
@@ -156,8 +160,11 @@ class Courier:
 
         return await persist(
             attempt, self._patience, clock=self._clock, dice=self._dice, sleep=self._sleep,
-            credential=keys.version, told=self.on_trouble,
+            credential=self._version(where, keys), told=self.on_trouble,
         )  # fmt: skip
+
+    def _version(self, where: Url, keys: Keys) -> Callable[[], object]:
+        return self.home.version if self.home and where.scheme == "hub" else keys.version
 
     def _carrier(self, where: Url, keys: Keys) -> Carrier:
         if where.scheme == "file":
@@ -166,6 +173,11 @@ class Courier:
             if self._here is None:
                 raise errors.UsageError("this site has no collection of Globus")
             return Globus(self._allowed, keys, self._here, key=self._key)
+        if where.scheme == "hub":
+            if self.home is None:
+                message = f"{where} is at the port of a hub, and this site dials none"
+                raise errors.UsageError(message, hint="`flows.data` names a transfer server")
+            return Port(self.home)
         kind = KINDS.get(where.scheme)
         if kind is None:
             raise errors.UsageError(f"the scheme `{where.scheme}` is not known")

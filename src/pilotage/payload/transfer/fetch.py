@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from typing import Protocol
 
 import msgspec
 
@@ -31,6 +32,17 @@ class Receipt(msgspec.Struct, frozen=True):
     digest: str
     #: Whether it is a folder rather than one file.
     folder: bool = True
+
+
+class Known(Protocol):
+    """Files by content that need not come."""
+
+    def take(self, item: Item, path: str) -> bool:
+        """Put a file in its place, if it is known; its digest is."""
+        ...
+
+    def keep(self, item: Item, path: str) -> None:
+        """Take note of a file that has come."""
 
 
 async def look(carrier: Carrier, url: Url, *, plain: bool = False) -> Manifest:
@@ -96,9 +108,11 @@ def _read(base: Url, path: str) -> Manifest:
 
 async def fetch(
     carrier: Carrier, url: Url, target: str, *, replace: bool = False, steps: Steps | None = None,
-    spare: int = 0, pinned: str = "",
+    spare: int = 0, pinned: str = "", known: Known | None = None,
 ) -> Receipt:  # fmt: skip
     """Bring a file or all of a folder into a folder here, of whose disk `spare` bytes stay free.
+
+    What is `known` by its digest does not come.
 
     Raises `Conflict` for a file whose name is taken by another, unless that is to be replaced; and
     for a folder whose manifest has another digest than is `pinned`, before anything is brought.
@@ -109,7 +123,9 @@ async def fetch(
         message = f"{url} has the manifest {found.digest} instead of {pinned}"
         raise errors.Conflict(message, hint="whoever has made it must send it again")
     try:
-        wanted, part = await asyncio.to_thread(_prepare, found, target, spare, replace=replace)
+        wanted, part = await asyncio.to_thread(
+            _prepare, found, target, spare, replace=replace, known=known
+        )
         for batch in plan.batches(wanted):
             left = [item for item in batch if not _complete(item, part)]
             before = await asyncio.to_thread(_measure, left, part)
@@ -121,6 +137,8 @@ async def fetch(
                 steps.moved += max(0, await asyncio.to_thread(_measure, left, part) - before)
                 raise
             await asyncio.to_thread(settle.settle, batch, part, target)
+            if known is not None:
+                await asyncio.to_thread(_keep, known, batch, target)
             steps.moved += len(batch)
         if wanted.files and not carrier.flags.steady:
             await _look_again(carrier, url, wanted)
@@ -130,7 +148,9 @@ async def fetch(
     return Receipt(found.files, found.bytes, wanted.files, found.digest, found.folder)
 
 
-def _prepare(found: Manifest, target: str, spare: int, *, replace: bool) -> tuple[Manifest, str]:
+def _prepare(
+    found: Manifest, target: str, spare: int, *, replace: bool, known: Known | None = None
+) -> tuple[Manifest, str]:  # fmt: skip
     """Find out which files must come, whether they fit, and where they come first."""
     os.makedirs(target, exist_ok=True)
     wanted = Manifest(found.base, folder=found.folder)
@@ -144,6 +164,8 @@ def _prepare(found: Manifest, target: str, spare: int, *, replace: bool) -> tupl
                     f"{where} is there already, and is not what is at {found.base}",
                     hint="fetch into another folder, or allow it to be replaced",
                 )
+            case _ if known and item.sha256 and known.take(item, names.inside(target, item.name)):
+                continue
             case _:
                 wanted.add(item)
     part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
@@ -151,6 +173,12 @@ def _prepare(found: Manifest, target: str, spare: int, *, replace: bool) -> tupl
     plan.check_room(target, settle.room(target), files=wanted.files, size=need + spare)
     _make(part, found, target)
     return wanted, part
+
+
+def _keep(known: Known, items: list[Item], target: str) -> None:
+    for item in items:
+        if item.sha256:
+            known.keep(item, os.path.join(target, item.name))
 
 
 def _mark(found: Manifest) -> str:

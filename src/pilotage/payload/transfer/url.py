@@ -10,6 +10,10 @@ import msgspec
 
 from pilotage import errors, text
 
+#: The folder at a hub's own port for data of its jobs, as agents that dial it name it. Which hub it
+#: is, and what proves to it who asks, stands in the settings of the agent.
+PORT = "hub://port/data/"
+_AT_PORT = "/data/"
 _LONGEST = 8192
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 # Neither may begin with a dash: programs would take it for an option.
@@ -58,6 +62,11 @@ class Url(msgspec.Struct, frozen=True):
         """Write it as people do; what was asked for may be secret and stays out."""
         user = f"{self.user}@" if self.user else ""
         return f"{self.scheme}://{user}{self.place}{text.show(self.path)}"
+
+
+def at_port(given: str) -> str:
+    """Return the path of an address below the folder at a hub's port; empty if it is elsewhere."""
+    return parse(given).path.removeprefix(_AT_PORT) if given.startswith(PORT) else ""
 
 
 def parse(given: str) -> Url:

@@ -26,8 +26,10 @@ from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job.model import Binding, State
+from pilotage.payload.transfer.kind.hub import Home
 from pilotage.payload.transfer.patience import Told
 from pilotage.site.agent import aside, pilots, prepare, records, shortage, staging
+from pilotage.site.agent.contents import Contents
 from pilotage.site.agent.model import Blame
 from pilotage.site.agent.prepare import Kept
 from pilotage.site.agent.registry import Registry
@@ -54,8 +56,12 @@ class EdgeData:
     def __init__(
         self, remote: Remote, writer: Writer, state: Path, registry: Registry,
         settings: Callable[[], Settings], now: Callable[[], float],
+        home: Callable[[], Home | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Keep what must outlive the agent below `state`; settings may change."""
+        """Keep what must outlive the agent below `state`; settings may change.
+
+        `home` is the hub that jobs come from, if the agent dials one.
+        """
         self._remote = remote
         self._writer = writer
         self._state = state
@@ -63,7 +69,9 @@ class EdgeData:
         self._settings = settings
         self._now = now
         self._trust = Trust()
+        self._home = home
         self._lanes = Lanes(lambda: settings().limits.transfers)
+        self._contents = Contents(lambda: units.size(settings().limits.cache))
         self._streams = Streams(remote, state)
         self._busy: set[asyncio.Task[Any]] = set()
 
@@ -128,7 +136,7 @@ class EdgeData:
         errand = self._errand(one, app, job, folder)
         beside = f"{folder}.in"
         await run_sync(_make, errand.spare, folder, beside)
-        read = await staging.fetch(errand, beside, self._lanes)
+        read = await staging.fetch(errand, beside, self._lanes, self._contents)
         if job.config and app.takes == "parameters":
             await run_sync(prepare.write_config, job, folder, beside)
         if app.takes != "parameters":
@@ -276,7 +284,7 @@ class EdgeData:
     def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
         return Errand(
             app=app, job=job, key=one.key, folder=folder, keys=self._settings().credentials,
-            spare=self._spare(), told=self._tell(one),
+            spare=self._spare(), told=self._tell(one), home=self._home(),
         )  # fmt: skip
 
     def _spare(self) -> int:

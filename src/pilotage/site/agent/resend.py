@@ -22,6 +22,7 @@ from pilotage import errors
 from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import State
+from pilotage.payload.transfer.kind.hub import Home
 from pilotage.site.agent import prepare, records, staging
 from pilotage.site.agent.data import FOLDER
 from pilotage.site.agent.registry import Registry
@@ -41,6 +42,7 @@ class Resends:
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
         settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
+        home: Callable[[], Home | None] = lambda: None,
     ) -> None:  # fmt: skip
         """Share the lanes of all transfers; nothing happens before `run`."""
         self._remote = remote
@@ -49,7 +51,7 @@ class Resends:
         self._registry = registry
         self._settings = settings
         self._lanes = lanes
-        self._now = now
+        self._now, self._home = now, home
         self._busy: set[int] = set()
         self._new = asyncio.Event()
 
@@ -94,7 +96,8 @@ class Resends:
         if not await run_sync(os.path.isdir, folder):
             raise errors.NotFound("its folder is not there any more")
         errand = Errand(
-            app=app, job=job, key=key, folder=folder, keys=self._settings().credentials
+            app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
+            home=self._home(),
         )  # fmt: skip
         beside = f"{folder}.out"
         try:

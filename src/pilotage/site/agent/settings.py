@@ -108,6 +108,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     free: str = "1G"
     #: Transfers at once.
     transfers: int = 8
+    #: Bytes of inputs that are kept for further jobs that read the same; 0 means none.
+    cache: str = "10G"
 
 
 class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -235,7 +237,8 @@ def _make(found: dict[str, Any], hub: str) -> Settings:
     for key in _MEASURES:
         table, _, name = key.rpartition(".")
         units.seconds(getattr(getattr(made, table) if table else made, name))
-    units.size(made.limits.free)
+    for size in (made.limits.free, made.limits.cache):
+        units.size(size)
     _check_numbers(made)
     return made
 

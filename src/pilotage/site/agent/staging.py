@@ -27,13 +27,16 @@ import msgspec
 
 from pilotage import errors, text, units
 from pilotage.bus.model import Input, Job, Left
-from pilotage.payload.transfer import allow, names, settle, tree
+from pilotage.payload.transfer import allow, names, settle, tree, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.fetch import Receipt
 from pilotage.payload.transfer.keys import Keys
+from pilotage.payload.transfer.kind.hub import Home
+from pilotage.payload.transfer.model import UNKNOWN, Item
 from pilotage.payload.transfer.patience import Patience, Told
 from pilotage.payload.transfer.url import SAME
+from pilotage.site.agent.contents import Contents, Shelf
 from pilotage.site.apps import fill, hosts
 from pilotage.site.apps.model import App, Staging
 from pilotage.site.data import join
@@ -59,12 +62,14 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     spare: int = 0
     #: Hears why something is tried again.
     told: Told = lambda _: None
+    #: The hub that the job comes from, if the agent dials one.
+    home: Home | None = None
 
 
 def allowed(staging: Staging) -> Allowed:
     """Say what jobs of an application may reach, in the words of transfers."""
     schemes = tuple(dict.fromkeys(SAME.get(one, one) for one in staging.protocols))
-    ports = [allow.DEFAULT_PORT.get(one, 0) for one in schemes]
+    ports = [allow.DEFAULT_PORT.get(one, 0) for one in schemes if one not in ("hub", "file")]
     return Allowed(
         schemes=schemes,
         hosts=tuple(one for host in staging.hosts for one in _with_ports(host, ports)),
@@ -129,8 +134,10 @@ class Lanes:
 # -- to the job ------------------------------------------------------------------------------------
 
 
-async def fetch(errand: Errand, aside: str, lanes: Lanes) -> int:
+async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) -> int:
     """Bring all inputs of a job into its folder; what an earlier process brought is kept.
+
+    What another job has brought, and `contents` holds, is not brought again.
 
     Say how many bytes those are.
     """
@@ -140,7 +147,7 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes) -> int:
     before = await anyio.to_thread.run_sync(_marked, done)
     if before is not None:
         return before
-    work = [_fetch(errand, one, f"{aside}/{at}", lanes) for at, one in enumerate(inputs)]
+    work = [_fetch(errand, one, f"{aside}/{at}", lanes, contents) for at, one in enumerate(inputs)]
     receipts = await _all(work)
     for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
         await anyio.to_thread.run_sync(
@@ -162,17 +169,49 @@ async def _all(work: list[Coroutine[Any, Any, Receipt]]) -> list[Receipt]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _fetch(errand: Errand, one: Input, target: str, lanes: Lanes) -> Receipt:
+async def _fetch(
+    errand: Errand, one: Input, target: str, lanes: Lanes, contents: Contents
+) -> Receipt:  # fmt: skip
     """Bring one input."""
     _check(one.path, one.url, errand.app)
+    if not one.sha256:
+        return await _bring(errand, one, target, lanes, None)
+    shelf = contents.of(os.path.dirname(errand.folder), copy=_written(errand.job, one.path))
+    async with contents.turn(one.sha256):
+        found = await anyio.to_thread.run_sync(_known, shelf, one, target)
+        if found is not None:
+            return found
+        receipt = await _bring(errand, one, target, lanes, shelf)
+        if not receipt.folder:
+            await anyio.to_thread.run_sync(_check_sum, one, target, shelf)
+    return receipt
+
+
+async def _bring(
+    errand: Errand, one: Input, target: str, lanes: Lanes, shelf: Shelf | None
+) -> Receipt:  # fmt: skip
     async with lanes.one() as sleep:
         work = _courier(errand, sleep).fetch(
-            one.url, target, replace=True, spare=errand.spare, pinned=one.sha256
+            one.url, target, replace=True, spare=errand.spare, pinned=one.sha256, known=shelf
         )
-        receipt = await _lasting(work)
-    if one.sha256 and not receipt.folder:
-        await anyio.to_thread.run_sync(_check_sum, one, target)
-    return receipt
+        return await _lasting(work)
+
+
+def _written(job: Job, path: str) -> bool:
+    """Say whether a job writes over an input, so that it needs one of its own."""
+    return any(
+        not one.path or f"{path}/".startswith(f"{one.path.rstrip('/')}/") for one in job.outputs
+    )
+
+
+def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
+    """Have a file whose content is here already."""
+    os.makedirs(target, exist_ok=True)
+    item = Item(name=url.parse(one.url).above[1], size=UNKNOWN, sha256=one.sha256)
+    path = os.path.join(target, item.name)
+    if not item.name or not shelf.take(item, path):
+        return None
+    return Receipt(1, os.stat(path).st_size, 0, "", folder=False)
 
 
 def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
@@ -180,7 +219,7 @@ def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Couri
         allowed(errand.app.staging), keys=errand.keys, key=errand.key, patience=PATIENCE,
         sleep=sleep,
     )  # fmt: skip
-    courier.on_trouble = errand.told
+    courier.on_trouble, courier.home = errand.told, errand.home
     return courier
 
 
@@ -194,20 +233,22 @@ async def _lasting(work: Awaitable[Receipt]) -> Receipt:
         raise errors.PilotageError(f"{error.message} ({words})", hint=error.hint) from error
 
 
-def _check(path: str, url: str, app: App) -> None:
-    if reason := hosts.why_not(url, app.staging):
-        raise errors.Denied(f"{text.show(url)} cannot be used: {reason}")
+def _check(path: str, address: str, app: App) -> None:
+    if reason := hosts.why_not(address, app.staging):
+        raise errors.Denied(f"{text.show(address)} cannot be used: {reason}")
     if path and (reason := fill.outside(path.removesuffix("/"))):
         raise errors.Denied(f"{text.show(path)} is not below the job's folder: {reason}")
 
 
-def _check_sum(one: Input, target: str) -> None:
+def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
     (item,) = tree.walk(target)
     with tree.opened(target, item.name) as file:
         found = tree.digest(file)
     if found != one.sha256:
         message = f"{text.show(one.url)} has the SHA-256 {found} instead of {one.sha256}"
         raise errors.Conflict(message)
+    named = msgspec.structs.replace(item, sha256=found)
+    shelf.keep(named, os.path.join(target, item.name))
 
 
 def _mark(folder: str, done: str, size: int) -> None:
@@ -269,12 +310,12 @@ async def send(
         _check(one.path, one.url, errand.app)
         _check(one.below, one.url, errand.app)
         groups.setdefault(one.url, {})[one.path, one.below] = None
-    for at, (url, paths) in enumerate(groups.items()):
+    for at, (address, paths) in enumerate(groups.items()):
         source = await anyio.to_thread.run_sync(gather, errand.folder, paths, f"{aside}/{at}")
         async with lanes.one() as sleep:
-            work = _courier(errand, sleep).send(source, url, replace=again, anew=anew)
+            work = _courier(errand, sleep).send(source, address, replace=again, anew=anew)
             sent = await _lasting(work)
-        left.append(Left(url=url, digest=sent.digest, files=sent.files, bytes=sent.bytes))
+        left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)
 
 

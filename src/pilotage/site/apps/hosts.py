@@ -45,6 +45,9 @@ def why_not(url: str, staging: Staging) -> str:
         return f"`{scheme}` is none of {', '.join(staging.protocols) or 'nothing'}"
     if reason := _path(parts):
         return reason
+    if scheme == "hub":
+        # There is one, and the settings of this site name it.
+        return "" if parts.netloc == "port" and not parts.query else "no hub has such an address"
     return _file(parts, staging) if scheme == "file" else _remote(parts, port, staging)
 
 

@@ -102,8 +102,8 @@ class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where data may come from and go to."""
 
-    #: Kinds of URLs.
-    protocols: tuple[str, ...] = ("https", "sftp")
+    #: Kinds of URLs; `hub` is the port of the hub that the agent dials, if it dials one.
+    protocols: tuple[str, ...] = ("https", "sftp", "hub")
     #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
     hosts: tuple[str, ...] = ()
     #: Networks of this site that may be reached, such as `"10.1.0.0/16"`; else none of them.

@@ -219,3 +219,45 @@ SELECT key, number FROM edge_attempt WHERE job = :job ORDER BY number DESC LIMIT
 -- An attempt that its site has already, under another key.
 INSERT INTO edge_attempt (job, number, site, state, seq, cancel, created, sent, heard, asked, place, key)
 VALUES (:job, :number, :site, :state, :seq, :cancel, :created, :sent, :heard, :asked, :place, :key);
+
+-- name: edge_access_add
+-- What an attempt reads and writes at this hub's port; :rows is [[path, write], ...].
+INSERT INTO edge_access (job, number, path, write)
+SELECT :job, :number, value->>0, value->>1 FROM json_each(:rows) WHERE true
+ON CONFLICT (job, number, path) DO UPDATE SET write = max(write, excluded.write);
+
+-- name: edge_access_find
+-- The one of :paths that an attempt at a site reads or writes now, if any. An attempt that is over
+-- does so only while its site was asked to send its outputs again.
+SELECT edge_access.path FROM json_each(:paths) AS wanted
+CROSS JOIN edge_access ON edge_access.path = wanted.value
+JOIN edge_attempt ON edge_attempt.job = edge_access.job AND edge_attempt.number = edge_access.number
+WHERE edge_attempt.site = :site AND edge_access.write >= :write
+  AND (
+    edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+    OR EXISTS (
+        SELECT 1 FROM flow_attempt
+        JOIN flow_resend ON flow_resend.task = flow_attempt.task
+            AND flow_resend.number = flow_attempt.number
+        WHERE flow_attempt.job = edge_attempt.job AND flow_attempt.way <> 'flow'
+          AND flow_resend.told IS NULL
+    )
+  )
+LIMIT 1;
+
+-- name: edge_access_reads
+-- What an attempt reads.
+SELECT path FROM edge_access WHERE job = :job AND number = :number AND write = 0;
+
+-- name: edge_access_used
+-- Whether an attempt that is not over reads anything below a folder; its name ends with a slash.
+SELECT 1 FROM edge_access
+JOIN edge_attempt ON edge_attempt.job = edge_access.job AND edge_attempt.number = edge_access.number
+WHERE edge_access.path >= :folder AND edge_access.path < :beyond
+  AND edge_attempt.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+LIMIT 1;
+
+-- name: edge_access_leaves
+-- Whether what an attempt has left is still to come home.
+SELECT 1 FROM job WHERE id = :job AND attempt = :number
+  AND state NOT IN ('done', 'failed', 'cancelled', 'rejected');

@@ -16,13 +16,15 @@ from pilotage import errors, text
 from pilotage.payload.transfer import settle, tree, trouble
 from pilotage.payload.transfer.allow import Allowed, Resolve
 from pilotage.payload.transfer.each import each
+from pilotage.payload.transfer.headers import FOLDER, digest, digest_header
 from pilotage.payload.transfer.keys import NONE, Keys
 from pilotage.payload.transfer.kind import dav
-from pilotage.payload.transfer.kind.http_wire import Web, digest, judge, lost
+from pilotage.payload.transfer.kind.http_wire import Web, judge, lost
 from pilotage.payload.transfer.model import UNKNOWN, Flags, Item, Listing
 from pilotage.payload.transfer.url import Url
 
-_AT_ONCE = 8
+#: Files at once.
+AT_ONCE = 8
 _DEEPEST = 64
 _LONGEST_LISTING = 64 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +55,7 @@ class Http:
         async with self._web.ask("HEAD", url, headers=_WANT) as answer:
             judge(answer, url, 200)
             head = answer.headers
-        if head.get("content-type", "").startswith("httpd/unix-directory"):
+        if head.get("content-type", "").startswith(FOLDER):
             return await self._folder(url.join(""))
         length = head.get("content-length", "")
         above, name = url.above
@@ -64,7 +66,7 @@ class Http:
             mtime=dav.moment(head.get("last-modified", "")),
             mark=head.get("etag", ""),
         )
-        return Listing(above, folder=False, items=_one(item))
+        return Listing(above, folder=False, items=listed(item))
 
     async def _folder(self, url: Url) -> Listing:
         if not await self._is_dav(url):
@@ -94,7 +96,7 @@ class Http:
         async with self._web.ask("PROPFIND", where, headers=asked, content=dav.QUESTION) as answer:
             judge(answer, where, 207)
             document = bytearray()
-            async for data in _body(answer, where):
+            async for data in body(answer, where):
                 document += data
                 if len(document) > _LONGEST_LISTING:
                     raise errors.TooLarge(f"{where} lists too much")
@@ -110,7 +112,7 @@ class Http:
 
     async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
         """Read files, several at once."""
-        await each(items, lambda item: self._fetch(base, item, folder), _AT_ONCE)
+        await each(items, lambda item: self._fetch(base, item, folder), AT_ONCE)
 
     async def _fetch(self, base: Url, item: Item, folder: str) -> None:
         where = msgspec.structs.replace(base.join(item.name), query=base.query)
@@ -138,14 +140,14 @@ class Http:
         if moves:
             for name in sorted({os.path.dirname(item.name) for item in items}):
                 await self._make_folders(base.join(name) if name else base)
-        await each(items, lambda item: self._send(base, item, folder, moves=moves), _AT_ONCE)
+        await each(items, lambda item: self._send(base, item, folder, moves=moves), AT_ONCE)
 
     async def _send(self, base: Url, item: Item, folder: str, *, moves: bool) -> None:
         where = base.join(item.name)
         above, _ = where.above
         aside = above.join(f".{secrets.token_hex(8)}.part") if moves else where
         with tree.opened(folder, item.name) as source:
-            headers = {"Content-Length": str(item.size)}
+            headers = {"Content-Length": str(item.size), **digest_header(item.sha256)}
             content = functools.partial(_read, source, item.size)
             async with self._web.ask(
                 "PUT", aside, headers=headers, content=content, write=True
@@ -207,7 +209,7 @@ async def _gathered(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]
     """Give an answer by large pieces; what came before a cut is given too."""
     data = bytearray()
     try:
-        async for some in _body(answer, where):
+        async for some in body(answer, where):
             data += some
             if len(data) >= tree.CHUNK:
                 yield bytes(data)
@@ -218,7 +220,8 @@ async def _gathered(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]
     yield bytes(data)
 
 
-async def _body(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]:
+async def body(answer: httpx2.Response, where: Url) -> AsyncIterator[bytes]:
+    """Give an answer as it comes; raise `Unavailable` if its end is missing."""
     try:
         async for data in answer.aiter_raw():
             yield data
@@ -236,5 +239,7 @@ async def _read(source: int, size: int) -> AsyncIterator[bytes]:
         at += len(data)
 
 
-async def _one(item: Item) -> AsyncGenerator[Item, None]:
-    yield item
+async def listed(*items: Item) -> AsyncGenerator[Item, None]:
+    """Give files one after another."""
+    for item in items:
+        yield item

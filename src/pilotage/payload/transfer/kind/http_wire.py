@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import re
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,9 +23,9 @@ Body: TypeAlias = bytes | Callable[[], AsyncIterable[bytes]] | None
 
 _MOST_REDIRECTS = 5
 _TIMES = httpx2.Timeout(60, connect=30)
-_LIMITS = httpx2.Limits(max_connections=16, max_keepalive_connections=16)
+#: Connections to one server.
+LIMITS = httpx2.Limits(max_connections=16, max_keepalive_connections=16)
 _PORT = {"http": 80, "https": 443}
-_DIGEST = re.compile(r"sha-256=:?([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
 
 
 class Web:
@@ -39,7 +37,7 @@ class Web:
         self._resolve = resolve
         self._pinned: dict[tuple[str, int], str] = {}
         self._client = httpx2.AsyncClient(
-            timeout=_TIMES, limits=_LIMITS, trust_env=False, follow_redirects=False,
+            timeout=_TIMES, limits=LIMITS, trust_env=False, follow_redirects=False,
             verify=_context(given),
         )  # fmt: skip
 
@@ -127,18 +125,6 @@ def lost(where: Url, error: Exception) -> errors.Unavailable:
     """Say that a server could not be reached, or left in the middle."""
     words = text.show(str(error)) or type(error).__name__
     return errors.Unavailable(f"{where} cannot be reached: {words}")
-
-
-def digest(headers: Mapping[str, str]) -> str:
-    """Read the SHA-256 of a file off an answer, if it tells."""
-    found = _DIGEST.search(headers.get("repr-digest", "") or headers.get("digest", ""))
-    if not found:
-        return ""
-    try:
-        raw = base64.b64decode(found[1], validate=True)
-    except binascii.Error:
-        return ""
-    return raw.hex() if len(raw) == 32 else ""
 
 
 def _follow(where: Url, location: str) -> Url:
