@@ -16,6 +16,7 @@ from pilotage import errors
 from pilotage.crash import LINK, PORT, REMOTE
 from pilotage.edge.link import keys
 from pilotage.flow.model import Flow, Step, Take
+from pilotage.hub import sources
 from pilotage.hub.config import port_folder
 from pilotage.hub.edge_data import EdgeData
 from pilotage.job.model import Command, State
@@ -177,6 +178,11 @@ def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, 
         number = hub.submit(Flow(name="around", steps=steps, to="around"))
         assert hub.wait_over(number) == ["done"], hub.told()
     assert (hub.root / "around" / "out" / "both").read_text().split() == ["QUICKKCIUQ"]
+    # What steps have left is told by its path here.
+    with hub._rig.project() as project:
+        (task,) = hub.query("SELECT id FROM flow_task WHERE flow = ? AND step = 'first'", number)
+        (left,) = sources._left(project.db, task[0], 1, "done", str(hub.root))
+    assert Path(left.removeprefix("file://")).read_text() == "QUICK"
 
 
 @pytest.mark.crash_points
@@ -252,7 +258,7 @@ def test_the_key_is_the_agents_alone_and_no_secret_is_told(hub: Hub, site: Porte
     file = site.root / ".pilotage" / keys.FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = json.loads(file.read_bytes())
-    stored = hub.query("SELECT digest, scope, site, uses FROM token WHERE scope = 'agent'")
+    stored = hub.query("SELECT digest, scope, site, uses FROM token WHERE site = ?", site.site)
     assert [row[1:] for row in stored] == [("agent", site.site, None)]
     for secret in (found["key"], *site.secrets):
         assert secret not in (hub.said, site.said, *stored[0])
@@ -364,7 +370,8 @@ def test_killed_while_the_key_is_renewed_the_agent_comes_back(hub: Hub, site: Po
 
 
 def test_a_revoked_agent_is_cut_off_and_another_token_lets_it_in_again(hub: Hub, site: Ported):
-    ((number,),) = hub.query("SELECT id FROM token WHERE scope = 'agent' AND revoked IS NULL")
+    mine = "SELECT id FROM token WHERE site = ? AND revoked IS NULL"
+    ((number,),) = hub.query(mine, site.site)
     site.revoke(number)
     site.wait(lambda: "wrong or revoked" in site.command("agent", "status"))
     assert "no hub" in site.command("agent", "status")

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -350,6 +351,13 @@ def _check(settings: Settings) -> None:
 def port_folder(state: Path) -> Path:
     """Return the folder of what agents read and write at this hub's own port."""
     return state / FLOWS / "port"
+
+
+def at_home(address: str, state: Path) -> str:
+    """Write the address of what lies at this hub's own port as that of a file here."""
+    if not address.startswith(url.PORT):
+        return address
+    return f"file://{quote(os.fsencode(port_folder(state)))}/{address.removeprefix(url.PORT)}"
 
 
 def offer(settings: Settings) -> Offer:

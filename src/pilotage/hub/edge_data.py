@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ from pilotage.hub.project import Project
 from pilotage.payload.transfer.names import sync_folder
 from pilotage.store import Db
 
+_log = logging.getLogger("pilotage.edge")
 #: Where data of jobs lies below the store, beside that of workflows.
 _JOBS = "jobs"
 _ATTEMPT = re.compile(r"([0-9]+)\.([0-9]+)")
@@ -122,13 +124,19 @@ class EdgeData:
         """Remove what an earlier process left at the port for attempts that are over."""
         if self._port is None:
             return
-        for name in await run_sync(_names, self._port / INPUTS):
+        try:
+            await self._sweep(self._port)
+        except (errors.PilotageError, OSError) as error:
+            _log.warning("data of jobs that are over stays at the port: %s", error)
+
+    async def _sweep(self, port: Path) -> None:
+        for name in await run_sync(_names, port / INPUTS):
             published = f"{_JOBS}/{INPUTS}/{name}/"
             await self._publisher.remove(published, functools.partial(self._unused, published))
-        for name in await run_sync(_names, self._port / self._mark()):
+        for name in await run_sync(_names, port / self._mark()):
             found = _ATTEMPT.fullmatch(name)
             if found is None or not records.leaves(self._reader, int(found[1]), int(found[2])):
-                gone = self._port / self._mark() / name
+                gone = port / self._mark() / name
                 await run_sync(functools.partial(shutil.rmtree, gone, ignore_errors=True))
 
 
@@ -139,6 +147,16 @@ def _published(path: str) -> str:
 
 def _names(folder: Path) -> list[str]:
     return os.listdir(folder) if folder.is_dir() else []
+
+
+def _move(source: Path, target: str) -> None:
+    """Give a file a place of its own; it is new there, as one is that a job here has written."""
+    try:
+        os.rename(source, target)
+    except OSError:
+        # The project may be on another file system.
+        shutil.copyfile(source, target)
+    os.utime(target)
 
 
 def _deliver(aside: Path, files: Mapping[str, str]) -> None:
@@ -153,7 +171,7 @@ def _deliver(aside: Path, files: Mapping[str, str]) -> None:
             continue
         part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.{secrets.token_hex(4)}"
         try:
-            shutil.copyfile(source, part)
+            _move(source, part)
             with open(part, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(part, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -197,7 +198,7 @@ def _ended_tasks(db: Db, after: int, root: str) -> list[Line]:
         known.add(version)
         facts = {
             "id": task, "name": f"{name}/{step}", "rule": "", "state": state, "reason": reason,
-            "attempt": number, "depth": 0, "outputs": _left(db, task, number, state),
+            "attempt": number, "depth": 0, "outputs": _left(db, task, number, state, root),
             "flow": flow, "step": step, "item": item,
             "site": site, "result": text.load(result) if result else None,
         }  # fmt: skip
@@ -208,16 +209,18 @@ def _ended_tasks(db: Db, after: int, root: str) -> list[Line]:
     return found
 
 
-def _left(db: Db, task: int, number: int, state: str) -> list[str]:
+def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
     """Return the addresses of what a task has left that is done."""
     from pilotage.flow import hand  # most projects have no workflows
     from pilotage.flow import records as flows
+    from pilotage.hub import config
 
     made = flows.attempt(db, task, number) if state == State.DONE else None
     if made is None or not made.place:
         return []
+    place = config.at_home(made.place, Path(root) / config.STATE)
     return [
-        hand.address(made.place, text.load_path(one.name))
+        hand.address(place, text.load_path(one.name))
         for one in flows.files(db, task, number)[:_MOST_OUTPUTS]
     ]
 
