@@ -11,6 +11,7 @@ import pytest
 
 from pilotage.payload.transfer.model import Item
 from pilotage.site.agent.contents import FOLDER, SHARED, Contents
+from pilotage.site.agent.staging import Lanes
 
 LARGE, SMALL = b"x" * SHARED, b"small"
 
@@ -109,3 +110,27 @@ async def test_one_brings_what_others_wait_for(site: Site):
         for at in range(20):
             tasks.start_soon(job, f"{at}/in")
     assert (brought, site.contents._turns) == (1, {})
+
+
+async def test_who_waits_for_a_server_lets_others_try(site: Site):
+    order: list[str] = []
+
+    async def patient() -> None:
+        lanes = Lanes(lambda: 1)
+        async with site.contents.turn("same") as turn, lanes.one(turn) as sleep:
+            order.append("first")
+            await sleep(0.05)
+            order.append("back")
+
+    async def other() -> None:
+        await anyio.sleep(0.01)
+        async with site.contents.turn("same"):
+            order.append("other")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(patient)
+        tasks.start_soon(other)
+    with anyio.move_on_after(0.02):
+        async with site.contents.turn("same") as turn, Lanes(lambda: 1).one(turn) as sleep:
+            await sleep(60)
+    assert (order, site.contents._turns) == (["first", "other", "back"], {})

@@ -123,9 +123,9 @@ class PortData:
         return Response(document, headers=problem.HEADERS, media_type="application/x-ndjson")
 
     async def _file(self, request: Request, name: str) -> Response:
-        if await self._do(os.path.isdir, os.path.join(self._top, name)):
-            return Response(headers=problem.HEADERS, media_type=headers.FOLDER)
         file = await self._do(_open, self._top, name)
+        if file is None:
+            return Response(headers=problem.HEADERS, media_type=headers.FOLDER)
         facts = os.fstat(file.fileno())
         size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
         at, status = 0, 200
@@ -310,13 +310,16 @@ async def _nothing() -> AsyncIterator[bytes]:
 # -- in threads ------------------------------------------------------------------------------------
 
 
-def _open(top: str, name: str) -> FileIO:
-    """Open a file to read; no part of its path may be a link."""
+def _open(top: str, name: str) -> FileIO | None:
+    """Open a file to read; nothing for a folder. No part of its path may be a link."""
     try:
         if os.path.islink(os.path.join(top, name)):
             raise errors.Denied(f"{text.show(name)} is a link")
         with tree.opened(top, name) as found:
-            if not stat.S_ISREG(os.fstat(found).st_mode):
+            mode = os.fstat(found).st_mode
+            if stat.S_ISDIR(mode):
+                return None
+            if not stat.S_ISREG(mode):
                 raise errors.NotFound(f"there is no file {text.show(name)}")
             return FileIO(os.dup(found))
     except OSError as error:

@@ -35,6 +35,25 @@ class _Kept(NamedTuple):
     mtime: int
 
 
+class Turn:
+    """The right to bring some content; who only waits for a server leaves it to others."""
+
+    def __init__(self, lock: anyio.Lock) -> None:
+        self._lock = lock
+        self._mine = False
+
+    async def take(self) -> None:
+        """Have it, as soon as others have not."""
+        await self._lock.acquire()
+        self._mine = True
+
+    def leave(self) -> None:
+        """Let others have it."""
+        if self._mine:
+            self._mine = False
+            self._lock.release()
+
+
 class Contents:
     """Files that jobs of this site have read, up to so many bytes; threads may share it."""
 
@@ -48,14 +67,16 @@ class Contents:
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, sha256: str) -> AsyncIterator[None]:
+    async def turn(self, sha256: str) -> AsyncIterator[Turn]:
         """Bring some content alone: others that want the same wait, and find it here then."""
         lock, users = self._turns.get(sha256, (anyio.Lock(), 0))
         self._turns[sha256] = (lock, users + 1)
+        turn = Turn(lock)
         try:
-            async with lock:
-                yield
+            await turn.take()
+            yield turn
         finally:
+            turn.leave()
             lock, users = self._turns.pop(sha256)
             if users > 1:
                 self._turns[sha256] = (lock, users - 1)

@@ -34,9 +34,9 @@ from pilotage.payload.transfer.fetch import Receipt
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.kind.hub import Home
 from pilotage.payload.transfer.model import UNKNOWN, Item
-from pilotage.payload.transfer.patience import Patience, Told
+from pilotage.payload.transfer.patience import Patience, Sleep, Told
 from pilotage.payload.transfer.url import SAME
-from pilotage.site.agent.contents import Contents, Shelf
+from pilotage.site.agent.contents import Contents, Shelf, Turn
 from pilotage.site.apps import fill, hosts
 from pilotage.site.apps.model import App, Staging
 from pilotage.site.data import join
@@ -106,8 +106,10 @@ class Lanes:
         self._limiter = anyio.CapacityLimiter(most())
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
-        """Have a lane within the block; what it gives is how to wait without it."""
+    async def one(
+        self, turn: Turn | None = None
+    ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:  # fmt: skip
+        """Have a lane within the block; what it gives is how to wait without it, and a `turn`."""
         mine = object()
         await self._enter(mine)
         held = True
@@ -116,7 +118,12 @@ class Lanes:
             nonlocal held
             self._limiter.release_on_behalf_of(mine)
             held = False
+            if turn is not None:
+                turn.leave()
             await asyncio.sleep(seconds)
+            # In the order of who begins: nobody has a lane who waits for a turn.
+            if turn is not None:
+                await turn.take()
             await self._enter(mine)
             held = True
 
@@ -175,26 +182,27 @@ async def _fetch(
     """Bring one input."""
     _check(one.path, one.url, errand.app)
     if not one.sha256:
-        return await _bring(errand, one, target, lanes, None)
+        async with lanes.one() as sleep:
+            return await _bring(errand, one, target, sleep, None)
     shelf = contents.of(os.path.dirname(errand.folder), copy=_written(errand.job, one.path))
-    async with contents.turn(one.sha256):
+    async with contents.turn(one.sha256) as turn:
         found = await anyio.to_thread.run_sync(_known, shelf, one, target)
         if found is not None:
             return found
-        receipt = await _bring(errand, one, target, lanes, shelf)
+        async with lanes.one(turn) as sleep:
+            receipt = await _bring(errand, one, target, sleep, shelf)
         if not receipt.folder:
             await anyio.to_thread.run_sync(_check_sum, one, target, shelf)
     return receipt
 
 
 async def _bring(
-    errand: Errand, one: Input, target: str, lanes: Lanes, shelf: Shelf | None
+    errand: Errand, one: Input, target: str, sleep: Sleep, shelf: Shelf | None
 ) -> Receipt:  # fmt: skip
-    async with lanes.one() as sleep:
-        work = _courier(errand, sleep).fetch(
-            one.url, target, replace=True, spare=errand.spare, pinned=one.sha256, known=shelf
-        )
-        return await _lasting(work)
+    work = _courier(errand, sleep).fetch(
+        one.url, target, replace=True, spare=errand.spare, pinned=one.sha256, known=shelf
+    )
+    return await _lasting(work)
 
 
 def _written(job: Job, path: str) -> bool:
