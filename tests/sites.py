@@ -272,9 +272,13 @@ def on_condor(root: Path, place: Path, pool: Condor, sshd: Sshd, more: str = "")
 
     `place` must be a folder that jobs see.
     """
+    return Farm(root, condor_site(pool, sshd, more), place=place, user=sshd.user)
+
+
+def condor_site(pool: Condor, sshd: Sshd, more: str = "") -> str:
+    """Write the file of a site with HTCondor that is reached by SSH, but for its folder."""
     path = pool.env["PATH"].split(":")[0]
-    return Farm(root, ssh_site(sshd, f'batch = "htcondor"\npath = ["{path}"]\n{more}\n'),
-                place=place, user=sshd.user)  # fmt: skip
+    return ssh_site(sshd, f'batch = "htcondor"\npath = ["{path}"]\n{more}\n')
 
 
 def ssh_site(sshd: Sshd, more: str) -> str:

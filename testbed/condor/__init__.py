@@ -1,9 +1,12 @@
-"""HTCondor: a pool with eight cores, in the root of a later Debian, with its commands out here."""
+"""HTCondor: a pool of sixteen cores in the root of a later Debian, with its commands out here."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from testbed import processes, user
@@ -72,6 +75,24 @@ class Condor(Bed):
     def stop(self) -> None:
         """Let the pool die at once, with all that runs in it, as when the power fails."""
         processes.end([self._master, *processes.below(self._master.pid)])
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have no job begin while the block runs."""
+        self._let_begin(jobs=False)
+        try:
+            yield
+        finally:
+            self._let_begin(jobs=True)
+
+    def _let_begin(self, *, jobs: bool) -> None:
+        (self.folder / "start").write_text(f"START = {jobs}\n")
+        os.kill(self._master.pid, signal.SIGHUP)
+        said = f"{jobs}".lower()
+        self.wait(
+            lambda: {*self.run("condor_status", "-af", "Start").split()} == {said},
+            "HTCondor did not read its settings", "local/log/StartLog",
+        )  # fmt: skip
 
     @property
     def _config(self) -> Path:

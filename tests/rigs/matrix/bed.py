@@ -29,6 +29,7 @@ from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
 from pilotage.job.owner import me
 from pilotage.match.explain import explain
 from pilotage.match.facts import Facts
+from testbed.condor import Condor
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
@@ -50,6 +51,8 @@ CORES = 32
 FAR, POOL = "far", "burst"
 #: Where a job runs that fills a place.
 _FILLED = {"here": "site == 'local'", "pilot": f"site == '{FAR}'"}
+#: Which places get no work while the queue of Slurm is down.
+_AT_SLURM = ("slurm", "ssh", "edge", "dialled", "pool")
 #: Says that it begins, waits for its gate, joins its inputs to its output, says that it ends.
 _WORK = """\
 set -eu
@@ -95,14 +98,16 @@ _QUICK = 'poll = "0.5s"\nsettle = "0.5s"\n'
 class Bed:
     """The hub, its places, and what happens there."""
 
-    def __init__(self, stack: ExitStack, slurm: Slurm, sshd: Sshd, rabbit: Rabbit) -> None:
+    def __init__(
+        self, stack: ExitStack, slurm: Slurm, sshd: Sshd, rabbit: Rabbit, condor: Condor | None
+    ) -> None:
         """Bring up all but the hub and the pilot; the stack ends it all."""
-        self.slurm, self.rabbit = slurm, rabbit
-        self._top = Path(tempfile.mkdtemp(prefix="pilotage-matrix-"))
-        stack.callback(shutil.rmtree, self._top, ignore_errors=True)
-        self._top.chmod(0o755)
+        self.slurm, self.rabbit, self._condor = slurm, rabbit, condor
+        self._top = _below(Path(tempfile.gettempdir()), stack)
         self.root = _folder(self._top / "project")
         self.root.chmod(0o700)
+        #: What nodes of all batch systems see.
+        self._shared = self._top if condor is None else _below(condor.shared, stack)
         self.yard = self._make_yard()
         self.script = _WORK.format(yard=self.yard)
         blind = _BLIND.format(python="/usr/bin/python3", root=self.root)
@@ -119,7 +124,12 @@ class Bed:
         batch = {"batch": "slurm", "env": slurm.env}
         ported = Ported(self._top / "dialled", self.hub, self._port, batch, settings=where)
         self.dialled = stack.enter_context(ported)
-        for one in (self.edge, self.dialled):
+        #: By place, the sites with an agent.
+        self.agents: dict[str, Edge] = {"edge": self.edge, "dialled": self.dialled}
+        if condor is not None:
+            there = edges.at_condor(self._shared / "agent", rabbit, condor, beside=self.edge)
+            self.agents["htcondor-edge"] = stack.enter_context(there)
+        for one in self.agents.values():
             self._register(one, staging)
         self._write_sites(sshd, stack)
         self._client: Client | None = None
@@ -132,14 +142,15 @@ class Bed:
         """Register an application for each source at an edge site: its own, or what it brings."""
         there = edge.programs
         there.add("work", self.script, staging=staging, **_APP)
-        python = Path("/usr/bin/python3").resolve()
+        # Nodes may have another Python than this machine.
+        python = _executable(there.folder / "python", '#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
         file = there.offer("functions", python, takes="functions", staging=staging)
         # The queue of the site takes no job for longer.
         told = {"takes": "commands", "staging": staging, "limits": {"time": "5m"}}
         file.with_name("commands.toml").write_text(toml.write(told))
 
     def _make_yard(self) -> Path:
-        yard = self._top / "yard"
+        yard = self._shared / "yard"
         _folder(yard / "gates")
         (yard / "ledger").touch()
         for path in (yard, yard / "gates", yard / "ledger"):
@@ -166,6 +177,11 @@ class Bed:
         stack.callback(shutil.rmtree, sshd.user.home / name, ignore_errors=True)
         there = sites.slurm_site(self.slurm, f'folder = "{name}"\n{_QUICK}')
         (folder / "ssh.toml").write_text(sites.ssh_site(sshd, there))
+        if self._condor is not None:
+            place = _folder(self._shared / "htcondor")
+            os.chown(place, sshd.user.uid, sshd.user.gid)
+            there = f'folder = "{place}"\n{_QUICK}'
+            (folder / "htcondor.toml").write_text(sites.condor_site(self._condor, sshd, there))
         (_folder(self.root / "pools") / f"{POOL}.toml").write_text(_POOL)
 
     def _end(self) -> None:
@@ -181,7 +197,9 @@ class Bed:
 
     def up(self) -> None:
         """Start all, and wait until the hub has heard of the pilot and the edge sites."""
-        self.edge.start()
+        brokered = [one for one in self.agents.values() if one is not self.dialled]
+        for one in brokered:
+            one.start()
         self.start_hub()
         self.start_pilot()
         ca = json.loads(self._address.read_bytes())["ca"]
@@ -190,7 +208,7 @@ class Bed:
         )
         self.dialled.enrol()
         self.dialled.start()
-        for one in (self.edge, self.dialled):
+        for one in self.agents.values():
             self._heard(one.site)
 
     def _heard(self, site: str) -> None:
@@ -367,8 +385,15 @@ class Bed:
             others.enter_context(mine)
             for one in _FILLED:
                 (mine if one == place else others).enter_context(self._full(one))
-            (others if place in _FILLED else mine).enter_context(self._queue_down())
+            if place.startswith("htcondor") and self._condor is not None:
+                mine.enter_context(self._condor.paused())
+            slurm = mine if place in _AT_SLURM else others
+            slurm.enter_context(self._queue_down())
             yield mine.close
+
+    def has(self, place: str) -> bool:
+        """Say whether a place is there: HTCondor may not be."""
+        return self._condor is not None or not place.startswith("htcondor")
 
     @contextmanager
     def _full(self, place: str) -> Iterator[None]:
@@ -423,6 +448,14 @@ def _is_alive(pid: int) -> bool:
 def _folder(path: Path) -> Path:
     path.mkdir(parents=True)
     return path
+
+
+def _below(folder: Path, stack: ExitStack) -> Path:
+    """Make a folder that everyone sees, and that goes with the stack."""
+    made = Path(tempfile.mkdtemp(prefix="pilotage-matrix-", dir=folder))
+    stack.callback(shutil.rmtree, made, ignore_errors=True)
+    made.chmod(0o755)
+    return made
 
 
 def _executable(file: Path, text: str) -> Path:

@@ -31,8 +31,9 @@ _WHERE: dict[str, dict[str, str]] = {
     "edge": {},
     "pool": {"requirements": f"pool == '{POOL}'"},
     "dialled": {},
+    "htcondor": {"site": "htcondor", "via": "batch"},
+    "htcondor-edge": {},
 }
-_EDGES = ("edge", "dialled")
 #: How inputs are called in the folder of a step or a message's job.
 _NAMES = ("one", "two", "three")
 #: What a step leaves.
@@ -46,10 +47,10 @@ class Work:
         self.bed = bed
         self.place = place
         self.name = name
-        self.at_edge = place in _EDGES
+        self.at_edge = place in bed.agents
         self.where = dict(_WHERE[place])
         if self.at_edge:
-            self.where["site"] = (bed.edge if place == "edge" else bed.dialled).site
+            self.where["site"] = bed.agents[place].site
         #: Returns the number of the job that does it, and of the workflow that it is; 0 if there
         #: is none yet.
         self.job: Callable[[], int] = lambda: 0
@@ -123,7 +124,7 @@ def parameters(name: str, target: str, files: Sequence[str]) -> dict[str, str]:
 def prepare(bed: Bed) -> None:
     """Write the rules and workflows of all places."""
     rules: dict[str, Any] = {}
-    for place in _WHERE:
+    for place in filter(bed.has, _WHERE):
         any_ = Work(bed, place, "")
         side = ["in/{stem}.1", "in/{stem}.2"]
         (target,) = any_.below("out/{stem}")
