@@ -25,22 +25,17 @@ from pilotage.site.agent import staging
 async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) -> int:
     """Bring inputs into a folder; say how many bytes those are."""
     done, aside = folder.with_name(f"{folder.name}.read"), folder.with_name(f"{folder.name}.in")
-    before = await run_sync(read, folder)
+    before = await run_sync(_begin, folder, aside)
     if before is not None:
         return before
-    # A half that somebody left is begun anew: its files may have been moved.
-    await run_sync(_empty, folder, aside)
     size = 0
     for at, piece in enumerate(pieces):
         courier, address = _source(here, root, piece)
         target = str(aside / str(at))
         receipt = await courier.fetch(address, target, replace=True, pinned=piece.sha256)
-        if piece.sha256 and not receipt.folder:
-            await run_sync(_check, piece, target)
-        await run_sync(staging.put, piece.path, target, receipt.folder, str(folder))
+        await run_sync(_put, piece, target, receipt.folder, folder)
         size += receipt.bytes
-    await run_sync(_mark, done, size)
-    await run_sync(functools.partial(shutil.rmtree, aside, ignore_errors=True))
+    await run_sync(_end, done, size, aside)
     return size
 
 
@@ -58,10 +53,21 @@ def _source(here: Reach, root: Path, piece: Piece) -> tuple[Courier, str]:
     return (here.inside if piece.own else here.outside), piece.url
 
 
-def _empty(folder: Path, aside: Path) -> None:
-    for one in (folder, aside):
-        shutil.rmtree(one, ignore_errors=True)
-        one.mkdir(parents=True, exist_ok=True)
+def _begin(folder: Path, aside: Path) -> int | None:
+    """Say how many bytes were brought; nothing if not all were: then all is begun anew."""
+    before = read(folder)
+    if before is None:
+        for one in (folder, aside):
+            # Files of a half that somebody left may have been moved.
+            shutil.rmtree(one, ignore_errors=True)
+            one.mkdir(parents=True, exist_ok=True)
+    return before
+
+
+def _put(piece: Piece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
+    if piece.sha256 and not is_folder:
+        _check(piece, target)
+    staging.put(piece.path, target, is_folder, str(folder))
 
 
 def _check(piece: Piece, target: str) -> None:
@@ -73,11 +79,12 @@ def _check(piece: Piece, target: str) -> None:
         raise errors.Conflict(message)
 
 
-def _mark(done: Path, size: int) -> None:
+def _end(done: Path, size: int, aside: Path) -> None:
     part = done.with_name(f"{done.name}.part")
     part.write_text(str(size), "ascii")
     part.replace(done)
     sync_folder(str(done.parent))
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 async def gather(folder: Path, outputs: Sequence[str]) -> str:

@@ -43,6 +43,8 @@ _log = logging.getLogger("pilotage.flow")
 _T = TypeVar("_T")
 #: While no flow is under way, the store is looked at so often at most, in seconds.
 _GLANCE_S = 0.02
+#: The same for each attempt that is over, in seconds.
+_EACH_S = 0.0005
 #: How often data is looked at again that nobody could tell how it is, in seconds.
 _AGAIN_S = 10.0
 #: The same while somebody was asked for it, in seconds: that is a look at the store.
@@ -237,8 +239,8 @@ class Flows:
             if late:
                 await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
             self._check((one.task, one.number) for one in found if heard.wants_check(one))
-            # While data is looked at they stay, and whoever commits rings.
-            await anyio.sleep(_GLANCE_S)
+            # While data is looked at they stay, and whoever commits rings: few are soon read.
+            await anyio.sleep(min(_GLANCE_S, _EACH_S * len(found)))
 
     def _check(self, attempts: Iterable[tuple[int, int]]) -> None:
         for task, number in attempts:

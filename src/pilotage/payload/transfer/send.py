@@ -150,11 +150,12 @@ async def _arrived(carrier: Carrier, url: Url, wanted: Manifest) -> None:
 async def _publish(carrier: Carrier, url: Url, wanted: Manifest) -> None:
     with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
         path = os.path.join(folder, MANIFEST)
-        await asyncio.to_thread(_write, path, wanted)
-        facts = await asyncio.to_thread(os.stat, path)
-        await carrier.send(url, [tree.item(MANIFEST, facts)], folder)
+        written = await asyncio.to_thread(_write, path, wanted)
+        await carrier.send(url, [written], folder)
 
 
-def _write(path: str, wanted: Manifest) -> None:
+def _write(path: str, wanted: Manifest) -> Item:
     with open(path, "wb") as file:
         wanted.write(file)
+        file.flush()
+        return tree.item(MANIFEST, os.fstat(file.fileno()))

@@ -23,6 +23,10 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
 
     Those before and after it are in their places all the same: they need not come again.
     """
+    if len(items) == 1:
+        # There is nothing that its wait for the disk could overlap with.
+        _settle_one(items[0], part, target)
+        return
     failed: list[BaseException] = []
     folders = set()
     with concurrent.futures.ThreadPoolExecutor(_FLUSHERS, "settle") as pool:
@@ -39,6 +43,14 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
         if isinstance(error, OSError):
             raise trouble.trouble(error) from error
         raise error
+
+
+def _settle_one(item: Item, part: str, target: str) -> None:
+    try:
+        _one(item, part, target)
+        names.sync_folder(os.path.dirname(os.path.join(target, item.name)))
+    except OSError as error:
+        raise trouble.trouble(error) from error
 
 
 def _one(item: Item, part: str, target: str) -> None:

@@ -8,6 +8,7 @@ import itertools
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
@@ -38,11 +39,11 @@ class File:
         """Find out what is there."""
         allow.check(self._allowed, url)
         try:
-            if await asyncio.to_thread(os.path.isdir, url.path):
+            facts = await asyncio.to_thread(os.stat, url.path)
+            if stat.S_ISDIR(facts.st_mode):
                 return Listing(url, folder=True, items=_turns(tree.walk(url.path)))
             above, name = url.above
-            facts = await asyncio.to_thread(os.stat, url.path)
-            return Listing(above, folder=False, items=_turns(iter([tree.item(name, facts)])))
+            return Listing(above, folder=False, items=_only(tree.item(name, facts)))
         except OSError as error:
             raise trouble.of_reading(error) from error
 
@@ -73,6 +74,12 @@ async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
     while batch := await asyncio.to_thread(_some, items):
         for item in batch:
             yield item
+        if len(batch) < _TURN:
+            return
+
+
+async def _only(item: Item) -> AsyncGenerator[Item, None]:
+    yield item
 
 
 def _some(items: Iterator[Item]) -> list[Item]:
