@@ -14,14 +14,14 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 import pytest
 
 from docs._ext import matrix
-from pilotage.errors import PilotageError
+from pilotage.errors import IllegalTransition, PilotageError
 from pilotage.job import machine
 from pilotage.job.model import State
 from pilotage.job.records import Selection
@@ -161,8 +161,10 @@ class Asked:
             if flow := work.flow():
                 self.bed.hub.cancel(flow)
         jobs = [job for work in self._works if (job := work.job())]
-        with self.bed.project() as project:
-            project.cancel([job for job in jobs if project.job(job).state not in machine.FINAL])
+        for job in jobs:
+            # Those that have ended cannot be cancelled, and some end just now.
+            with suppress(IllegalTransition), self.bed.project() as project:
+                project.cancel([job])
         self.bed.wait(lambda: all(self.bed.job(job).state in machine.FINAL for job in jobs))
 
     def cell(self, source: str) -> str:
