@@ -18,7 +18,7 @@ from pilotage.bus import wire
 from pilotage.bus.model import Follow, Log, Status, Wanted
 from pilotage.edge import hear, logs, records
 from pilotage.edge.logs import EdgeLogs
-from pilotage.edge.message import Address
+from pilotage.edge.message import Address, Handoff
 from pilotage.job import bulk, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
@@ -90,7 +90,7 @@ class Hub:
     def _prepare(self, db: Db) -> None:
         assert jobs.add(db, NewJob(JobSpec(App("sim"), "far", site="mira")), 0.0) == 1
         bulk.claim(db, {1: "site:mira"}, str(self.folder), 0.5, State.STAGING_IN)
-        records.add(db, (1, 1), "mira", "", b"{}", 1.0)
+        records.add(db, (1, 1), "mira", Handoff(), b"{}", 1.0)
         records.sent(db, records.due(db, 2.0, 0, 10), 2.0)
         hear.hear(db, [_status("running", 1)], MINE, 3.0)
         results.follow(db, 1, self.now)

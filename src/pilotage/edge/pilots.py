@@ -12,7 +12,7 @@ import msgspec
 
 from pilotage import text
 from pilotage.edge import cancel, message, records
-from pilotage.edge.message import Address
+from pilotage.edge.message import Address, Handoff
 from pilotage.edge.records import Attempt
 from pilotage.pilot.model import State
 from pilotage.site.apps.order import PilotOrder
@@ -57,7 +57,7 @@ def order(db: Db, one: Wanted, asked: PilotOrder, address: Address, now: float) 
     """Have a pilot ordered, once; raise `UsageError` for one that no site could accept."""
     key = address.key(message.attempt_key(0, one.number))
     body = message.pilot(one.wish, asked, site=one.site, key=key, reply=address.reply)
-    records.add(db, (0, one.number), one.site, "", body, now)
+    records.add(db, (0, one.number), one.site, Handoff(), body, now)
     records.say(db, 0, one.number, f"on its way to {one.site}")
 
 
