@@ -67,7 +67,7 @@ def pilot(db: Db, number: int = 1) -> tuple[str, str]:
 
 
 def bodies(db: Db, kind: str = "job") -> list[str]:
-    return [one.body for one in records.due(db, 99.0, 0, 10) if one.kind == kind]
+    return [one.body for one in records.due(db, 199.0, 0, 10) if one.kind == kind]
 
 
 def said(state: str, seq: int = 1, *, site: str = "mira", text: str = "", **more: Any) -> Status:
