@@ -135,7 +135,7 @@ def test_several_inputs_go_there_and_several_outputs_come_home(hub: Hub, site: P
     assert site.wait_over(job) == [State.DONE], site.told()
     assert (hub.root / "out" / "both").read_text() == "quick fox\n"
     assert (hub.root / "out" / "deep" / "size").read_text().strip() == "10"
-    # What nobody needs any more is removed.
+    # What is not needed any more is removed.
     site.wait(lambda: not kept(hub))
 
 
@@ -178,7 +178,7 @@ def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, 
         number = hub.submit(Flow(name="around", steps=steps, to="around"))
         assert hub.wait_over(number) == ["done"], hub.told()
     assert (hub.root / "around" / "out" / "both").read_text().split() == ["QUICKKCIUQ"]
-    # What steps have left is told by its path here.
+    # Ends of steps name what they left by its path here.
     with hub._rig.project() as project:
         (task,) = hub.query("SELECT id FROM flow_task WHERE flow = ? AND step = 'first'", number)
         (left,) = sources._left(project.db, task[0], 1, "done", str(hub.root))

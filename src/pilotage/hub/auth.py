@@ -83,7 +83,7 @@ class Grant(msgspec.Struct, frozen=True):
     expires: float = 0.0
     #: The pilot that was asked for, which whoever enrols with it is.
     pilot: int | None = None
-    #: Whether it is used so often as one likes, as the key of an agent is that has enrolled.
+    #: Whether uses of it are not counted, as those of the key of an enrolled agent.
     lasting: bool = True
 
     def covers(self, wanted: Scope) -> bool:

@@ -28,8 +28,8 @@ ASIDE = ".cleared-"
 _MOST = 1000
 
 
-def _nobody(_: str) -> None:
-    """Take note of nothing."""
+def _ignore(_: str) -> None:
+    """Ignore the name of what was published."""
 
 
 class Publisher:
@@ -42,10 +42,10 @@ class Publisher:
         self._known: OrderedDict[str, tuple[str, str, bool]] = OrderedDict()
         self._lock = anyio.Lock()
 
-    async def own(self, flow: str, piece: Piece, used: Callable[[str], None] = _nobody) -> Piece:
+    async def own(self, flow: str, piece: Piece, used: Callable[[str], None] = _ignore) -> Piece:
         """Publish a file or folder of the project for tasks of a flow.
 
-        `used` is told the name of it while nothing can remove it.
+        `used` gets its name before anything can remove it.
         """
         path = await run_sync(_path, self._root, piece.url)
         version = await run_sync(_version, path)

@@ -24,7 +24,7 @@ from pilotage.payload.transfer.model import Item
 
 #: Beside the folders of jobs.
 FOLDER = "contents"
-#: From so many bytes on, files are shared.
+#: Files of at least this many bytes are shared.
 SHARED = 1 << 20
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]+)-([0-9a-f]+)")
 
@@ -55,7 +55,7 @@ class Turn:
 
 
 class Contents:
-    """Files that jobs of this site have read, up to so many bytes; threads may share it."""
+    """Files that jobs of this site have read, up to a limit; threads may share it."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         """Take how many bytes are kept, which may change."""

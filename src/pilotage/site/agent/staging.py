@@ -121,7 +121,7 @@ class Lanes:
             if turn is not None:
                 turn.leave()
             await asyncio.sleep(seconds)
-            # In the order of who begins: nobody has a lane who waits for a turn.
+            # The turn first: holding a lane while waiting for a turn could block all.
             if turn is not None:
                 await turn.take()
             await self._enter(mine)
