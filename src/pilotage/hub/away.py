@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage import errors, text
 from pilotage.event import records as events
-from pilotage.job import model, moves, records
+from pilotage.job import bulk, model, moves, records
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
@@ -111,22 +111,19 @@ def load(db: Db, *, anew: bool) -> list[Out]:
 def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float) -> list[Out]:
     """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
     shut = [key for key, count in full.items() if count >= _most(key)]
-    taken = []
-    for row in db.rows("forward_queue", now=now, full=text.dump(shut), most=most):
-        job, limit = row[0], row[7]
+    limits: dict[int, str] = {}
+    for job, limit in db.rows("forward_queue", now=now, full=text.dump(shut), most=most):
         if limit:
             if full.get(limit, 0) >= _most(limit):
                 continue
             full[limit] = full.get(limit, 0) + 1
-        attempt = db.value("forward_take", id=job)
-        if attempt is None:
-            continue
-        claim = moves.Claim(job, attempt, *row[2:7])
-        directory = text.store_path(moves.attempt_dir(folder, job, attempt))
-        db.run("forward_attempt", job=job, number=attempt, dir=directory, starter=_MARK, now=now)
-        db.run("journal_add", now=now, job=job, attempt=attempt, state=State.SUBMITTED, reason="")
-        taken.append(_declare(db, Out(claim, _spec(db, claim.spec), limit), base))
-    return taken
+        limits[job] = limit
+    claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
+    return [
+        _declare(db, Out(claims[job], _spec(db, claims[job].spec), limit), base)
+        for job, limit in limits.items()
+        if job in claims
+    ]
 
 
 def _declare(db: Db, out: Out, base: str) -> Out:

@@ -74,6 +74,7 @@ class Forward:
         #: Ends of jobs whose number we have not been told yet.
         self._early: dict[int, End] = {}
         self._limited: dict[str, int] = {}
+        self._noted: set[str] = set()
 
     async def run(self) -> None:
         """Send and hear until cancelled."""
@@ -193,6 +194,10 @@ class Forward:
             for half in (ready[:middle], ready[middle:]):
                 await self._offer(line, half)
             return
+        for note in set(reply.get("notes", ())) - self._noted:
+            # Some of them will wait there for their sites; each reason is told once.
+            _log.warning("%s", note)
+            self._noted.add(note)
         await self._confirm([out for out, _ in ready], [int(one) for one in reply["ids"]])
 
     async def _confirm(self, outs: list[Out], ids: list[int]) -> None:

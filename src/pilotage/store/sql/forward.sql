@@ -1,6 +1,6 @@
 -- name: forward_queue
 -- Queued jobs that may go to the hub now, the oldest first; :full is [limit_key, ...].
-SELECT id, attempt, spec, binding, rule, depth, owner, limit_key FROM job INDEXED BY job_live
+SELECT id, limit_key FROM job INDEXED BY job_live
 WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
   AND not_before <= :now
   AND (limit_key = '' OR limit_key NOT IN (SELECT value FROM json_each(:full)))
@@ -11,11 +11,6 @@ ORDER BY id LIMIT :most;
 SELECT min(not_before) FROM job INDEXED BY job_live
 WHERE state = 'queued' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
   AND not_before > :now;
-
--- name: forward_take
--- Begin an attempt of a queued job that another hub will run.
-UPDATE job SET state = 'submitted', reason = '', attempt = attempt + 1, started = NULL, ended = NULL
-WHERE id = :id AND state = 'queued' RETURNING attempt;
 
 -- name: forward_away
 -- Jobs that are at the hub, or on their way there.
@@ -28,8 +23,3 @@ ORDER BY job.id;
 -- name: forward_note
 -- Say where a job is.
 UPDATE job SET reason = :reason WHERE id = :id AND attempt = :attempt AND state = 'submitted';
-
--- name: forward_attempt
--- Begin an attempt at the hub.
-INSERT INTO attempt (job, number, state, dir, starter, started)
-VALUES (:job, :number, 'running', :dir, :starter, :now);
