@@ -16,7 +16,7 @@ from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge import law
 from tests.edge.rig import Edge
-from tests.flowed import Flow, Hub, Step, Take, served
+from tests.flowed import Flow, Hub, Span, Step, Take, served
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_what_can_never_be_sent_fails_with_its_reason(hub: Hub, first: Edge):
     assert set(hub.wait_over(*numbers.values())) == {"failed"}
     said = {name: hub.reasons(number)[name] for name, number in numbers.items()}
     assert "no site would accept it" in said["list"]
-    assert f"`{first.site}` is none" in said["recipe"]
+    assert f"site `{first.site}` runs only applications" in said["recipe"]
     assert "cannot be a job of this hub" in said["odd"]
 
 
@@ -339,6 +339,27 @@ def test_a_limit_holds_for_all_tasks_with_its_key_wherever_they_run(hub: Hub, fi
     assert len(spans) == 10
     at_once = [sum(begun <= one < ended for begun, ended in spans) for one, _ in spans]
     assert max(at_once) == 2
+
+
+def test_a_step_waits_for_limits_that_allow_it_unless_it_may_go_elsewhere(
+    hub: Hub, first: Edge, second: Edge
+):
+    for edge in (first, second):
+        edge.programs.add("brief", "true", limits={"time": "5m"})
+    hub.wait(lambda: len(hub.query("SELECT 1 FROM edge_site WHERE body LIKE '%\"brief\"%'")) == 2)
+    time = Span(600, 600)
+    waits = hub.submit(Flow(name="waits", steps={"a": at(first, "brief", time=time)}))
+    sites = (first.site, second.site)
+    both = Step(sites=sites, application="brief", on_failure="other_site", time=time)
+    fails = hub.submit(Flow(name="fails", steps={"a": both}))
+    assert hub.wait_over(fails) == ["failed"]
+    assert [one.state for one in hub.attempts(fails)] == ["rejected", "rejected"]
+    hub.wait(lambda: "300 s are the most" in hub.query(
+        "SELECT reason FROM job WHERE name = 'waits/a'"
+    )[0][0])  # fmt: skip
+    first.programs.offer("brief", first.programs.folder / "brief", limits={"time": "15m"})
+    assert hub.wait_over(waits) == ["done"]
+    assert hub.query("SELECT state, attempt FROM job WHERE name = 'waits/a'") == [("done", 2)]
 
 
 def test_nothing_is_left_to_do_only_when_flows_are_over(tmp_path: Path):

@@ -57,6 +57,8 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Text for the parser of its application, or the input that holds it.
     config: str = ""
     config_file: str = ""
+    #: Whether its workflow sends it to no other site: it waits for what its site may take later.
+    waits: bool = False
 
     def of(self, number: int) -> Handoff:
         """Return what an attempt of its job has: each has a folder of its own."""

@@ -379,9 +379,7 @@ class EdgePlace:
         spec = ledger.specs.get(db, lease.spec)
         if row.state == "done" and row.place and spec.outputs:
             return False
-        end = self._ending(
-            row, spec, lambda: bool(db.value("edge_job_is_step", job=row.job)), note
-        )  # fmt: skip
+        end = self._ending(row, spec, lambda: _handoff(db, row.job), note)
         ended = Ended(row.job, row.number, lease.spec, end)
         ledger.finish(db, [(place.number, [ended])], now)
         return True
@@ -392,17 +390,18 @@ class EdgePlace:
             self._forget(one)
 
     def _ending(
-        self, row: Attempt, spec: JobSpec, is_step: Callable[[], bool], note: str
-    ) -> retry.End:  # fmt: skip
+        self, row: Attempt, spec: JobSpec, handoff: Callable[[], Handoff | None], note: str
+    ) -> retry.End:
         end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
         if note:
             words = "; ".join(part for part in (end.message, note) if part)
             end = msgspec.structs.replace(end, note=note, message=words)
-        if (end.lost or end.refused) and is_step():
-            # Its workflow decides whether, when and where it is tried again.
-            rejected = end.message if end.refused else ""
-            return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
-        return end
+        step = handoff() if end.lost or end.refused else None
+        if step is None or (end.refused and step.waits):
+            return end
+        # Its workflow decides whether, when and where it is tried again.
+        rejected = end.message if end.refused else ""
+        return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
 
     def over(self, row: Attempt, note: str = "") -> None:
         """Hear that a site has said its last word on an attempt; a `note` is said with its end."""
@@ -419,7 +418,7 @@ class EdgePlace:
             home = row.state == "done" and row.place and one.spec.outputs
             if home and one.attempt not in self._stops:
                 await self._home(one, row)
-            end = self._ending(row, one.spec, lambda: one.binding.handoff is not None, note)
+            end = self._ending(row, one.spec, lambda: message.handoff(one.binding), note)
         except _ODD as error:
             words = f"its results cannot be brought home: {error}"
             _log.warning("job %s: %s", one.key, words)
@@ -522,6 +521,12 @@ def _attributes(name: str, facts: Facts) -> dict[str, Any]:
         **facts.attributes, QUEUE: True, "site": name, "batch": facts.batch,
         ONLY_APPLICATIONS: True, "applications": sorted(facts.applications),
     }  # fmt: skip
+
+
+def _handoff(db: Db, job: int) -> Handoff | None:
+    """Read what a job has beside it if it is a step of a workflow."""
+    found = db.value("edge_job_handoff", job=job)
+    return None if found is None else msgspec.json.decode(found, type=Handoff)
 
 
 def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.End:

@@ -91,7 +91,7 @@ def _far(order: Order, prepared: Prepared) -> tuple[JobSpec, Binding]:
     )
     data = Handoff(
         inputs=prepared.inputs, outputs=prepared.outputs, place=prepared.place,
-        config=step.config, config_file=step.config_file,
+        config=step.config, config_file=step.config_file, waits=step.on_failure != "other_site",
     )  # fmt: skip
     binding = Binding(handoff=msgspec.to_builtins(data))
     try:

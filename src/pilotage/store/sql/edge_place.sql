@@ -207,9 +207,9 @@ RETURNING id;
 SELECT id FROM edge_message WHERE job = :job AND number = :number AND kind = 'job' AND tries > 0
   AND after < 1e17;
 
--- name: edge_job_is_step
--- Whether a job is a step of a workflow.
-SELECT binding ->> 'handoff' IS NOT NULL FROM job WHERE id = :job;
+-- name: edge_job_handoff
+-- What a job has beside it if it is a step of a workflow.
+SELECT binding -> 'handoff' FROM job WHERE id = :job;
 
 -- name: edge_attempt_last
 -- The key and the number of the last attempt of a job at a site.
