@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.edge import carriers, delays, ingest
+from bench.edge import carriers, delays, ingest, shared
 from bench.figure import Figure
 from bench.remote.found import Found
 
@@ -26,9 +26,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     active: int = 10_000
     #: How long nothing happens, in seconds.
     watched: float = 30.0
+    #: Jobs that read one file, and its size in bytes.
+    readers: int = 200
+    size: int = 100_000_000
 
 
-QUICK = Plan(repeats=1, messages=500, times=5, stored=(10, 500), active=200, watched=5.0)
+QUICK = Plan(
+    repeats=1, messages=500, times=5, stored=(10, 500), active=200, watched=5.0, readers=10,
+    size=10_000_000,
+)  # fmt: skip
 
 
 def figures(plan: Plan) -> Iterator[Figure]:
@@ -43,6 +49,8 @@ def figures(plan: Plan) -> Iterator[Figure]:
             delays.measure(scratch / f"d{repeat}", plan.times, plan.watched, plan.stored, found)
             delays.restart(scratch / f"r{repeat}", plan.active, found)
             carriers.measure(scratch / f"c{repeat}", plan.times, found)
+            shared.measure(scratch / f"s{repeat}", plan.readers, plan.size, found)
     yield from ingest.figures(found)
     yield from carriers.figures(found)
+    yield from shared.figures(found, plan.readers, plan.size)
     yield from delays.figures(found, plan.times, plan.stored, plan.active)

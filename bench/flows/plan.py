@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figure import Figure
-from bench.flows import chain, real, wide
+from bench.flows import chain, here, real, wide
 from bench.flows.bed import Bed
 from bench.remote.found import Found
 from testbed.rabbit import Rabbit
@@ -26,6 +26,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sizes: tuple[int, ...] = (1_000, 10_000)
     #: How often a step follows another at a real agent with Slurm.
     times: int = 10
+    #: Steps of a workflow that runs here and hands data on.
+    here: int = 5
 
 
 QUICK = Plan(repeats=1, steps=20, sizes=(50, 200), times=2)
@@ -44,6 +46,8 @@ def figures(plan: Plan) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="pb-", ignore_cleanup_errors=True) as folder:
         for repeat in range(plan.repeats):
             real.measure(Path(folder, f"r{repeat}"), plan.times, found)
+            here.measure(Path(folder, f"h{repeat}"), plan.here, plan.times, found)
     yield from chain.figures(found, plan.steps)
     yield from real.figures(found, plan.times)
+    yield from here.figures(found, plan.here)
     yield from wide.figures(found, plan.sizes)
