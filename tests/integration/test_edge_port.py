@@ -156,6 +156,7 @@ def test_an_input_of_many_jobs_goes_there_once(hub: Hub, site: Ported):
 def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, tmp_path: Path):
     with Ported(tmp_path / "other", hub, site.hub_port) as other:
         other.programs.add("join", _JOIN, argv=["{a}", "{b}"], parameter=_TWO)
+        # A workflow may be sent before the agent has enrolled.
         other.enrol()
         other.start()
         (hub.root / "seed.txt").write_text("quick")

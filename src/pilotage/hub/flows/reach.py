@@ -41,8 +41,11 @@ def stores(settings: Flows, state: Path, db: Db) -> Stores:
 
 
 def dials(db: Db, site: str) -> bool:
-    """Say whether the agent of a site dials this hub's own port."""
-    return db.value("agent_site", site=site) is not None
+    """Say whether the agent of a site dials this hub's own port, or is to.
+
+    One that has not enrolled yet, or was revoked, is waited for, as one is that is silent.
+    """
+    return db.value("agent_expected", site=site) is not None
 
 
 class Reach:

@@ -10,6 +10,9 @@ CREATE TABLE edge_access (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX edge_access_path ON edge_access (path);
 
+-- Which sites may come by this hub's port is asked before an agent has enrolled, too.
+CREATE INDEX token_agent_site ON token (site) WHERE scope = 'agent';
+
 CREATE TRIGGER edge_access_forgotten AFTER DELETE ON edge_attempt
 BEGIN
     DELETE FROM edge_access WHERE job = OLD.job AND number = OLD.number;

@@ -33,6 +33,10 @@ WHERE scope = 'agent' AND site = :site AND uses IS NULL AND id <> :id;
 -- Sites whose agents have enrolled at this hub's port.
 SELECT DISTINCT site FROM token WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL;
 
+-- name: agent_expected
+-- Whether the agent of a site dials this hub's port, or was given a token to do so.
+SELECT 1 FROM token WHERE scope = 'agent' AND site = :site LIMIT 1;
+
 -- name: agent_site
 -- Whether the agent of a site has enrolled at this hub's port.
 SELECT 1 FROM token WHERE scope = 'agent' AND uses IS NULL AND revoked IS NULL AND site = :site;
