@@ -213,7 +213,7 @@ class Program:
 
     @property
     def folder(self) -> Path:
-        (found,) = self.work.iterdir()
+        (found,) = (one for one in self.work.iterdir() if not one.name.startswith("pilot-cache-"))
         return found
 
     def status(self, seconds: float = 90.0) -> int:
