@@ -147,6 +147,22 @@ def test_what_pilots_bring_together_stays_within_the_limit(tmp_path, monkeypatch
     assert not stale.exists()
 
 
+def test_what_pilots_left_before_counts_and_so_does_what_others_bring(tmp_path):
+    for name in ("aa", "bb", "cc"):
+        one = Cache(str(tmp_path), 25)
+        assert not one.use(name, _never)
+        _bring(one, name)
+        # It is killed: nothing is closed, and its locks are gone.
+        os.close(one._alive)
+    two = Cache(str(tmp_path), 25)
+    assert len([path for path in tmp_path.glob("??/*") if not path.suffix]) == 2
+    for name in ("dd", "ee"):
+        assert not two.use(name, _never)
+        _bring(two, name)
+        two.release(name)
+    assert len([path for path in tmp_path.glob("??/*") if not path.suffix]) == 2
+
+
 def test_the_last_pilot_removes_it_and_a_folder_that_is_given_stays(tmp_path):
     folder = tmp_path / "cache"
     one, two = Cache(str(folder), 100), Cache(str(folder), 100)

@@ -23,6 +23,8 @@ _GLANCE_S = 0.1
 #: Seconds after which part of a file that no pilot writes to is removed.
 _STALE_S = 60.0
 _LOCK, _PART = ".lock", ".part"
+#: What is there is counted whenever a pilot has brought this part of the limit.
+_PARTS = 8
 
 
 class UnsafeError(Exception):
@@ -52,8 +54,8 @@ class Cache:
     def __init__(self, folder: str, limit: int) -> None:
         self._folder = folder
         self._limit = limit
-        #: Bytes in it, as far as this pilot knows.
-        self._total = 0
+        #: Bytes in it, as far as this pilot knows, and those that it brought since it counted.
+        self._total, self._fresh = limit + 1, 0
         #: How content looked when this pilot found it right.
         self._known: dict[str, tuple[int, int, int]] = {}
         #: How many attempts use each, and who holds the lock of what is being brought.
@@ -61,6 +63,9 @@ class Cache:
         self._coming: dict[str, int] = {}
         self._changed = threading.Condition()
         self._alive = self._stay()
+        # Pilots before this one may have left more than the limit, and some of it in part.
+        with self._changed:
+            self._evict()
 
     def path(self, digest: str) -> str:
         """Say where content is, or would be."""
@@ -95,6 +100,7 @@ class Cache:
         with self._changed:
             self._known[digest] = _facts(self.path(digest))
             self._total += size
+            self._fresh += size
             _touch(self.path(digest) + _LOCK)
             self._came(digest)
             self._evict()
@@ -196,7 +202,8 @@ class Cache:
 
     def _evict(self) -> None:
         """Remove what was used longest ago, of all pilots, until the rest is within the limit."""
-        if self._total <= self._limit:
+        # Others bring something, too: so it is counted again from time to time.
+        if self._total <= self._limit and self._fresh <= self._limit // _PARTS:
             return
         lock = _try_lock(os.path.join(self._folder, "evict"))
         if lock < 0:
@@ -204,7 +211,7 @@ class Cache:
             return
         try:
             found = sorted(self._entries())
-            self._total = sum(size for _, size, _ in found)
+            self._total, self._fresh = sum(size for _, size, _ in found), 0
             for _, size, digest in found:
                 if self._total <= self._limit:
                     return
