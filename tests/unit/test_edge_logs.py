@@ -63,7 +63,7 @@ def test_pieces_in_any_order_make_the_log(
 
 
 def test_a_log_has_an_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(logs, "_MOST_BYTES", 10)
+    monkeypatch.setattr(logs, "MOST_FOLLOWED", 10)
     assert logs.joined(8, 6, b"abcdef") == logs.Piece(8, b"cd")
     assert logs.joined(10, 10, b"abc") == logs.Piece(10, b"")
 
@@ -298,6 +298,18 @@ async def test_a_huge_log_goes_in_pieces_and_waits_for_the_hub(
     assert await site.round() is None
     site.asked(attempt=1, stdout=40_000)
     assert await site.round() == (65536, _LONG[65536:])
+
+
+async def test_what_is_beyond_the_bound_is_not_sent_again_and_again(
+    site: Agent, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agent, "MOST_FOLLOWED", 32768)
+    site.out.write_bytes(_LONG)
+    site.asked()
+    assert await site.round() == (0, _LONG[:32768])
+    for _ in range(2):
+        site.asked(attempt=1, stdout=32768)
+        assert await site.round() == (32768, b"")
 
 
 async def test_a_link_that_a_job_left_for_its_log_is_not_read(site: Agent, tmp_path: Path):

@@ -41,6 +41,8 @@ MOST_LOG = 32_768
 Bytes = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$(?!\n)", max_length=MOST_LOG * 4 // 3 + 4)
 ]  # fmt: skip
+#: Bytes of each stream of a job that a hub brings while the job runs.
+MOST_FOLLOWED = 10 << 20
 #: Characters of what a function returned that a status carries.
 MOST_RESULT = 400_000
 Json = Annotated[str, Meta(max_length=MOST_RESULT)]

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pilotage.bus import wire
+from pilotage.bus.fields import MOST_FOLLOWED
 from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
 from pilotage.edge import records
 from pilotage.edge.message import Address
@@ -38,8 +39,6 @@ _FOLLOW_S, _AGAIN_S, _SOON_S = 15.0, 5.0, 1.0
 _RARELY_S, _UNHEARD = 60.0, 3
 #: Attempts that are followed at once, and pieces that wait to be written.
 _MOST, _MOST_WAITING = 200, 200
-#: Bytes of each stream that are brought while a job runs.
-_MOST_BYTES = 10 << 20
 
 #: A job and the number of its attempt.
 At = tuple[int, int]
@@ -69,7 +68,7 @@ def joined(has: int, at: int, data: bytes) -> Piece | None:
     """Return what of a piece is new to a log; nothing if something is missing before it."""
     if at > has:
         return None
-    return Piece(has, data[has - at :][: max(0, _MOST_BYTES - has)])
+    return Piece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
 
 
 def ended(has: int, at: int | UnsetType, data: bytes) -> Piece:

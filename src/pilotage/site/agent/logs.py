@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from pilotage import errors
 from pilotage.bus import wire
-from pilotage.bus.fields import MOST_LOG
+from pilotage.bus.fields import MOST_FOLLOWED, MOST_LOG
 from pilotage.bus.model import Log, Wanted
 from pilotage.result import logs
 from pilotage.result.logs import Name
@@ -151,7 +151,7 @@ def _read(folder: str, starts: Mapping[Name, int], had: Mapping[Name, int]) -> d
         return dict.fromkeys(_STREAMS, b"")
     return {
         name: logs.piece(logs.path(folder, name), at)[:MOST_LOG]
-        if at - had[name] < _WINDOW
+        if at - had[name] < _WINDOW and at < MOST_FOLLOWED
         else b""
         for name, at in starts.items()
     }
