@@ -7,6 +7,7 @@ import logging
 import os
 
 from pilotage.job import moves
+from pilotage.payload.transfer import tree
 
 _log = logging.getLogger("pilotage.pilot")
 #: So much of what a payload writes is kept.
@@ -35,6 +36,6 @@ def put(
     with open(os.open(f"{folder}/{stream}", flags, 0o600), "wb", buffering=0) as file:
         begin = file.seek(0, os.SEEK_END) if at < 0 else at
         if begin < _MOST:
-            os.pwrite(file.fileno(), data, begin)
+            tree.write_all(file.fileno(), data, begin)
             if last:
                 file.truncate(begin + len(data))
