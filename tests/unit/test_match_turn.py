@@ -400,20 +400,125 @@ def test_a_place_that_has_changed_is_offered_again_what_it_refused(desk):
     matcher.describe(one, dict(one.attributes))
     desk.turn(desk.ask(one))
     assert not one.leases, "it was described anew, and is as it was"
-    matcher.clusters.forgive(one.number)
+    matcher.forgive(one)
     matcher.describe(one, dict(one.attributes))
     desk.turn(desk.ask(one))
     assert list(one.leases) == [job]
 
 
-def test_what_a_place_refuses_for_a_while_is_offered_to_it_later(desk):
-    (job,) = desk.add()
-    one = desk.place(1)
-    desk.turn(desk.ask(one))
-    busy = End(ok=False, message="busy", refused=True, again=30.0)
-    desk.turn(desk.ask(one, desk.ended(one, job, busy)))
-    desk.turn(desk.ask(one))
-    assert desk.states(job) == [State.QUEUED]
-    desk.now += 31
-    desk.turn(desk.ask(one))
-    assert list(one.leases) == [job]
+BUSY = End(ok=False, message="a refused it: 3 are the most", refused=True, again=30.0)
+
+
+class Site:
+    """A place without a bound of its own, where a site refuses more than so many jobs."""
+
+    def __init__(self, desk: Desk, most: int) -> None:
+        self.desk, self.most = desk, most
+        self.place = desk.place(cpus=1 << 40)
+        self.refused = 0
+
+    def turn(self, *ends: Ended) -> None:
+        """Let the matchmaker send what it likes, and refuse what is too much."""
+        self.desk.turn(self.desk.ask(self.place, *ends))
+        self._refuse()
+
+    def wake(self) -> None:
+        """Let the matchmaker do what it does by itself, for a place that waits."""
+        self.desk.turn(self.desk.ask(self.place, park=True))
+        self._refuse()
+
+    def _refuse(self) -> None:
+        while extra := list(self.place.leases)[self.most :]:
+            self.refused += len(extra)
+            ends = [self.desk.ended(self.place, job, BUSY) for job in extra]
+            # A few words come at a time.
+            for some in (ends[:2], ends[2:]):
+                if some:
+                    self.desk.turn(self.desk.ask(self.place, *some))
+
+
+def test_what_a_site_that_has_enough_refuses_is_not_sent_again_all_at_once(desk):
+    jobs = desk.add(50)
+    site = Site(desk, 3)
+    site.turn()
+    assert (len(site.place.leases), site.refused) == (3, 47)
+    assert records.get(desk.db, jobs[-1]).reason == "a refused it: 3 are the most"
+    for _ in range(10):
+        desk.now += 29.9
+        site.wake()
+    assert site.refused <= 47 + 10, "one of all is tried in 30 s"
+    assert desk.ledger.never() == set(), "it passes by itself"
+
+
+def test_a_job_that_ends_makes_room_for_one_where_the_site_had_enough(desk):
+    desk.add(50)
+    site = Site(desk, 3)
+    site.turn()
+    for _ in range(5):
+        before = set(site.place.leases)
+        site.turn(desk.ended(site.place, min(before)))
+        assert len(site.place.leases) == 3
+    assert site.refused == 47, "nothing was sent in vain"
+    # A place that waits hears of it, too, if the end came by another way.
+    desk.turn(desk.ask(site.place, park=True))
+    gone = desk.ended(site.place, min(site.place.leases))
+    desk.turn(changes=[lambda ledger, db, now: ledger.finish(db, [(1, [gone])], now)])
+    assert len(site.place.leases) == 3
+    assert gone.job not in site.place.leases
+
+
+def test_a_site_that_takes_more_is_sent_twice_as_many_each_time(desk):
+    desk.add(50)
+    site = Site(desk, 3)
+    site.turn()
+    site.most = 1000
+    desk.turn(desk.ask(site.place, park=True))
+    seen = []
+    for _ in range(4):
+        due = desk.ledger.matcher.next_due
+        assert due is not None
+        assert due <= desk.now + 30.0
+        desk.now = due
+        desk.turn()
+        seen.append(len(site.place.leases))
+        desk.turn(desk.ask(site.place, park=True))
+    assert seen == [4, 6, 10, 18]
+
+
+def test_a_site_with_other_rules_is_sent_all_again_that_it_had_too_many_of(desk):
+    desk.add(50)
+    site = Site(desk, 3)
+    site.turn()
+    matcher = desk.ledger.matcher
+    matcher.forgive(site.place)
+    matcher.describe(site.place, dict(site.place.attributes))
+    desk.turn(desk.ask(site.place))
+    assert len(site.place.leases) == 50
+    assert matcher.next_due is None
+
+
+def test_a_turn_that_is_not_written_does_not_forget_what_a_site_takes(desk):
+    desk.add(50)
+    site = Site(desk, 3)
+    site.turn()
+    desk.turn(desk.ask(site.place), fail=True)
+    site.turn()
+    assert (len(site.place.leases), site.refused) == (3, 47)
+
+
+def test_what_a_site_refused_is_not_sent_there_because_it_has_waited_long(desk):
+    desk.add(5)
+    site = Site(desk, 3)
+    site.turn()
+    matcher = desk.ledger.matcher
+    desk.turn(desk.ask(site.place, park=True))
+    (bucket,) = (one for one in matcher.buckets.values() if one)
+    assert not matcher.usable(bucket, site.place, desk.now)
+
+
+def test_another_place_takes_at_once_what_a_site_has_enough_of(desk):
+    desk.add(5)
+    site = Site(desk, 3)
+    site.turn()
+    desk.turn(desk.ask(two := desk.place(2)))
+    assert len(two.leases) == 2

@@ -52,8 +52,8 @@ _CAUSES = {
     "preempted": Cause.PREEMPTED, "killed": Cause.KILLED, "cancelled": Cause.CANCELLED,
     "stopped": Cause.STOPPED,
 }  # fmt: skip
-#: Refusals that pass with time or with other rules of the site, and seconds until one that passes
-#: with time alone is tried again.
+#: Refusals that pass with time or with other rules of the site, and seconds until a site that has
+#: enough is sent more.
 _PASSING, _BUSY_S = frozenset({LIMITS, NO_APPLICATION, BUSY}), 30.0
 #: What one job may name or say that cannot be: it must not keep others from being sent.
 _ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
@@ -160,7 +160,7 @@ class EdgePlace:
                 ledger.unpark(number)
                 place.taking = not facts.closed
                 if other:
-                    ledger.matcher.clusters.forgive(number)
+                    ledger.matcher.forgive(place)
                 ledger.matcher.describe(place, _attributes(self.name, facts))
 
         self._queue.change(apply)

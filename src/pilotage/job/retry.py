@@ -34,7 +34,7 @@ class End(msgspec.Struct, frozen=True):
     stopped: bool = False
     #: Whether its place cannot run it: another may.
     refused: bool = False
-    #: Seconds after which the same place may take it, if that is only a matter of time.
+    #: Seconds after which its place may take more like it, if it only has too many now.
     again: float = 0.0
     #: Declared outputs that are not there.
     missing: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def decide(
     if end.asked == "hold":
         return Next(State.HELD, "held by a person while it ran", "cancelled")
     if end.stopped or end.refused:
-        return Next(State.QUEUED, end.message, "lost", now + end.again)
+        return Next(State.QUEUED, end.message, "lost", now)
     if end.lost:
         return _after_loss(end, lost=attempt - failures - refused, now=now)
     message = end.message

@@ -90,7 +90,13 @@ class Books:
                 for one in mine.values():
                     if one.end.refused and not one.end.again:
                         self._refuse(db, place, one)
+                busy = {
+                    place.kinds[one.job].cluster: one.end.again
+                    for one in mine.values() if one.end.refused and one.end.again
+                }  # fmt: skip
                 self._free(place, list(mine.values()), now)
+                for cluster, pause in busy.items():
+                    self.matcher.enough(place, cluster, pause, now)
                 heard += mine.values()
         self.record(db, heard, now)
 

@@ -17,7 +17,7 @@ from pilotage.match.bucket import Bucket
 from pilotage.match.classes import Classes
 from pilotage.match.cluster import Cluster, Clusters
 from pilotage.match.order import Picked, Queued
-from pilotage.match.place import Lease, Place, Reservation
+from pilotage.match.place import Lease, Place, Quota, Reservation
 from pilotage.match.share import Shares
 from pilotage.match.view import View
 
@@ -38,6 +38,8 @@ class Matcher:
         self.classes = Classes(shares.key)
         self.buckets: dict[tuple[str, Cluster, str], Bucket] = {}
         self.bounds = Bounds(shares)
+        #: Places that had too many jobs of some cluster.
+        self.busy: dict[int, Place] = {}
         #: Buckets that were passed over because there was too little room.
         self.stuck: dict[Bucket, None] = {}
         self._delayed: list[tuple[float, int, Queued]] = []
@@ -72,15 +74,22 @@ class Matcher:
                     self.add(Queued(job, priority, owner, new, bucket.limit), since)
 
     def due(self, now: float) -> float | None:
-        """Queue what has waited for its time; say when the next comes."""
+        """Queue what has waited for its time, and try busy places; say when the next comes."""
         while self._delayed and self._delayed[0][0] <= now:
             self.add(heapq.heappop(self._delayed)[2], now)
+        for place, cluster, quota in self._full():
+            if quota.due <= now:
+                quota.grow(now)
+                self._wake(place, cluster)
         return self.next_due
 
     @property
     def next_due(self) -> float | None:
         """When the next job that may not start yet may."""
-        return self._delayed[0][0] if self._delayed else None
+        times = [quota.due for _, _, quota in self._full()]
+        if self._delayed:
+            times.append(self._delayed[0][0])
+        return min(times, default=None)
 
     def clear(self) -> None:
         """Forget all jobs, queued or held, and keep the places."""
@@ -109,6 +118,8 @@ class Matcher:
         used = {one.cluster for one in self.buckets.values()}
         used |= {one.cluster for _, _, one in self._delayed}
         self.clusters.keep(used)
+        for place in self.busy.values():
+            place.quotas = {one: quota for one, quota in place.quotas.items() if one in used}
         self.stuck = {bucket: None for bucket in self.stuck if bucket}
         self._tidy = len(self.buckets) + len(self.clusters)
         self._redo()
@@ -136,6 +147,7 @@ class Matcher:
         place = self.places.pop(number, None)
         if place is None:
             return
+        self.busy.pop(number, None)
         self.classes.drop(place)
         self.unreserve(place)
         self.free(place, [(job, None) for job in place.leases], now)
@@ -159,6 +171,33 @@ class Matcher:
     def _sort(self) -> None:
         """Class all places anew when a cluster asks for something that none has asked for."""
         self.classes.sort(self.places.values(), self.buckets.values(), self.clusters.significant)
+
+    # -- places that have enough -----------------------------------------------------------------
+
+    def enough(self, place: Place, cluster: Cluster, pause: float, now: float) -> None:
+        """Note that a place refused one job more of a cluster than it has now."""
+        self.busy[place.number] = place
+        place.quotas[cluster] = Quota(place.held.get(cluster, 0), pause, now + pause)
+
+    def forgive(self, place: Place) -> None:
+        """Offer all jobs to a place again, those too that it has refused."""
+        self.clusters.forgive(place.number)
+        self.busy.pop(place.number, None)
+        place.quotas = {}
+
+    def _full(self) -> Iterator[tuple[Place, Cluster, Quota]]:
+        """Go through what places have as much of as they take, as far as that is known."""
+        for place in self.busy.values():
+            for cluster, quota in place.quotas.items():
+                if place.left(cluster) <= 0:
+                    yield place, cluster, quota
+
+    def _wake(self, place: Place, cluster: Cluster) -> None:
+        """Have a place that waits looked at: it may take more jobs of a cluster."""
+        place.barren = None
+        for bucket in self.buckets.values():
+            if bucket and bucket.cluster is cluster:
+                self._touched[bucket] = None
 
     # -- matching --------------------------------------------------------------------------------
 
@@ -230,7 +269,7 @@ class Matcher:
         cluster, kept = bucket.cluster, place.reserved
         return (
             place.taking and not place.blocked and len(place.leases) < place.slots
-            and cluster.fits(place)
+            and cluster.fits(place) and place.left(cluster) > 0
             and self.classes.suits(cluster, place)
             and now + (cluster.time or 0.0) <= place.until
             and (kept is None or kept.bucket is bucket or reserve.backfills(cluster, kept, now))
@@ -242,6 +281,8 @@ class Matcher:
             view.unlist(bucket)
             return False
         if now + (cluster.time or 0.0) > place.until or not self.classes.suits(cluster, place):
+            return False
+        if place.left(cluster) <= 0:
             return False
         if not cluster.fits(place):
             if ahead + place.free_cpus > 0 and cluster.plain and not bucket.limit:
@@ -256,7 +297,7 @@ class Matcher:
             return 1
         cluster = bucket.cluster
         room = place.free_cpus + ahead if cluster.plain else cluster.room(place)
-        return max(1, min(room, len(bucket)))
+        return max(1, min(room, len(bucket), place.left(cluster)))
 
     def _take(self, place: Place, bucket: Bucket, now: float, count: int = 1) -> list[Picked]:
         cluster = bucket.cluster
@@ -314,6 +355,8 @@ class Matcher:
         for bucket, count in counts.items():
             place.take(bucket.cluster, -count)
             self._count(bucket, -count)
+            if bucket.cluster in place.quotas:
+                self._wake(place, bucket.cluster)
         for owner, more in due.items():
             self._charge(owner, more, now)
 
@@ -345,6 +388,7 @@ class Matcher:
         until = now + (bucket.cluster.time or 0.0)
         return (
             bool(bucket) and place.taking and not place.blocked and until <= place.until
+            and self.classes.suits(bucket.cluster, place) and place.left(bucket.cluster) > 0
             and not self.bounds.bar(bucket)
         )  # fmt: skip
 

@@ -60,13 +60,29 @@ class Reservation(msgspec.Struct):
     disk: int
 
 
+class Quota(msgspec.Struct):
+    """How many jobs of a kind a place takes at once, as it has shown by refusing one more."""
+
+    most: int
+    #: Seconds between attempts to send more, when the next one is due, and how many more.
+    pause: float
+    due: float
+    step: int = 1
+
+    def grow(self, now: float) -> None:
+        """Try more, and twice as many the next time; a refusal replaces all of this."""
+        self.most += self.step
+        self.step *= 2
+        self.due = now + self.pause
+
+
 class Place:
     """One pilot, this machine, or the batch queue of a site."""
 
     __slots__ = (
         "attributes", "barren", "begins", "blocked", "cpus", "disk", "free_cpus", "free_disk",
-        "free_gpus", "free_memory", "gpus", "holder", "kinds", "leases", "marks", "memory",
-        "node", "number", "on_claim", "reserved", "site", "slots", "taking", "until",
+        "free_gpus", "free_memory", "gpus", "held", "holder", "kinds", "leases", "marks", "memory",
+        "node", "number", "on_claim", "quotas", "reserved", "site", "slots", "taking", "until",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +116,9 @@ class Place:
         self.leases: dict[int, Lease] = {}
         #: By job, the bucket that each lease came from.
         self.kinds: dict[int, Bucket] = {}
+        #: How many jobs of each cluster it has, and how many it takes of those it had too many of.
+        self.held: dict[Cluster, int] = {}
+        self.quotas: dict[Cluster, Quota] = {}
         self.reserved: Reservation | None = None
         #: The class, its version and the room with which nothing was found for it last.
         self.barren: tuple[object, int, tuple[int, ...]] | None = None
@@ -116,7 +135,7 @@ class Place:
 
     def empty(self) -> None:
         """Forget all that it holds."""
-        self.leases, self.kinds, self.reserved, self.barren = {}, {}, None, None
+        self.leases, self.kinds, self.held, self.reserved, self.barren = {}, {}, {}, None, None
         self.free_cpus, self.free_memory = self.cpus, self.memory
         self.free_gpus, self.free_disk = self.gpus, self.disk
 
@@ -133,3 +152,11 @@ class Place:
         self.free_memory -= count * cluster.memory
         self.free_gpus -= count * cluster.gpus
         self.free_disk -= count * cluster.disk
+        self.held[cluster] = self.held.get(cluster, 0) + count
+        if not self.held[cluster]:
+            del self.held[cluster]
+
+    def left(self, cluster: Cluster) -> int:
+        """Say how many more jobs of a cluster it takes, whatever room there is."""
+        quota = self.quotas.get(cluster)
+        return sys.maxsize if quota is None else quota.most - self.held.get(cluster, 0)
