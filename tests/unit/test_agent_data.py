@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from pilotage.bus.model import Input, Job, Output
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.model import MANIFEST
 from pilotage.site.agent import staging
-from pilotage.site.agent.contents import Contents
+from pilotage.site.agent.contents import SHARED, Contents
 from pilotage.site.agent.data import blame
 from pilotage.site.agent.staging import Errand, Lanes
 from pilotage.site.apps.model import App, Staging
@@ -149,6 +150,23 @@ async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
     (data / "tree" / "sub" / "0").write_text("another")
     await staging.fetch(given, str(tmp_path / "in"), Lanes(lambda: 1), Contents(lambda: 0))
     assert (home / "sub" / "0").read_text() == "0"
+
+
+@pytest.mark.parametrize("size", [10, SHARED])
+async def test_a_program_may_be_run_by_every_job_that_has_it(tmp_path, size):
+    (tmp_path / "data").mkdir()
+    program, body = tmp_path / "data" / "run", b"#" * size
+    program.write_bytes(body)
+    program.chmod(0o755)
+    one = Input(url=f"file://{program}", path="run", sha256=hashlib.sha256(body).hexdigest())
+    contents = Contents(lambda: 10 * SHARED)
+    for job in "abc":
+        (tmp_path / job).mkdir()
+        given = msgspec.structs.replace(errand(tmp_path, inputs=(one,)), folder=str(tmp_path / job))
+        await staging.fetch(given, str(tmp_path / f"{job}.in"), Lanes(lambda: 1), contents)
+        assert (tmp_path / job / "run").stat().st_mode & 0o100, job
+        # It is not asked for again.
+        program.unlink(missing_ok=True)
 
 
 async def test_inputs_that_cannot_be_both_are_a_conflict(tmp_path):

@@ -89,8 +89,11 @@ class Contents:
                 self._known = _load(self._folder)
         return Shelf(self, copy)
 
-    def take(self, sha256: str, path: str, *, executable: bool, copy: bool) -> int:
-        """Put content in a place; return its bytes, and -1 if it is not here."""
+    def take(self, sha256: str, path: str, *, executable: bool | None, copy: bool) -> int:
+        """Put content in a place; return its bytes, and -1 if it is not here.
+
+        Without `executable` it may be run if the file that is kept may be.
+        """
         with self._lock:
             found = self._known.get(sha256)
             if found is None:
@@ -101,8 +104,9 @@ class Contents:
                 facts = os.fstat(source.fileno())
                 if (facts.st_size, facts.st_mtime_ns) != (found.size, found.mtime):
                     raise FileNotFoundError
-                alike = bool(facts.st_mode & 0o100) == executable
-                _place(found.path, path, executable, share=alike and not copy)
+                kept = bool(facts.st_mode & 0o100)
+                runs = kept if executable is None else executable
+                _place(found.path, path, runs, share=runs == kept and not copy)
         except OSError:
             # It was changed or removed: it is brought again.
             self._drop(sha256)
@@ -159,6 +163,10 @@ class Shelf(msgspec.Struct, frozen=True):
         """Put a file in its place, if it is here."""
         found = self.contents.take(item.sha256, path, executable=item.executable, copy=self.copy)
         return found >= 0
+
+    def take_as_kept(self, sha256: str, path: str) -> int:
+        """Put a file in its place with the mode that it is kept with; return its bytes, or -1."""
+        return self.contents.take(sha256, path, executable=None, copy=self.copy)
 
     def keep(self, item: Item, path: str) -> None:
         """Keep a file that has arrived."""

@@ -33,7 +33,6 @@ from pilotage.payload.transfer.courier import Courier
 from pilotage.payload.transfer.fetch import Receipt
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.kind.hub import Home
-from pilotage.payload.transfer.model import UNKNOWN, Item
 from pilotage.payload.transfer.patience import Patience, Sleep, Told
 from pilotage.payload.transfer.url import SAME
 from pilotage.site.agent.contents import Contents, Shelf, Turn
@@ -215,11 +214,9 @@ def _written(job: Job, path: str) -> bool:
 def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
     """Have a file whose content is here already."""
     os.makedirs(target, exist_ok=True)
-    item = Item(name=url.parse(one.url).above[1], size=UNKNOWN, sha256=one.sha256)
-    path = os.path.join(target, item.name)
-    if not item.name or not shelf.take(item, path):
-        return None
-    return Receipt(1, os.stat(path).st_size, 0, "", folder=False)
+    name = url.parse(one.url).above[1]
+    size = shelf.take_as_kept(one.sha256, os.path.join(target, name)) if name else -1
+    return Receipt(1, size, 0, "", folder=False) if size >= 0 else None
 
 
 def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
