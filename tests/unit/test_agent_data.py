@@ -169,6 +169,26 @@ async def test_a_program_may_be_run_by_every_job_that_has_it(tmp_path, size):
         program.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize(
+    "path, output, written",
+    [
+        ("data", "data/model.bin", True),
+        ("data/", "data/model.bin", True),
+        ("", "model.bin", True),
+        ("data/model.bin", "data", True),
+        ("data/model.bin", "data/", True),
+        ("data", "", True),
+        ("model.bin", "model.bin", True),
+        ("data", "data.out", False),
+        ("data.in", "data", False),
+        ("data/in", "data/out", False),
+    ],
+)
+def test_a_job_that_writes_into_an_input_has_one_of_its_own(path, output, written):
+    job = Job(site="here", application="sim", outputs=(Output(path=output, url="file:///out"),))
+    assert staging._written(job, path) is written
+
+
 async def test_inputs_that_cannot_be_both_are_a_conflict(tmp_path):
     data = tmp_path / "data"
     data.mkdir()

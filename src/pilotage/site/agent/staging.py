@@ -205,10 +205,11 @@ async def _bring(
 
 
 def _written(job: Job, path: str) -> bool:
-    """Say whether a job writes over an input, so that it needs one of its own."""
-    return any(
-        not one.path or f"{path}/".startswith(f"{one.path.rstrip('/')}/") for one in job.outputs
-    )
+    """Say whether a job writes over an input, or into it, so that it needs one of its own."""
+    mine = f"{path.rstrip('/')}/"
+    theirs = [f"{one.path.rstrip('/')}/" for one in job.outputs]
+    # The folder of the job itself holds everything.
+    return any("/" in (mine, one) or mine.startswith(one) or one.startswith(mine) for one in theirs)
 
 
 def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
