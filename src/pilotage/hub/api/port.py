@@ -66,10 +66,12 @@ class Sum(Protocol):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much one attempt may leave."""
+    """How much one attempt may leave, and what stays free whoever sends."""
 
     bytes: int
     files: int = 100_000
+    #: Bytes for what is the hub's own: its store is on the same disk.
+    free: int = 1_000_000_000
 
 
 class _Left(msgspec.Struct):
@@ -94,6 +96,8 @@ class PortData:
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._lanes = anyio.Semaphore(_AT_ONCE)
         self._left: dict[str, _Left] = {}
+        #: By file that is on its way, its bytes that are not on disk yet.
+        self._coming: dict[str, int] = {}
         self._lock = anyio.Lock()
 
     async def answer(self, request: Request, who: Who) -> Response:
@@ -199,12 +203,10 @@ class PortData:
         self, request: Request, stream: AsyncIterator[bytes], who: Who, name: str, size: int
     ) -> int | None:  # fmt: skip
         """Put a file in its place; return the bytes of the one that was there before, if any."""
-        path = await self._do(_make_room, self._top, name, size)
-        part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(16)}.part")
-        file = await self._do(_create, part)
+        path, part = await self._reserve(name, size)
         try:
-            with file:
-                sha256 = await self._receive(stream, file, size)
+            with await self._do(_create, part) as file:
+                sha256 = await self._receive(stream, file, size, part)
                 _verify(request, sha256, name)
                 await self._do(os.fsync, file.fileno())
             crash.point("port.received")
@@ -214,10 +216,22 @@ class PortData:
             crash.point("port.shown")
             return before
         finally:
+            del self._coming[part]
             with contextlib.suppress(OSError):
                 os.unlink(part)
 
-    async def _receive(self, stream: AsyncIterator[bytes], file: FileIO, size: int) -> str:
+    async def _reserve(self, name: str, size: int) -> tuple[str, str]:
+        """Keep room for a file; return its path, and that of what is not whole yet."""
+        async with self._lock:
+            coming = size + sum(self._coming.values())
+            path = await self._do(_make_room, self._top, name, coming, self._limits.free)
+            part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(16)}.part")
+            self._coming[part] = size
+        return path, part
+
+    async def _receive(
+        self, stream: AsyncIterator[bytes], file: FileIO, size: int, part: str
+    ) -> str:  # fmt: skip
         """Write a body to a file by large pieces; return its digest."""
         digest, at, waiting = hashlib.sha256(), 0, bytearray()
         while at + len(waiting) < size:
@@ -228,6 +242,7 @@ class PortData:
             if len(waiting) >= _BULK or at + len(waiting) == size:
                 await self._do(_write, file, bytes(waiting), at, digest)
                 at += len(waiting)
+                self._coming[part] = size - at
                 waiting.clear()
         return digest.hexdigest()
 
@@ -354,10 +369,10 @@ def _measure(folder: str) -> _Left:
     return found
 
 
-def _make_room(top: str, name: str, size: int) -> str:
-    """Make the folder of a file, if the file will fit; return its path."""
+def _make_room(top: str, name: str, coming: int, spare: int) -> str:
+    """Make the folder of a file, if all that is to come will fit; return its path."""
     os.makedirs(top, mode=0o700, exist_ok=True)
-    plan.check_room("the hub's disk", settle.room(top), files=1, size=size)
+    plan.check_room("the hub's disk", settle.room(top), files=1, size=coming, spare=spare)
     path = names.inside(top, name)
     if os.path.islink(path) or os.path.isdir(path):
         raise errors.Conflict(f"{text.show(name)} is a folder or a link")

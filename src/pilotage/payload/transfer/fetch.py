@@ -170,7 +170,7 @@ def _prepare(
                 wanted.add(item)
     part = os.path.join(target, f"{_mark(found)}{found.digest[:16]}.part")
     need = sum(max(0, item.need - settle.arrived(item, part)) for item in wanted)
-    plan.check_room(target, settle.room(target), files=wanted.files, size=need + spare)
+    plan.check_room(target, settle.room(target), files=wanted.files, size=need, spare=spare)
     _make(part, found, target)
     return wanted, part
 

@@ -89,14 +89,14 @@ class Room(msgspec.Struct, frozen=True):
     files: int | None = None
 
 
-def check_room(where: str, room: Room, *, files: int, size: int) -> None:
-    """Raise `Unavailable` if so much does not fit."""
+def check_room(where: str, room: Room, *, files: int, size: int, spare: int = 0) -> None:
+    """Raise `Unavailable` if so much does not fit, or if less than `spare` would stay free."""
     place = text.show(where)
-    if size + _MARGIN_BYTES > room.bytes:
+    if size + spare + _MARGIN_BYTES > room.bytes:
         need, left = units.bytes_for_people(size), units.bytes_for_people(room.bytes)
-        raise errors.Unavailable(
-            f"{place} has {left} left, and {need} are to come", hint="free space"
-        )
+        more = f", and {units.bytes_for_people(spare)} are to stay free" if spare else ""
+        message = f"{place} has {left} left, and {need} are to come{more}"
+        raise errors.Unavailable(message, hint="free space")
     if room.files is not None and files + _MARGIN_FILES > room.files:
         raise errors.Unavailable(
             f"{place} has room for {room.files} files more, and {files} are to come",
