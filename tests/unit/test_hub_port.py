@@ -1,19 +1,25 @@
-"""Files that come to the hub's port: room is kept for those that are on their way."""
+"""Files that come to the hub's port: room is kept for them, and programs stay programs."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
+import httpx2
 import pytest
 from starlette.requests import Request
 
 from pilotage import errors
 from pilotage.edge import records
 from pilotage.hub.api.port import Limits, PortData
-from pilotage.payload.transfer import settle
+from pilotage.payload.transfer import settle, tree, url
+from pilotage.payload.transfer.headers import EXECUTABLE
+from pilotage.payload.transfer.kind import hub
 from pilotage.payload.transfer.plan import Room
+from pilotage.payload.transfer.url import Url
 
 FOLDER = "jobs/mark/1.1/"
 
@@ -77,3 +83,29 @@ async def test_some_of_the_disk_stays_free_for_the_hub(port: Port, monkeypatch: 
     monkeypatch.setattr(settle, "room", lambda _: Room(10**9))
     with pytest.raises(errors.Unavailable, match="stay free"):
         await port.arrives("a", b"little")
+
+
+async def test_a_program_that_arrives_may_be_run(port: Port):
+    await port.arrives("run", b"#!", **{EXECUTABLE: "1"})
+    await port.arrives("text", b"x")
+    modes = {one.name: one.stat().st_mode & 0o777 for one in (port.top / FOLDER).iterdir()}
+    assert modes == {"run": 0o700, "text": 0o600}
+
+
+async def test_an_agent_says_which_files_may_be_run(tmp_path: Path):
+    told: dict[str, bool] = {}
+
+    class Line:
+        @contextlib.asynccontextmanager
+        async def ask(
+            self, method: str, where: Url, *, headers: dict[str, str], **_: object
+        ) -> AsyncIterator[httpx2.Response]:  # fmt: skip
+            told[f"{method} {where.path}"] = EXECUTABLE in headers
+            yield httpx2.Response(201)
+
+    kind = hub.Port(hub.Home(url="http://127.0.0.1:1", key=lambda: "key"))
+    kind._web = cast("Any", Line())
+    for name, mode in (("run", 0o755), ("text", 0o644)):
+        (tmp_path / name).touch(mode)
+    await kind.send(url.parse("hub://port/data/x/"), list(tree.walk(str(tmp_path))), str(tmp_path))
+    assert told == {"PUT /data/x/run": True, "PUT /data/x/text": False}

@@ -208,6 +208,8 @@ class PortData:
             with await self._do(_create, part) as file:
                 sha256 = await self._receive(stream, file, size, part)
                 _verify(request, sha256, name)
+                if headers.EXECUTABLE in request.headers:
+                    os.fchmod(file.fileno(), 0o700)
                 await self._do(os.fsync, file.fileno())
             crash.point("port.received")
             # It may have taken long: the attempt must still be the one that writes there.

@@ -147,10 +147,9 @@ class Http:
         above, _ = where.above
         aside = above.join(f".{secrets.token_hex(8)}.part") if moves else where
         with tree.opened(folder, item.name) as source:
-            headers = {"Content-Length": str(item.size), **digest_header(item.sha256)}
             content = functools.partial(_read, source, item.size)
             async with self._web.ask(
-                "PUT", aside, headers=headers, content=content, write=True
+                "PUT", aside, headers=self._told(item), content=content, write=True
             ) as answer:
                 judge(answer, aside, 200, 201, 204)
         if moves:
@@ -158,6 +157,10 @@ class Http:
             headers = {"Destination": target, "Overwrite": "T"}
             async with self._web.ask("MOVE", aside, headers=headers, write=True) as answer:
                 judge(answer, where, 200, 201, 204)
+
+    def _told(self, item: Item) -> dict[str, str]:
+        """Describe a file to the server that it goes to."""
+        return {"Content-Length": str(item.size), **digest_header(item.sha256)}
 
     async def clear(self, url: Url, aside: Url) -> None:
         """Remove a folder with all that is in it, as a WebDAV server does it by itself."""

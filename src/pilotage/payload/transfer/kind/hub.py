@@ -86,6 +86,10 @@ class Port(Http):
         """Put files; the hub gives each its name when all of it is on disk there."""
         await each(items, lambda item: self._send(base, item, folder, moves=False), AT_ONCE)
 
+    def _told(self, item: Item) -> dict[str, str]:
+        """Describe a file to the hub, which gives it its mode."""
+        return super()._told(item) | ({EXECUTABLE: "1"} if item.executable else {})
+
     async def clear(self, where: Url, aside: Url) -> None:
         """Remove nothing: the hub does so when its job is over."""
         del aside
