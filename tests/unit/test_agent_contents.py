@@ -22,12 +22,15 @@ class Site:
     def __init__(self, root: Path, most: int = 10 * SHARED) -> None:
         self.root, self.contents = root, Contents(lambda: most)
 
-    def has(self, name: str, body: bytes, *, copy: bool = False, executable: bool = False) -> bool:
+    def has(
+        self, name: str, body: bytes, *, user: str = "", copy: bool = False,
+        executable: bool = False,
+    ) -> bool:  # fmt: skip
         """Have a job read some content; say whether it was kept. It is fetched if it was not."""
         path = self.root / name
         path.parent.mkdir(exist_ok=True)
         item = Item(name, len(body), hashlib.sha256(body).hexdigest(), executable=executable)
-        shelf = self.contents.of(str(self.root), copy=copy)
+        shelf = self.contents.of(str(self.root), user, copy=copy)
         if shelf.take(item, str(path)):
             assert path.read_bytes() == body
             return True
@@ -92,9 +95,14 @@ def test_another_process_finds_what_is_kept(site: Site):
     (site.root / FOLDER / "half.part").write_bytes(b"half")
     later = Site(site.root)
     assert later.has("b/in", LARGE)
-    assert [one.name[:64] for one in (site.root / FOLDER).iterdir()] == [
-        hashlib.sha256(LARGE).hexdigest()
-    ]
+    assert len(list((site.root / FOLDER).iterdir())) == 1
+
+
+def test_who_knows_a_digest_does_not_have_the_file_of_another(site: Site):
+    kept = [site.has(f"{at}/in", LARGE, user=user) for at, user in enumerate(["ada", "eve", "ada"])]
+    assert kept == [False, False, True]
+    later = Site(site.root)
+    assert [later.has(f"x{user}/in", LARGE, user=user) for user in ("bob", "eve")] == [False, True]
 
 
 async def test_one_brings_what_others_wait_for(site: Site):

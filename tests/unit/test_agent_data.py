@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -167,6 +169,20 @@ async def test_a_program_may_be_run_by_every_job_that_has_it(tmp_path, size):
         assert (tmp_path / job / "run").stat().st_mode & 0o100, job
         # It is not asked for again.
         program.unlink(missing_ok=True)
+
+
+async def test_a_sender_has_nothing_that_only_another_has_brought(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "secret").write_text("secret")
+    one = Input(url=f"file://{tmp_path}/data/secret", sha256=hashlib.sha256(b"secret").hexdigest())
+    contents, given = Contents(lambda: 1000), errand(tmp_path, inputs=(one,))
+    for user, there in (("ada", True), ("ada", True), ("eve", False)):
+        sent = msgspec.structs.replace(given, user=user)
+        work = staging.fetch(sent, str(tmp_path / "in"), Lanes(lambda: 1), contents)
+        with contextlib.nullcontext() if there else pytest.raises(errors.NotFound):
+            await work
+        (tmp_path / "data" / "secret").unlink(missing_ok=True)
+        shutil.rmtree(tmp_path / "in")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 A large file is one file for all jobs that read it, and read-only. A small one, and whatever a job
 writes over, is a copy. Who changes a shared file all the same changes the time in its name, by
-which that is noticed: no later job gets it.
+which that is noticed: no later job gets it. Each sender of jobs has files of its own, so that to
+know a digest is not enough to have the file of another.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -61,44 +63,47 @@ class Contents:
         """Take how many bytes are kept, which may change."""
         self._most = most
         self._folder = ""
-        #: By digest; what was used longest ago comes first.
+        #: By key; what was used longest ago comes first.
         self._known: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, sha256: str) -> AsyncIterator[Turn]:
+    async def turn(self, key: str) -> AsyncIterator[Turn]:
         """Bring some content alone: others that want the same wait, and find it here then."""
-        lock, users = self._turns.get(sha256, (anyio.Lock(), 0))
-        self._turns[sha256] = (lock, users + 1)
+        lock, users = self._turns.get(key, (anyio.Lock(), 0))
+        self._turns[key] = (lock, users + 1)
         turn = Turn(lock)
         try:
             await turn.take()
             yield turn
         finally:
             turn.leave()
-            lock, users = self._turns.pop(sha256)
+            lock, users = self._turns.pop(key)
             if users > 1:
-                self._turns[sha256] = (lock, users - 1)
+                self._turns[key] = (lock, users - 1)
 
-    def of(self, jobs: str, *, copy: bool) -> Shelf:
-        """Return what is kept beside the folders of jobs; with `copy` nothing of it is shared."""
+    def of(self, jobs: str, user: str, *, copy: bool) -> Shelf:
+        """Return what is kept for a sender beside the folders of jobs.
+
+        With `copy` nothing of it is shared.
+        """
         with self._lock:
             if self._folder != os.path.join(jobs, FOLDER):
                 self._folder = os.path.join(jobs, FOLDER)
                 self._known = _load(self._folder)
-        return Shelf(self, copy)
+        return Shelf(self, user, copy)
 
-    def take(self, sha256: str, path: str, *, executable: bool | None, copy: bool) -> int:
+    def take(self, key: str, path: str, *, executable: bool | None, copy: bool) -> int:
         """Put content in a place; return its bytes, and -1 if it is not here.
 
         Without `executable` it may be run if the file that is kept may be.
         """
         with self._lock:
-            found = self._known.get(sha256)
+            found = self._known.get(key)
             if found is None:
                 return -1
-            self._known.move_to_end(sha256)
+            self._known.move_to_end(key)
         try:
             with open(found.path, "rb") as source:
                 facts = os.fstat(source.fileno())
@@ -109,25 +114,25 @@ class Contents:
                 _place(found.path, path, runs, share=runs == kept and not copy)
         except OSError:
             # It was changed or removed: it is brought again.
-            self._drop(sha256)
+            self._drop(key)
             return -1
         return found.size
 
-    def keep(self, sha256: str, path: str, *, executable: bool, copy: bool) -> None:
+    def keep(self, key: str, path: str, *, executable: bool, copy: bool) -> None:
         """Keep a file that has arrived and is on disk; one that cannot be kept is not."""
         size = os.stat(path).st_size
-        if size > self._most() or sha256 in self._known:
+        if size > self._most() or key in self._known:
             return
         part = os.path.join(self._folder, f"{secrets.token_hex(8)}.part")
         with contextlib.suppress(OSError):
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             _place(path, part, executable, share=not copy)
             facts = os.stat(part)
-            name = f"{sha256}-{size:x}-{facts.st_mtime_ns:x}"
+            name = f"{key}-{size:x}-{facts.st_mtime_ns:x}"
             kept = _Kept(os.path.join(self._folder, name), size, facts.st_mtime_ns)
             os.replace(part, kept.path)
             with self._lock:
-                self._known[sha256] = kept
+                self._known[key] = kept
         with contextlib.suppress(OSError):
             os.unlink(part)
         self._evict()
@@ -144,9 +149,9 @@ class Contents:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    def _drop(self, sha256: str) -> None:
+    def _drop(self, key: str) -> None:
         with self._lock:
-            found = self._known.pop(sha256, None)
+            found = self._known.pop(key, None)
         if found is not None:
             with contextlib.suppress(OSError):
                 os.unlink(found.path)
@@ -156,21 +161,28 @@ class Shelf(msgspec.Struct, frozen=True):
     """What is kept, for one input of a job; see `payload.transfer.fetch.Known`."""
 
     contents: Contents
+    #: Who has sent the job.
+    user: str
     #: Whether the job gets files of its own, since it writes over them.
     copy: bool
 
+    def key(self, sha256: str) -> str:
+        """Name some content of this sender; no other sender has the same name for it."""
+        return hashlib.sha256(f"{sha256} {self.user}".encode()).hexdigest()
+
     def take(self, item: Item, path: str) -> bool:
         """Put a file in its place, if it is here."""
-        found = self.contents.take(item.sha256, path, executable=item.executable, copy=self.copy)
-        return found >= 0
+        key = self.key(item.sha256)
+        return self.contents.take(key, path, executable=item.executable, copy=self.copy) >= 0
 
     def take_as_kept(self, sha256: str, path: str) -> int:
         """Put a file in its place with the mode that it is kept with; return its bytes, or -1."""
-        return self.contents.take(sha256, path, executable=None, copy=self.copy)
+        return self.contents.take(self.key(sha256), path, executable=None, copy=self.copy)
 
     def keep(self, item: Item, path: str) -> None:
         """Keep a file that has arrived."""
-        self.contents.keep(item.sha256, path, executable=item.executable, copy=self.copy)
+        key = self.key(item.sha256)
+        self.contents.keep(key, path, executable=item.executable, copy=self.copy)
 
 
 def _place(source: str, target: str, executable: bool, *, share: bool) -> None:  # noqa: FBT001
@@ -211,4 +223,4 @@ def _load(folder: str) -> OrderedDict[str, _Kept]:
             facts = entry.stat(follow_symlinks=False)
             kept = _Kept(entry.path, int(told[2], 16), int(told[3], 16))
             found.append((facts.st_ctime, told[1], kept))
-    return OrderedDict((sha256, kept) for _, sha256, kept in sorted(found))
+    return OrderedDict((key, kept) for _, key, kept in sorted(found))

@@ -111,7 +111,7 @@ class EdgeData:
             async with self._blaming(one):
                 app, kept = await run_sync(self._look, one, job, user, folder)
                 if kept is None:
-                    kept = await self._prepare(one, app, job, folder)
+                    kept = await self._prepare(one, app, job, user, folder)
                     # It may have taken long.
                     await run_sync(self._trust.require, app)
                 filled = self._filled(app, job, kept, one, folder)
@@ -130,10 +130,10 @@ class EdgeData:
             return app, Kept()
         return app, _known(self._file(one), folder)
 
-    async def _prepare(self, one: Guest, app: App, job: Job, folder: str) -> Kept:
+    async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
-        errand = self._errand(one, app, job, folder)
+        errand = msgspec.structs.replace(self._errand(one, app, job, folder), user=user)
         beside = f"{folder}.in"
         await run_sync(_make, errand.spare, folder, beside)
         read = await staging.fetch(errand, beside, self._lanes, self._contents)

@@ -55,6 +55,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     #: The folder of the job.
     folder: str
+    #: Who has sent the job.
+    user: str = ""
     #: By host, what opens it.
     keys: Mapping[str, Keys] = {}
     #: Bytes that stay free where the folder is.
@@ -183,8 +185,9 @@ async def _fetch(
     if not one.sha256:
         async with lanes.one() as sleep:
             return await _bring(errand, one, target, sleep, None)
-    shelf = contents.of(os.path.dirname(errand.folder), copy=_written(errand.job, one.path))
-    async with contents.turn(one.sha256) as turn:
+    jobs, copy = os.path.dirname(errand.folder), _written(errand.job, one.path)
+    shelf = contents.of(jobs, errand.user, copy=copy)
+    async with contents.turn(shelf.key(one.sha256)) as turn:
         found = await anyio.to_thread.run_sync(_known, shelf, one, target)
         if found is not None:
             return found
