@@ -20,7 +20,7 @@ from pilotage.bus.model import Heartbeat, Job, Status
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.outcome import Cause
-from pilotage.site.agent import outbox, records, tell
+from pilotage.site.agent import beat, outbox, records, tell
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.enter import enter
 from pilotage.site.agent.model import Arrival, Return, Tale, Word
@@ -364,6 +364,26 @@ def test_thinning_leaves_the_newest_word_on_each_job(store: Store):
 
 
 # -- heartbeats ----------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(beat, "_AGAIN_S", 0.01)
+    bus = Weak()
+    bus.every, bus._count = 2, 1
+    rarely = posted.settings(heartbeat="1h", bus=Bus(url="amqps://x/", beat="beat.here"))
+
+    async def facts() -> Heartbeat:
+        return Heartbeat(site="mira", time=1.0, version="1")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Beat(bus, lambda: rarely, facts).run)
+        with anyio.fail_after(30):
+            while not bus.took:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.005)
+        tasks.cancel_scope.cancel()
+    assert len(bus.took) == 1
 
 
 async def test_a_heart_beats_at_once_and_on_though_the_bus_was_away():

@@ -14,6 +14,8 @@ from pilotage.bus.port import Bus
 from pilotage.site.agent.settings import Settings
 
 _log = logging.getLogger("pilotage.edge")
+#: Seconds after which a heartbeat that was not delivered is tried again, at most.
+_AGAIN_S = 2.0
 
 
 class Beat:
@@ -33,12 +35,14 @@ class Beat:
         trouble = ""
         while True:
             settings = self._settings()
+            pause = units.seconds(settings.heartbeat)
             try:
                 body = wire.encode(await self._facts())
                 await self._bus.publish(settings.beat_topic, body)
                 trouble = ""
             except errors.Unavailable as error:
+                pause = min(pause, _AGAIN_S)
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("nobody hears how the site is: %s", error)
-            await anyio.sleep(units.seconds(settings.heartbeat))
+                    _log.warning("the hub does not hear this site, trying again: %s", error)
+            await anyio.sleep(pause)
