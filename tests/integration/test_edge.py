@@ -68,7 +68,7 @@ def test_the_definition_of_the_seeds_slide_runs(
     with rig.at_slurm(tmp_path / "e", rabbit, slurm) as edge:
         edge.change({"bus": {"jobs": {edge.site: "argo"}}})
         edge.programs.add(
-            "unique_application_name", DOES["stage"], argv=["data", "{target}"],
+            "unique_application_name", f"{DOES['gate']}{DOES['stage']}", argv=["data", "{target}"],
             parameter={"target": {"kind": "path"}}, config={"format": "keys"},
             staging=staging(web), users=["argo"],
         )  # fmt: skip
@@ -80,11 +80,10 @@ def test_the_definition_of_the_seeds_slide_runs(
         body = json.dumps(told, indent=2).removesuffix("\n}") + ",\n}"
         with edge.up():
             edge.send(body.encode(), topic=edge.site, user="bob", named=False)
-
-            def finished() -> bool:
-                return balsam(edge)[-1:] == ["JOB_FINISHED"]
-
-            edge.wait(finished)
+            # A job that is over before the agent looks is never seen running.
+            edge.wait(lambda: balsam(edge)[-1:] == ["RUNNING"])
+            edge.programs.gate.touch()
+            edge.wait(lambda: balsam(edge)[-1:] == ["JOB_FINISHED"])
         assert (web.root / "out" / "out" / "found").read_text() == "EVENTS"
         states = [*dict.fromkeys(balsam(edge))]
         order = ["CREATED", "PREPROCESSED", "QUEUED", "RUNNING", "JOB_FINISHED"]
