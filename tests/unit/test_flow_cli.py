@@ -18,7 +18,9 @@ from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
-from pilotage.flow import group, moves, picture, records, sketch
+from pilotage.cli.picture import Form
+from pilotage.draw.graph import as_text
+from pilotage.flow import moves, picture, records
 from pilotage.flow.look import StepRow
 from pilotage.flow.model import Flow, Step
 from pilotage.hub import flow_view
@@ -305,15 +307,15 @@ def test_the_graph_of_a_flow_and_of_a_file(at: Common, project: Project, tmp_pat
     planned = flow_draw.graph(str(tmp_path / "small.toml"), at=at).raw.decode()
     assert planned == "first  echo\n└─ second  true\n"
     out = tmp_path / "graph.svg"
-    flow_draw.graph("1", output=out, at=at)
+    flow_draw.graph("1", form=Form(output=out), at=at)
     root = ET.parse(out).getroot()  # noqa: S314 - our own
     texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "✓ simulate 40/40" in texts
-    mermaid = flow_draw.graph("1", mermaid=True, at=at).raw.decode()
+    mermaid = flow_draw.graph("1", form=Form(mermaid=True), at=at).raw.decode()
     assert mermaid.startswith("flowchart LR")
     assert "simulate 40/40" in mermaid
     with pytest.raises(errors.UsageError):
-        flow_draw.graph("1", svg=True, mermaid=True, at=at)
+        Form(svg=True, mermaid=True)
 
 
 def test_boxes_do_not_overlap_and_stay_where_they_are_as_states_change():
@@ -346,7 +348,7 @@ def test_many_steps_that_are_alike_are_one_box():
     drawn = picture.draw(steps)
     assert [one.title for one in drawn.nodes] == ["start", "sim* 120/200", "dig* 1/200", "merge"]
     assert [one.state for one in drawn.nodes] == ["done", "running", "failed", "waiting"]
-    assert sketch.as_text(drawn, 0.0).count("\n") == 4
+    assert as_text(picture.as_graph(drawn, 0.0)).count("\n") == 4
 
 
 def test_a_long_chain_and_a_tangle_are_still_small_enough_to_look_at():
@@ -358,7 +360,7 @@ def test_a_long_chain_and_a_tangle_are_still_small_enough_to_look_at():
         for n in range(1, 1500)
     ]
     found = picture.draw(tangle)
-    assert len(found.nodes) <= group.MOST
+    assert len(found.nodes) <= picture.MOST
     assert sorted(name for one in found.nodes for name in one.steps) == sorted(
         one.name for one in tangle
     )

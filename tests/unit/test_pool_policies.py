@@ -19,7 +19,7 @@ from pilotage.hub.project import Project
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.simulate import own, policy, svg
+from pilotage.pool.simulate import own, policy
 from pilotage.pool.simulate.film import Film
 from pilotage.pool.simulate.lot import Lot, piped
 from pilotage.pool.simulate.model import Kind, Load, Machine, Provider, Scenario
@@ -136,14 +136,6 @@ def test_a_world_of_own_pools_waits_as_their_sites_did():
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)
     assert provider.capacity == 64
     assert math.isclose(provider.delay, 1 / 60)
-
-
-def test_a_picture_is_one_and_has_all_policies():
-    films = {"a < b": Film(supply=[0.0, 4.0], demand=[4.0, 4.0], used=[0.0, 2.0]), "c": Film()}
-    root = ET.fromstring(svg.draw("<it>", films))  # noqa: S314 - our own
-    texts = [one.text for one in root.iter() if one.text]
-    assert "a < b" in texts
-    assert "<it>" in texts
 
 
 # -- the command ---------------------------------------------------------------------------------

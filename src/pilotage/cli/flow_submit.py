@@ -141,14 +141,15 @@ def _chain(source: bytes) -> Flow | None:
 
 def _plan(asked: Flow, notes: tuple[str, ...]) -> Answer:
     """Say what would be started, and draw it."""
-    from pilotage.flow import picture, sketch
+    from pilotage.draw.graph import as_text
+    from pilotage.flow import picture
 
-    drawn = picture.draw(picture.plan(asked))
+    drawn = picture.as_graph(picture.draw(picture.plan(asked)), 0.0)
     shown: list[Shown] = [
         line(Styled("would start", "bold"), f"  {asked.name}, {flow.counted(len(asked.steps))}")
     ]
     if asked.params:
         values = ", ".join(f"{name} = {value}" for name, value in asked.params.items())
         shown.append(line(Styled("params  ", "dim"), values))
-    shown += ["", *sketch.as_text(drawn, 0.0).rstrip("\n").split("\n")]
+    shown += ["", *as_text(drawn).rstrip("\n").split("\n")]
     return Answer({"flow": msgspec.to_builtins(asked)}, tuple(shown), notes=notes)
