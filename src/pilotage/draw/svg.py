@@ -11,7 +11,7 @@ from pilotage import text, units
 
 INK, SOFT, LINE, FAILED = "#23303b", "#63707c", "#dde3e8", "#b3261e"
 #: Colours of things that are told apart by nothing else, in order.
-PALETTE = (
+_PALETTE = (
     "#3f7cac", "#e08e45", "#4f9d69", "#a05c9c", "#c8553d", "#5aa9a3", "#8d7b4f", "#7a7fc4",
 )  # fmt: skip
 
@@ -136,4 +136,4 @@ def xml(value: str) -> str:
 def palette(names: Iterable[str]) -> dict[str, str]:
     """Give each name a colour, in order."""
     known = dict.fromkeys(names)
-    return {name: PALETTE[at % len(PALETTE)] for at, name in enumerate(known)}
+    return {name: _PALETTE[at % len(_PALETTE)] for at, name in enumerate(known)}

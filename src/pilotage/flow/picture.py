@@ -103,7 +103,7 @@ def draw(steps: Sequence[StepRow]) -> Picture:
     """Place the steps of a flow in a picture."""
     rows = {one.name: one for one in steps}
     needs = {one.name: one.needs for one in steps}
-    alike = groups(list(rows), needs, {one.name: one.runs for one in steps})
+    alike = _groups(list(rows), needs, {one.name: one.runs for one in steps})
     nodes = [_node([rows[name] for name in names]) for names in alike]
     box_of = {name: node.id for node in nodes for name in node.steps}
     arcs = {
@@ -201,7 +201,7 @@ def _drawn(node: Node, now: float) -> graph.Node:
 # -- steps that are alike -------------------------------------------------------------------------
 
 
-def groups(names: Sequence[str], needs: Needs, runs: Mapping[str, str]) -> list[list[str]]:
+def _groups(names: Sequence[str], needs: Needs, runs: Mapping[str, str]) -> list[list[str]]:
     """Group steps that are shown as one box; each group is in the order of the steps."""
     if len(names) <= FEW:
         return [[name] for name in names]
