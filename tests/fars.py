@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot.node.hand import cache
 
 _PROGRAM = (sys.executable, "-m", "pilotage.pilot.node")

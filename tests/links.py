@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.clock import WallClock
+from pilotage.base.clock import WallClock
 from pilotage.edge.link.sites import Lines
 from pilotage.hub import auth, config
 from pilotage.hub.agents import Agents

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage import clock
+from pilotage.base import clock
 from pilotage.hub import config
 from pilotage.hub.project import Project
 from pilotage.hub.ways import Ways

@@ -17,7 +17,8 @@ from typing import Any, Self
 import pytest
 
 import pilotage
-from pilotage import errors, meow
+from pilotage import meow
+from pilotage.base import errors
 from testbed.ports import free_port
 from tests.programs import PATIENCE
 

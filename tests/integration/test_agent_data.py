@@ -12,7 +12,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.payload.transfer.model import MANIFEST

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from anyio.abc import TaskStatus
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
 from pilotage.site.agent import records

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.hub import auth, config
 from pilotage.hub.api import port
 from pilotage.hub.api.port import Limits

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message
 from pilotage.edge.link import keys, model
 from pilotage.edge.link.bus import HubBus, Pace

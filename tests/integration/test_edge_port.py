@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
-from pilotage.crash import LINK, PORT, REMOTE
+from pilotage.base import errors
+from pilotage.base.crash import LINK, PORT, REMOTE
 from pilotage.edge.link import keys
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.hub import sources

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from pilotage.base.clock import WallClock
 from pilotage.bus.model import Scheduler
-from pilotage.clock import WallClock
 from pilotage.edge.link.sites import Lines
 from pilotage.hub import edge_seen
 from pilotage.hub.api import measure

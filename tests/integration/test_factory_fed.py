@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.hub.auth import Grant, Scope
 from pilotage.hub.feed import desk
 from pilotage.hub.feed.fed import SILENT_S, Fed

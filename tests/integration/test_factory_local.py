@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import fleet
 from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.client import AsyncClient, Client, Executor
 from pilotage.hub import auth
-from pilotage.job.owner import me
 from tests import filed
 from tests.fleet import RealHub, blind, enrolled, running
 from tests.programs import PATIENCE

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.match import wish
 from pilotage.pilot.node import single
 from pilotage.pilot.node.single import image

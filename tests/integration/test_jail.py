@@ -14,7 +14,7 @@ import anyio
 import asyncssh
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.jail import HOST, Access, Bounds, Jails, lay, take
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import auth
 from pilotage.job import records
 from pilotage.job.model import Call, JobSpec, NewJob, State

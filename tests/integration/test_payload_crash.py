@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload import Ending, Launch, Starter, Why, alive, end_orphans, evidence
 from pilotage.payload.starter import process
 

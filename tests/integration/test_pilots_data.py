@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.hub import auth
 from pilotage.hub.facts import Witness
 from pilotage.job.model import Binding, Call, Command, JobSpec, NewJob, Python, Script, State

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot import pack
 from pilotage.site import remote as module
 from pilotage.site.batch.model import Call

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.shell import nest
 from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd, client

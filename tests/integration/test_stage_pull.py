@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.stage import names
 from pilotage.site.stage.model import Digest, Folder, Wanted
 from pilotage.site.stage.pull import Puller

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot.node.hand import cache
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.model import Digest

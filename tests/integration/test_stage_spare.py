@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.stage import spare
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.model import Wanted

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot import pack
 from pilotage.site.model import Site
 from pilotage.site.remote import Remote

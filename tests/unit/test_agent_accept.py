@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import Command
 from pilotage.rule import template
 from pilotage.site.agent import accept

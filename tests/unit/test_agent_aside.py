@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.agent import aside
 from tests.hands import wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.model import MANIFEST

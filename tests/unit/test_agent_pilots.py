@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
 from pilotage.hub.auth import Scope

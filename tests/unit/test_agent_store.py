@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs
 from pilotage.job.bulk import Ended

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Heartbeat, Job, Status

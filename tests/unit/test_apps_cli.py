@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.cli import agent_status, app, app_trial, main
 from pilotage.cli.app_spec import Described

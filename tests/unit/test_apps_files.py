@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.apps import check, files, trust
 from pilotage.site.apps.model import App, Config, Limits, OwnLimits, Parameter, Staging
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
 from pilotage.job import model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.edge import message
 from pilotage.job import model

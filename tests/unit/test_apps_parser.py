@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.apps import parser
 from pilotage.site.apps.model import App, Config, Parameter
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site import files
 from pilotage.site.batch import known, plugin
 

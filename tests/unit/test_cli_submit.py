@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import directives, main, spec
 from pilotage.cli.spec import Wishes
 from pilotage.hub import submission

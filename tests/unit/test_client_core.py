@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import core as cores
 from pilotage.client import pace, wire
 from pilotage.client.core import Core

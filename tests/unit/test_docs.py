@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from docs._ext import commands, facts, figures, tables
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.event.model import Kind
 from pilotage.flow import schema as flows
 from pilotage.hub import config

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site import doors
 from pilotage.site.doors import Doors
 from pilotage.site.hand import Hello

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Input, Job, Output, Result, Status
 from pilotage.edge import cancel, hear, message, place, records, silence

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Follow, Log, Status, Wanted
 from pilotage.edge import hear, logs, records

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import hear, message, pilots, records, silence
 from pilotage.edge.message import Address

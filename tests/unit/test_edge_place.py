@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pilotage.base.clock import WallClock
 from pilotage.bus.model import Status
-from pilotage.clock import WallClock
 from pilotage.edge import hear, records
 from pilotage.edge.message import Address
 from pilotage.edge.place import EdgePlace, Facts, Hub

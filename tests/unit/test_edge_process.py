@@ -10,9 +10,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
 from pilotage.bus.model import Heartbeat
-from pilotage.clock import ManualClock
 from pilotage.hub.edge import look, notify, owner, talk
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.cli import pool, pool_serve, site, site_check, submit, token
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes

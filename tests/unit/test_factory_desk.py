@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.hub import auth
 from pilotage.hub.auth import Grant, Scope
 from pilotage.hub.feed import desk

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.feed import files
 from pilotage.site.wish import Wish
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage.clock import WallClock
+from pilotage.base.clock import WallClock
 from pilotage.hub.feed import files, floor
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.feeder import Feeder

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table

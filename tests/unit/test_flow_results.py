@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow.hand import Piece
 from pilotage.flow.model import Step
 from pilotage.hub import config

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.clock import dice
 from pilotage.bus import wire
 from pilotage.bus.fields import State as Said
 from pilotage.bus.model import Answer, Heartbeat, Result, Status
 from pilotage.bus.port import Message
-from pilotage.clock import dice
 from pilotage.edge import hear, message, place, records, said, silence
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.silence import Patience

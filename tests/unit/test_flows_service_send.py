@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.memory import MemoryBus
 from pilotage.hub.flows import outbox, send
 from pilotage.hub.flows.outbox import Word

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
 from pilotage.site import guest, launch

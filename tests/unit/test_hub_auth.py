@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
-from pilotage.clock import ManualClock
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
 from pilotage.hub import auth, tls
 from pilotage.hub.auth import Scope
 from pilotage.store import Db, connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import config
 
 

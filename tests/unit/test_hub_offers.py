@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub import offers
 from pilotage.hub.facts import Witness, hopeless
 from pilotage.hub.project import Project

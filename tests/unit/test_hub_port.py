@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from starlette.requests import Request
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.edge import records
 from pilotage.hub.api.port import Limits, PortData
 from pilotage.payload.transfer import settle, tree, url

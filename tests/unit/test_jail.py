@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.jail import Bounds, lay, take
 from pilotage.site.jail.room import Pace, Room
 from pilotage.site.jail.tree import Tree, steps

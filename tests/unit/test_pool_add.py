@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import curve, pool_add
 from pilotage.cli.common import Common
 from pilotage.cli.pool_add import Described

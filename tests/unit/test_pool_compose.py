@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.compose.composite import uniform, weighted
 from pilotage.pool.compose.factory import Change, Factory, census
 from pilotage.pool.compose.herd import Herd

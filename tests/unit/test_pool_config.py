@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.compose.composite import Composite
 from pilotage.pool.compose.factory import Factory
 from pilotage.pool.config import foreign

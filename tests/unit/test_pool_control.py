@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Stepwise, stepwise

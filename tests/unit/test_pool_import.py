@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.common import Common
 from pilotage.cli.pool_import import import_
 from pilotage.pool import files

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World as Wanted

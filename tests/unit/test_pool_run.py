@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import pool_decide, pool_outside, pool_view
 from pilotage.hub.pool_model import Row, Seen, Set, Step
 from pilotage.hub.project import Project

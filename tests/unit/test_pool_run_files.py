@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool import files
 from pilotage.pool.config import carry, document, service, tardis
 from pilotage.pool.config.names import TAGS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.compose.herd import Herd
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.fitness import Fitness

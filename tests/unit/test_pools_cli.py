@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import pool, pool_simulate, status, submit
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World

@@ -11,7 +11,7 @@ import time
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import border, pool_decide
 from pilotage.hub.gauge import Gauge
 from pilotage.hub.pool_model import Row, Seen, Step

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.pools import Files, Pools
 from pilotage.pool import files
 from pilotage.pool.control.linear import Linear

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot import reach
 from pilotage.pilot.node import spool
 from pilotage.pilot.relay import Bounds, Relay

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.job import moves, records
 from pilotage.job.model import Binding, Command, JobSpec, NewJob, State

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Event, Kind
 from pilotage.hub import books, rule_flow
 from pilotage.hub.project import Project

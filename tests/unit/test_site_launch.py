@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job import model
 from pilotage.payload import call
 from pilotage.payload.model import Launch

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import uvloop
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
 from pilotage.match import patience, wish

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import Flow, clock, errors
+from pilotage import Flow
+from pilotage.base import clock, errors
+from pilotage.base.owner import me
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message
@@ -24,7 +26,6 @@ from pilotage.hub.project import Project
 from pilotage.hub.site_view import Drain, Seen
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import App, Command, JobSpec, NewJob, State
-from pilotage.job.owner import me
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
 from pilotage.match.sites import Cause, Sites

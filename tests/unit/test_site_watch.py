@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.strays import Strays
 from pilotage.site.watch import Watch
 

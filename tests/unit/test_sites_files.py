@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site import files
 from pilotage.site.model import Defaults, Site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.shell import words
 from pilotage.site.shell.words import Kind
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.stage import digest
 from pilotage.site.stage.digest import Changed, Digests
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer.version import Version
 from pilotage.site.stage import names, plan
 from pilotage.site.stage.model import Key

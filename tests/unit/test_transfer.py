@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.clock import ManualClock
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
 from pilotage.payload.transfer import allow, courier, manifest, plan, table, trouble, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project

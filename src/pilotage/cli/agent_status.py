@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.bus.fields import State
 from pilotage.cli import shape, sheet
 from pilotage.cli.agent import open_project

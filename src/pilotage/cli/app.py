@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.app_spec import Described

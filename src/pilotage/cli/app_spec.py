@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.apps import model, trust
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)?\.\.(-?\d+(?:\.\d+)?)?", re.ASCII)

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Job
 from pilotage.cli import sheet

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, line
 from pilotage.cli.common import HERE, Common

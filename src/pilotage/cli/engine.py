@@ -10,7 +10,7 @@ import signal
 import anyio
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import flow_sheet, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import flow, flow_follow, flow_sheet
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
@@ -60,8 +60,8 @@ def cancel(
     at: Common = HERE,
 ) -> Answer:
     """Call workflows off; what runs at sites is ended there."""
+    from pilotage.base.owner import me
     from pilotage.flow import look, moves
-    from pilotage.job.owner import me
 
     with at.open() as project:
         numbers = flow.numbers(project, names)

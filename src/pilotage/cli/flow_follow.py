@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import flow, flow_sheet, live, render, shape
 from pilotage.cli.answer import Answer, Cell, Styled
 from pilotage.flow import look

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.flow import look

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import flow, flow_follow
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
@@ -48,9 +48,9 @@ def submit(
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
     """Start a workflow; it is safe when this returns."""
+    from pilotage.base.owner import me
     from pilotage.flow import moves
     from pilotage.flow.model import NewFlow
-    from pilotage.job.owner import me
 
     asked = read(file, params(param))
     patience = units.seconds(timeout) if timeout else None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import select, shape, sheet
 from pilotage.cli.answer import Answer, Shown
 from pilotage.cli.common import HERE, Common

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Stream
 from pilotage.cli.common import HERE, Common

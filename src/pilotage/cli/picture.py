@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Answer, line
 from pilotage.cli.common import HERE, Common
 

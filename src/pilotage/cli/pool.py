@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -196,8 +196,8 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
 
 def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
     """Ask a pool for cores by hand."""
+    from pilotage.base.owner import me
     from pilotage.hub import pool_outside
-    from pilotage.job.owner import me
 
     if demand is None:
         return None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.hub import edge_seen, pool_site

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer, Stream
 from pilotage.cli.common import HERE, Common
-from pilotage.job.owner import me
 from pilotage.pool.words import volume
 
 if TYPE_CHECKING:

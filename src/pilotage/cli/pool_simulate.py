@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import picture, pool_tried
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common

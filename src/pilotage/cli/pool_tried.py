@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.common import Common
 
 if TYPE_CHECKING:

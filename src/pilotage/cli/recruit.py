@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common

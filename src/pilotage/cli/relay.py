@@ -10,7 +10,7 @@ from typing import Annotated
 import anyio
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -19,7 +20,6 @@ from pilotage.rule import book as books
 from pilotage.rule import graph as graphs
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
-from pilotage.rule.names import closest
 
 app = App(name="rule", help="List, test, check and change rules.", group_commands="Commands")
 app.command("pilotage.cli.trial:trial", name="test", help="Say what an event would do.")

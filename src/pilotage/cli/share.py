@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
 

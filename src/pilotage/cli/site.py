@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.names import closest
 from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
 from pilotage.hub import edge_seen
 from pilotage.hub.site_view import Seen
-from pilotage.rule.names import closest
 from pilotage.site import files
 from pilotage.site.apps.order import PILOT
 from pilotage.site.model import BATCH, Site, check_batch

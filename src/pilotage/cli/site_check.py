@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import site_heard, site_trial
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common

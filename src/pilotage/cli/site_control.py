@@ -8,7 +8,7 @@ import anyio
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus import wire
 from pilotage.bus.fields import Verb
 from pilotage.bus.model import Answer as Told

@@ -6,7 +6,7 @@ import time
 
 import anyio
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control
 from pilotage.cli import shape

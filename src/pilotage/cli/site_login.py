@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.answer import Answer, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.site import files

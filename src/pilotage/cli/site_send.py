@@ -15,7 +15,7 @@ import msgspec
 from anyio.from_thread import start_blocking_portal
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus import key as keys
 from pilotage.bus import legacy, wire
 from pilotage.bus.model import Chain, Job, Status

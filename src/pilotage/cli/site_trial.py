@@ -7,7 +7,7 @@ import base64
 import shlex
 import time
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.doctor import Check
 from pilotage.site.batch.model import Batch, BatchError, Item, Order, Phase
 from pilotage.site.remote import Remote

@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.cli import select, shape, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
@@ -15,7 +16,6 @@ from pilotage.cli.spec import Wishes
 from pilotage.hub import submission
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec, NewJob
-from pilotage.job.owner import me
 from pilotage.match.prospect import Prospect
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common

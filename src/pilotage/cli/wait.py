@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.cli import live, render, select, shape, tally
 from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common

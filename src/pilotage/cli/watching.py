@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.job.model import State

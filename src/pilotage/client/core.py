@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.client import replies, wire
 from pilotage.client.model import Delivery, Ended, Parcel, Part, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, Kind

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.file import File
 from pilotage.client.wire import LONGEST
 

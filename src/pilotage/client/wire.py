@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: The longest message.
 LONGEST = 16 << 20

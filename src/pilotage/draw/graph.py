@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.draw import layout, svg
 from pilotage.draw.svg import Box, Picture, Point
 

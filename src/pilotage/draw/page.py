@@ -11,7 +11,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.draw.svg import FAILED, Picture
 
 

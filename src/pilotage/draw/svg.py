@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import NamedTuple
 
-from pilotage import text, units
+from pilotage.base import text, units
 
 INK, SOFT, LINE, FAILED = "#23303b", "#63707c", "#dde3e8", "#b3261e"
 #: Colours of things that are told apart by nothing else, in order.

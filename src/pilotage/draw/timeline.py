@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.draw import svg
 from pilotage.draw.svg import Box, Picture, Point
 

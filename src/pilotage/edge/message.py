@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
 from pilotage.job.model import App, Binding, Call, Command, JobSpec

@@ -10,7 +10,7 @@ import binascii
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.records import Attempt

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
+from pilotage.base.owner import me
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff, Remote
@@ -25,7 +26,6 @@ from pilotage.job import records as jobs
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
 from pilotage.match.queue import Queue

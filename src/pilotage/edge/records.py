@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
 from pilotage.payload.transfer.url import at_port

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus import batches
 from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message

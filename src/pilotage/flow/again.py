@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.flow import definition, graph, policy, records
 from pilotage.flow.calloff import call_off_child
 from pilotage.flow.ends import deliver, finish
@@ -17,7 +18,6 @@ from pilotage.job import machine
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
-from pilotage.rule.names import closest
 
 if TYPE_CHECKING:
     from pilotage.job.model import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow.calloff import call_off_child
 from pilotage.flow.ends import OVER, end
 from pilotage.flow.journal import note

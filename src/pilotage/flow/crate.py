@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.flow import look
 from pilotage.flow.detail import Left, Task
 from pilotage.flow.look import Sheet

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import crate, detail, look, report
 from pilotage.flow.crate import Part, Run
 from pilotage.flow.detail import Left, Task

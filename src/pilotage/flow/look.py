@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.flow import records
 from pilotage.flow.model import FINAL, Flow, Step
 from pilotage.flow.records import FlowRow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import check, definition, policy
 from pilotage.flow.ends import give_up
 from pilotage.flow.model import Step, Take

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.draw import graph, layout, svg
 from pilotage.draw.graph import Edge, Graph
 from pilotage.flow import look

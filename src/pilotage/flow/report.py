@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.draw import graph, page, svg, timeline
 from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Table
 from pilotage.draw.timeline import Span

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule.template import apart, write
 
 #: Names that stand for themselves whatever steps and parameters are called.

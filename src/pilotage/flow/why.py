@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.flow import look
 from pilotage.flow.look import Open, StepRow
 from pilotage.flow.model import FINAL, State

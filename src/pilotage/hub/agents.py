@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
 from pilotage.edge.link import model
 from pilotage.edge.link.serve import Served
 from pilotage.edge.link.sites import Lines

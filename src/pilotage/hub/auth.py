@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.owner import me
 from pilotage.bus.fields import Word
-from pilotage.job.owner import me
 from pilotage.store import Db
 
 #: What another process revokes stops counting here after so many seconds.

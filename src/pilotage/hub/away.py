@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import records as events
 from pilotage.job import bulk, model, moves, records
 from pilotage.job.model import State

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import records
 from pilotage.hub import rule_flow
 from pilotage.job.model import Workflow

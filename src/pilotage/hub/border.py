@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.model import Ending, Usage, Why
 from pilotage.pilot import model, wire
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
-from pilotage.clock import Clock
+from pilotage.base import errors
+from pilotage.base.clock import Clock
 from pilotage.hub import auth, submission
 from pilotage.job import moves, records
 from pilotage.job.model import JobSpec

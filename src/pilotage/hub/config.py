@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.hub import border
 from pilotage.hub.config import Pilots
 from pilotage.hub.roster import OVER, Held, Line, Pilot, Roster

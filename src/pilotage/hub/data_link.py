@@ -16,7 +16,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.roster import OVER, Pilot
 from pilotage.hub.staging import Staging
 from pilotage.pilot import wire

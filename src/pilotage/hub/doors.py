@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus.port import Bus
 from pilotage.event import http, socket
 from pilotage.hub import secret

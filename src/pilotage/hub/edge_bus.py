@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.config import Bus
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus.model import Input
 from pilotage.edge import records
 from pilotage.flow import hand

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.bus.model import Drain, Heartbeat
 
 Word = Literal["well", "draining", "trouble", "silent"]

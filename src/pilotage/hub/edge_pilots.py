@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import anyio
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
+from pilotage.base.owner import me
 from pilotage.edge import pilots
 from pilotage.edge.message import Address
 from pilotage.edge.pilots import Wanted
 from pilotage.hub import auth, edge_seen, patron
 from pilotage.hub.patron import Home
 from pilotage.hub.roster import Roster
-from pilotage.job.owner import me
 from pilotage.pilot.model import State
 from pilotage.site.apps.order import PilotOrder
 from pilotage.store import Db, Writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.edge.link.sites import Lines
 from pilotage.edge.message import Address
 from pilotage.edge.place import Facts, Hub

@@ -15,7 +15,7 @@ from typing import TypeVar
 import anyio
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.patron import Home, Lot, Papers, Patron
 from pilotage.payload.model import Launch
 from pilotage.site import submission, wish

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pilotage import text, units
+from pilotage.base import text, units
+from pilotage.base.owner import me
 from pilotage.hub import config, offers, site_view
 from pilotage.hub.config import Settings
 from pilotage.hub.offers import Scene
 from pilotage.job import records
 from pilotage.job.model import Attempt, Job, JobSpec, State, Workflow
-from pilotage.job.owner import me
 from pilotage.match import queued, sites
 from pilotage.match.cluster import Clusters
 from pilotage.match.facts import Facts, Kept, Line, Quota

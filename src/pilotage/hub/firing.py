@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
+from pilotage.base.owner import me
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import Binding, State
-from pilotage.job.owner import me
 from pilotage.rule import template
 from pilotage.rule.model import COMPLETE, FilePattern, Rule
 from pilotage.store import Db

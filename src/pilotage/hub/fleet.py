@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.hub.config import Owner, Share
 from pilotage.pilot.model import Facts, State
 from pilotage.store import Db

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.flow import look, why
 from pilotage.flow.look import Open, Sheet, StepRow
 from pilotage.flow.model import State

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import anyio
 import msgspec
 
-from pilotage import errors
-from pilotage.clock import Clock
+from pilotage.base import errors
+from pilotage.base.clock import Clock
 from pilotage.edge.link.line import Line
 from pilotage.hub import away
 from pilotage.hub.away import End, Out

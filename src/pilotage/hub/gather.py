@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.event import records
 from pilotage.event.model import Event
 from pilotage.hub import firing

@@ -13,8 +13,8 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from pilotage import errors, text, units
-from pilotage.clock import Clock
+from pilotage.base import errors, text, units
+from pilotage.base.clock import Clock
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows

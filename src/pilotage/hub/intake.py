@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from pilotage import crash, errors, text
-from pilotage.clock import Clock
+from pilotage.base import crash, errors, text
+from pilotage.base.clock import Clock
 from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, Batch
 from pilotage.event.model import Event, FileVersion, Kind

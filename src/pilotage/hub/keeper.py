@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.event.file.source import FileSource
 from pilotage.hub import books, sources
 from pilotage.hub.intake import Intake

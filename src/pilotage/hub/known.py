@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.event.file.model import Entry
 from pilotage.store import Db
 

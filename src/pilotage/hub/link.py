@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Client, Clients
 from pilotage.hub.pilots import Desk

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
+from pilotage.base.owner import me
 from pilotage.edge import place as edge
 from pilotage.hub import config, edge_seen
 from pilotage.hub.config import Settings
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
-from pilotage.job.owner import me
 from pilotage.match.cluster import QUEUE
 from pilotage.match.model import Offer
 from pilotage.match.place import Place

@@ -11,10 +11,10 @@ from typing import Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.owner import me
 from pilotage.hub import auth
 from pilotage.hub.roster import OVER, Roster
-from pilotage.job.owner import me
 from pilotage.pilot.model import State
 from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.hub import auth, border
 from pilotage.hub.config import Pilots
 from pilotage.hub.counter import Counter, as_stop

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.hub import edge_seen, pool_model, pool_site
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.pool_model import Set
 from pilotage.pool import files
 from pilotage.pool.files import Outside

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import fleet, pool_view
 from pilotage.hub.fleet import Pilot
 from pilotage.hub.pool_model import Set

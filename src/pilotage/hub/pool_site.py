@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.edge_seen import PilotSite
 from pilotage.site import files
 from pilotage.site.model import Site

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import edge_seen, pool_decide, pool_model, pool_site
 from pilotage.hub.edge_seen import PilotSite
 from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step

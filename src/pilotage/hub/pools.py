@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
 from pilotage.hub import edge_seen, pool_decide, pool_drones, pool_model, pool_see, pool_site
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_hope import attributes, given, holds, sees, suits

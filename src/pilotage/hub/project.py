@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import msgspec
 
-from pilotage import errors, text
-from pilotage.clock import Clock, WallClock
+from pilotage.base import errors, text
+from pilotage.base.clock import Clock, WallClock
+from pilotage.base.owner import me
 from pilotage.event import message, records
 from pilotage.hub import config
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
-from pilotage.job.owner import me
 from pilotage.result import logs
 from pilotage.site import records as sites
 from pilotage.site.agent import FILE as AGENT

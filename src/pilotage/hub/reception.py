@@ -10,7 +10,7 @@ from typing import Any
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.bus.port import Bus
 from pilotage.event.file.source import FileSource
 from pilotage.hub import config, guard, housekeeping

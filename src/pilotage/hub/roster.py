@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.hub.gauge import Gauge
 from pilotage.job.model import JobSpec
 from pilotage.job.retry import End

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.job.model import Workflow
 from pilotage.rule import locate, trigger
 from pilotage.rule.model import Rule
-from pilotage.rule.names import closest
 
 _STEPS = re.compile(r"^\s*\[step[.\]]", re.MULTILINE)
 _RULES = re.compile(r"^\s*\[(rule|recipe)[.\]]", re.MULTILINE)

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from pilotage import errors
+from pilotage.base import errors
 
 
 def read(file: Path) -> str:

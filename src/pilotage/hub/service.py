@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from starlette.types import ASGIApp
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.edge.link.sites import Lines
 from pilotage.hub import auth, config, front, site_view, tls
 from pilotage.hub.agents import Agents

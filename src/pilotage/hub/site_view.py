@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow.model import Flow, Step
 from pilotage.hub import away, edge_seen
 from pilotage.hub.auth import Scope

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.factory import Factory
 from pilotage.hub.feed.fed import Fed
 from pilotage.hub.patron import Own

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pilotage import crash, text
-from pilotage.clock import Clock
+from pilotage.base import crash, text
+from pilotage.base.clock import Clock
 from pilotage.event import records, timer
 from pilotage.event.model import Event, Kind
 from pilotage.flow.model import job_key

@@ -13,11 +13,11 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
+from pilotage.base.owner import me
 from pilotage.event import content
 from pilotage.hub.roster import Pilot
 from pilotage.job import model, moves, records
-from pilotage.job.owner import me
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.payload.transfer.names import sync_folder

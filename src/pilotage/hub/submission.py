@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import records
 from pilotage.job.model import Binding, JobSpec, NewJob
 from pilotage.match import wish

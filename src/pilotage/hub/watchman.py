@@ -8,7 +8,7 @@ import logging
 import anyio
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.config import Match
 from pilotage.hub.offers import HOLE
 from pilotage.hub.roster import OVER, Pilot, Roster

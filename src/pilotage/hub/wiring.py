@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from pilotage import clock, text
+from pilotage.base import clock, text
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from pilotage import errors, text
-from pilotage.rule import names
+from pilotage.base import errors, names, text
 
 _T = TypeVar("_T")
 

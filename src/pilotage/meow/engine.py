@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 from anyio.from_thread import start_blocking_portal
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import wiring
 from pilotage.hub.project import Project
 from pilotage.job.model import State

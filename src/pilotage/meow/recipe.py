@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import model
 from pilotage.meow import check, default
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job.model import JobSpec, Limit
 from pilotage.meow import check
 from pilotage.meow import pattern as patterns

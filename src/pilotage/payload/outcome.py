@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.job import retry
 from pilotage.job.outcome import Cause
 from pilotage.payload import report

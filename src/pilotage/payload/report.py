@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.payload.model import Ending, Report, Started
 
 

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload import report
 from pilotage.payload.model import Ending, Launch, Report, Why
 from pilotage.payload.remains import alive, end_orphans, evidence, signal_adopted

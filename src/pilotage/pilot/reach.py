@@ -8,7 +8,7 @@ import contextlib
 import ipaddress
 import socket
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot.node import dial
 from pilotage.pilot.node.dial import Route
 

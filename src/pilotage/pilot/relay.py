@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pilot.node import spool
 from pilotage.pilot.node.dial import Route
 from pilotage.pilot.reach import Stream, close, reach

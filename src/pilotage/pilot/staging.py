@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import model
 from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts, Project

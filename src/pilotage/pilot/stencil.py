@@ -6,7 +6,7 @@ import secrets
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import model, moves, records
 from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import Binding, JobSpec
 from pilotage.pilot.model import Check, End, Facts
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.pool.control.linear import Linear, judge
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Rule, Stepwise

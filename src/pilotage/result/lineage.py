@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.draw.graph import Edge, Graph, Node
 from pilotage.job import records
 from pilotage.job.model import Binding, State

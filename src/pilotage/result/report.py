@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.draw import graph, page, svg, timeline
 from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Gallery, Image, Table
 from pilotage.draw.timeline import Span

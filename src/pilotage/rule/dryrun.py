@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import (
     App,

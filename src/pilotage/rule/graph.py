@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.draw.graph import Edge, Graph, Node
 from pilotage.job.model import Workflow
 from pilotage.rule import overlap, topic

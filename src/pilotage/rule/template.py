@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pilotage import errors
-from pilotage import text as texts
+from pilotage.base import errors
+from pilotage.base import text as texts
+from pilotage.base.names import closest
 from pilotage.job.model import Binding, JobSpec, Workflow
-from pilotage.rule.names import closest
 
 #: Every keyword that does not depend on the rule, and what it stands for.
 KEYWORDS = {

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import records
 from pilotage.payload import run
 from pilotage.payload.model import Ending, Why

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.payload.model import Sandbox
 
 #: Isolation through which a worker can be spoken with; any other passes on no socket.

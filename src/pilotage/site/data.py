@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.names import sync_folder
 from pilotage.site import guest
 from pilotage.site.doors import Doors

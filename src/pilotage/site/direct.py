@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from pilotage import crash
+from pilotage.base import crash
+from pilotage.base.owner import me
 from pilotage.job import moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger

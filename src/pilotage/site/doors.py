@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.hand import Hello
 from pilotage.site.remote import Remote
 

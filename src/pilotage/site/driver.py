@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import anyio
 
-from pilotage import crash, errors, units
-from pilotage.clock import Clock
+from pilotage.base import crash, errors, units
+from pilotage.base.clock import Clock
 from pilotage.site import records, submission
 from pilotage.site.batch.model import Batch, Order
 from pilotage.site.errand import Errands

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.batch import words
 from pilotage.site.batch.model import Batch, BatchError, Item, Order, Said, Windows
 from pilotage.site.remote import Remote

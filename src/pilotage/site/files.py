@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import JobSpec
 from pilotage.rule import named
 from pilotage.site import model

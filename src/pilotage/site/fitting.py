@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.job.model import JobSpec, Shape
 from pilotage.site import guest, ordering, shape, submission
 from pilotage.site.batch.model import BatchError, Order, Windows

@@ -8,8 +8,8 @@ import random
 import time
 from collections.abc import AsyncIterator
 
-from pilotage import errors, units
-from pilotage.clock import Clock, WallClock, dice
+from pilotage.base import errors, units
+from pilotage.base.clock import Clock, WallClock, dice
 
 
 class Bucket:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import model, moves
 from pilotage.payload.model import Sandbox
 from pilotage.rule import template

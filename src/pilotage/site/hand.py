@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.bootstrap import BOOTSTRAP
 from pilotage.site.shell.model import Shell
 from pilotage.site.wire import Wire

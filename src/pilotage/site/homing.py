@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.job import retry
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause

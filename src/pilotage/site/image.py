@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _MAGIC = b"SIF_MAGIC"
 _MAGIC_AT = 32

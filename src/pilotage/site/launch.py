@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import model
 from pilotage.payload import call
 from pilotage.payload.model import Launch, Sandbox

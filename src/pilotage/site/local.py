@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
 from pilotage.job import model, moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.outcome import Cause

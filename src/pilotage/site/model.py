@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.site.batch import known, plugin
 
 #: Pilots there are started by a process of the site's own, which asks the hub what it wants.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.job.model import State
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.job.model import JobSpec
 from pilotage.site.batch import known
 from pilotage.site.batch.model import Order

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import moves, retry
 from pilotage.job.outcome import Cause
 from pilotage.site import fitting, guest, launch, ordering, submission, unchanged

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.match.place import queue_mark
 from pilotage.site.batch.model import Order
 from pilotage.site.submission import Submission, Work

@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 
-from pilotage import errors
-from pilotage.clock import Clock, WallClock, dice
+from pilotage.base import errors
+from pilotage.base.clock import Clock, WallClock, dice
 from pilotage.site.batch.model import Call, Said
 from pilotage.site.gate import Gate
 from pilotage.site.hand import Boot, Hand, Hello, News

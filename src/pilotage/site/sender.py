@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.site import records, submission
 from pilotage.site.batch.model import BatchError
 from pilotage.site.submission import Submission

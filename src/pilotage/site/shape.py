@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 
 #: Batch systems count wall time in minutes.
 _GRAIN_S = 60.0

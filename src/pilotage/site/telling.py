@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import wrap_future
 from collections.abc import Sequence
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.match.queue import Queue

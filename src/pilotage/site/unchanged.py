@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.event import content
 from pilotage.event.model import FileVersion
 from pilotage.job.model import Binding, OnChange

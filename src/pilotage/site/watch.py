@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.site import submission
 from pilotage.site.batch.model import BatchError, Item, Phase
 from pilotage.site.party import End

@@ -9,7 +9,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: Bytes of one frame, at most: what a command said, and a little more.
 LIMIT = 1 << 28

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.site.batch.model import Order
 from pilotage.site.model import Site
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer import courier, fetch, url
 from pilotage.payload.transfer.model import MANIFEST
 from pilotage.payload.transfer.patience import Patience

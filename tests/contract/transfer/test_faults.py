@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from starlette.responses import RedirectResponse, Response
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer import fetch, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer import fetch, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.courier import Courier

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pilotage
+from pilotage.base.owner import me
 from pilotage.client.sync import Client
 from pilotage.hub import auth
 from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
-from pilotage.job.owner import me
 from pilotage.match.explain import explain
 from pilotage.match.facts import Facts
 from testbed.condor import Condor

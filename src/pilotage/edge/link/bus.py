@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message
 from pilotage.edge.link.line import Line
 from pilotage.edge.link.model import Delivery

@@ -17,7 +17,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.edge.link import model
 from pilotage.edge.link.line import Line
 from pilotage.payload.transfer.version import Version

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import wire
 from pilotage.pilot.node.dial import Route
 from pilotage.pilot.reach import close, encrypt, reach

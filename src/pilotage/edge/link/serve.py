@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Bus, Message
 from pilotage.edge.link import model
 from pilotage.pilot import wire

@@ -17,7 +17,7 @@ from typing import Self
 import anyio
 from anyio.lowlevel import checkpoint
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message, matches
 
 #: Seconds that the other side has to put a message on disk.

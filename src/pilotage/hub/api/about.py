@@ -6,7 +6,7 @@ import codecs
 
 from msgspec import UNSET, UnsetType
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.facts import Witness

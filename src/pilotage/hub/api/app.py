@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import http
 from pilotage.hub import metrics
 from pilotage.hub.api import measure, openapi, port, problem, routes, tell

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.clock import Clock
+from pilotage.base.clock import Clock
 from pilotage.hub.auth import Grant, Scope
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer

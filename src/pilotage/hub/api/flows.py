@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import detail, look, moves, picture, read, why
 from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import again
 from pilotage.hub import site_view, submission
 from pilotage.hub.api import ask, tell

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.flow import look
 from pilotage.hub.api import jobs, pilots, tell
 from pilotage.hub.api.call import Call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import pool_outside, pool_view
 from pilotage.hub.api import ask, pools
 from pilotage.hub.api.call import Call

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.config import Owner

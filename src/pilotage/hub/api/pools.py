@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import pool_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call

@@ -31,7 +31,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
 from pilotage.edge import records
 from pilotage.event import http
 from pilotage.hub.api import problem

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import http
 
 #: When to try again, in seconds, if something cannot be reached now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import auth
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call

@@ -16,7 +16,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from pilotage import __version__, clock, errors
+from pilotage import __version__
+from pilotage.base import clock, errors
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
 from pilotage.hub import config, housekeeping

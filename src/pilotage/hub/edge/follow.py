@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer.version import Version
 from pilotage.site.agent import settings
 from pilotage.site.agent.settings import Settings

@@ -7,8 +7,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from pilotage import errors
-from pilotage.clock import Clock
+from pilotage.base import errors
+from pilotage.base.clock import Clock
 
 _log = logging.getLogger("pilotage.edge")
 #: The pauses before a part is begun anew, and how long it must last for the first pause again.

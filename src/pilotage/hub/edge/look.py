@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
 from pilotage.payload.transfer.version import Version
 

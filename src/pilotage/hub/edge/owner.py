@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
 

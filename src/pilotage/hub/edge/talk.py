@@ -12,7 +12,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.hub import config

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.feed.wire import (
     LONGEST,
     FactoryOrders,

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.hub.feed.files import Known
 from pilotage.hub.feed.wire import FactoryEnrol, FactoryOrders, FactoryReport, FactorySecrets
 

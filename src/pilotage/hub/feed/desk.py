@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import crash, errors, text, units
+from pilotage.base import crash, errors, text, units
+from pilotage.base.owner import me
 from pilotage.hub import auth
 from pilotage.hub.feed.wire import (
     MOST_WANTED,
@@ -27,7 +28,6 @@ from pilotage.hub.feed.wire import (
     FactorySite,
     FactoryWant,
 )
-from pilotage.job.owner import me
 from pilotage.pilot.model import State
 from pilotage.site import files, records
 from pilotage.site.model import FACTORY

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import anyio
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.hub.roster import Roster
 from pilotage.pilot.model import State
 from pilotage.site import records

@@ -11,8 +11,8 @@ from typing import TypeVar
 import anyio
 from msgspec import structs
 
-from pilotage import crash, errors
-from pilotage.clock import Clock, dice
+from pilotage.base import crash, errors
+from pilotage.base.clock import Clock, dice
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.caller import Caller

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.hub.feed.wire import MOST_HELD
 from pilotage.pilot import reach
 from pilotage.pilot.node.dial import Route

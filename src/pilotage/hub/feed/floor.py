@@ -6,8 +6,8 @@ import functools
 from asyncio import wrap_future
 from collections.abc import Mapping
 
-from pilotage import crash
-from pilotage.clock import Clock
+from pilotage.base import crash
+from pilotage.base.clock import Clock
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.wire import MOST_HELD

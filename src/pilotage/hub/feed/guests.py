@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.hub.feed.book import ROOM
 from pilotage.hub.feed.feeder import Feeder
 from pilotage.hub.patron import Home, Lot, Papers

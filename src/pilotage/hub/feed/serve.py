@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.factory import Factory
 from pilotage.hub.feed import book, files
 from pilotage.hub.feed.feeder import Feeder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.feed import files
 from pilotage.hub.feed.fed import silence
 from pilotage.site import files as sites

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import key, legacy, strict
 from pilotage.bus import model as bus
 from pilotage.bus.port import Message

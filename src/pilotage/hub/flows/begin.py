@@ -15,8 +15,9 @@ import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage import crash, errors
-from pilotage.clock import dice
+from pilotage.base import crash, errors
+from pilotage.base.clock import dice
+from pilotage.base.owner import me
 from pilotage.flow import moves, read
 from pilotage.flow.ends import end_job
 from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
@@ -26,7 +27,6 @@ from pilotage.job import bulk, records, retry
 from pilotage.job import moves as job_moves
 from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 from pilotage.job.retry import Next
 from pilotage.rule import template
 from pilotage.site import unchanged

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.match import expr
 
 #: The states of sites that a task may be sent to if there is a choice, the better ones first.

@@ -19,7 +19,7 @@ from typing import TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.flow import hand, moves, records
 from pilotage.flow.hand import HUB, Stores
 from pilotage.hub.config import FLOWS

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import anyio
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Input, Output
 from pilotage.flow import hand, records
 from pilotage.flow.hand import HUB, Piece, Place

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from anyio.to_thread import run_sync
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import definition, hand, records
 from pilotage.flow.hand import HUB, Piece, Stores
 from pilotage.flow.model import Artifact, Take

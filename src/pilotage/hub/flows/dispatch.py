@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked

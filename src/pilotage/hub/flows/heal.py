@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.edge.message import Address
 from pilotage.flow import moves, records
 from pilotage.flow.records import AttemptRow

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Stores
 from pilotage.flow.model import Artifact

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
 from pilotage.flow import definition, records

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import batches
 from pilotage.bus.port import Message
 from pilotage.event import records

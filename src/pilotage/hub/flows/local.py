@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow.hand import Piece
 from pilotage.hub.flows import reach
 from pilotage.hub.flows.reach import Reach

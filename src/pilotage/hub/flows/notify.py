@@ -6,7 +6,7 @@ transaction in which the story is read on, so nothing is left out, whatever is k
 
 from __future__ import annotations
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.bus import speech
 from pilotage.bus.fields import State
 from pilotage.bus.model import Job, Reason, Status

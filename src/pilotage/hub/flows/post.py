@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
 from pilotage.hub import config
 from pilotage.hub.flows import outbox
 from pilotage.hub.flows.outbox import Kind, Word

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece, Stores
 from pilotage.hub.flows import local, reach

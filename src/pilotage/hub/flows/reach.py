@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow.hand import Store, Stores
 from pilotage.hub.config import FLOWS, Flows, port_folder
 from pilotage.payload.transfer import url

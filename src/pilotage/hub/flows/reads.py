@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.flow import definition, hand, records
 from pilotage.flow.hand import HUB, Piece
 from pilotage.flow.model import Artifact, Take

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.edge import message
 from pilotage.edge import records as edge
 from pilotage.edge.message import Address

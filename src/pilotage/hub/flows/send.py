@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.hub.flows import outbox
 from pilotage.hub.flows.outbox import Kind, Word

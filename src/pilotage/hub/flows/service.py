@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
 from pilotage.hub import site_view

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.url import Url
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -7,9 +7,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from pilotage import clock as clocks
-from pilotage import errors
-from pilotage.clock import Clock
+from pilotage.base import clock as clocks
+from pilotage.base import errors
+from pilotage.base.clock import Clock
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.fetch import Known, Receipt, content, fetch, look

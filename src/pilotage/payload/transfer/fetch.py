@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import manifest, names, plan, settle, trouble
 from pilotage.payload.transfer.manifest import Manifest
 from pilotage.payload.transfer.model import MANIFEST, Carrier, Item

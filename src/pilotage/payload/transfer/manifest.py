@@ -10,7 +10,7 @@ from typing import IO
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import names
 from pilotage.payload.transfer.model import UNKNOWN, Item
 from pilotage.payload.transfer.url import Url

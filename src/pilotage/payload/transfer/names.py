@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 
 #: What a digest looks like.
 DIGEST = re.compile("[0-9a-f]{64}")

@@ -9,8 +9,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from pilotage import errors, units
-from pilotage.clock import Clock
+from pilotage.base import errors, units
+from pilotage.base.clock import Clock
 from pilotage.payload.transfer.trouble import Class, classify
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.payload.transfer.model import UNKNOWN, Item
 
 #: Files of one batch, at most, and bytes after which no further one is added.

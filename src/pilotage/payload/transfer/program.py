@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _LONGEST_LINE = 1 << 16
 _TAIL = 4000

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import plan, tree, trouble
 from pilotage.payload.transfer.fetch import Receipt, published
 from pilotage.payload.transfer.manifest import Manifest

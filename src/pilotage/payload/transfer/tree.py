@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import trouble
 from pilotage.payload.transfer.model import UNKNOWN, Item
 from pilotage.payload.transfer.version import Version

@@ -6,7 +6,7 @@ import errno
 import re
 from enum import StrEnum
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SHUT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 
 #: The folder at a hub's own port for data of its jobs, as agents that dial it name it. Which hub it
 #: is, and what proves to it who asks, stands in the settings of the agent.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.control.linear import check_interval
 from pilotage.pool.model import Plan, Pool, Reading, View, mean
 from pilotage.pool.pipeline import Face

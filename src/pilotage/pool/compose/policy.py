@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.model import ASSUMED, Reading, mean
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.config import document, foreign, logs
 from pilotage.pool.config.advise import advise
 from pilotage.pool.config.document import Element, wrong

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool import files
 from pilotage.pool.config.reach import Reach, reach
 from pilotage.pool.config.tardis import Machine, Place, Tardis, plain_name, pool_name

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: A document that refers to its own parts may be small and yet without end.
 _MOST = 100_000

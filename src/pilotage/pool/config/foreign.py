@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.control.stepwise import Stepwise
 from pilotage.pool.model import Decision, Reading, Shaped, View
 from pilotage.pool.pipeline import Chain, Stage

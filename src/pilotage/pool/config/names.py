@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.compose.composite import uniform, weighted
 from pilotage.pool.compose.factory import Factory
 from pilotage.pool.control.linear import Linear

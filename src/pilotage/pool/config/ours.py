@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import where
 from pilotage.client.where import Address
 from pilotage.pool.config import build, tardis

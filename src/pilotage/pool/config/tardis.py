@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.compose.composite import Composite, weighted
 from pilotage.pool.config import document
 from pilotage.pool.config.document import Element, wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.model import ASSUMED, Decision, Reading
 from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import share, volume

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.control.linear import check_band, judge
 from pilotage.pool.model import Decision, Reading
 from pilotage.pool.pipeline import Stage

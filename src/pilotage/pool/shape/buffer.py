@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.model import Reading, Shaped, View
 from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import volume

@@ -6,7 +6,7 @@ import logging
 import math
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.model import Reading, Record, Shaped, View
 from pilotage.pool.pipeline import Stage
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.config import build, tardis
 from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, Steps
 from pilotage.pool.pipeline import Pipeline, adopt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import key, legacy, strict, wire
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
 from pilotage.bus.port import matches

@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import Process
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.site.apps import bounded
 from pilotage.site.apps.parser import CLEAN
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import anyio
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus.model import Wanted
 from pilotage.bus.port import Bus, Message
 from pilotage.site.agent.obey import Obeyed, obey

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage import crash, errors, text, units
+from pilotage.base import crash, errors, text, units
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.job import moves

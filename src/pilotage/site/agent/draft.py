@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.agent import settings
 from pilotage.site.agent.settings import Bus, Hub
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import records as jobs
 from pilotage.job.model import JobSpec, State
 from pilotage.site.agent import accept, caps, pilots, records

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus import batches
 from pilotage.bus.port import Bus, Message
 from pilotage.site.agent import accept

@@ -21,7 +21,7 @@ from typing import TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.job import purge
 from pilotage.site.agent import records
 from pilotage.site.agent.data import FOLDER

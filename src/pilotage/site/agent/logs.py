@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED, MOST_LOG
 from pilotage.bus.model import Log, Wanted

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
 from pilotage.bus.port import Message

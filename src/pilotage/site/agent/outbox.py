@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.to_thread
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.site.agent import records, tell
 from pilotage.site.agent.model import Word

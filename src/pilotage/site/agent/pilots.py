@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs

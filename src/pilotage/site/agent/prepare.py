@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus.model import Job, Shape
 from pilotage.job.model import JobSpec
 from pilotage.payload.transfer.names import inside, sync_folder

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.owner import me
 from pilotage.bus import fields, key
 from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 from pilotage.site.agent.model import (
     Accepted,
     Blame,

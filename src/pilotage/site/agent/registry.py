@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import BatchQueue
 from pilotage.payload.transfer.version import Version
 from pilotage.rule import named

@@ -18,7 +18,7 @@ from typing import TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Job, Left
 from pilotage.job import records as jobs
 from pilotage.job.model import State

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus.amqp.model import place
 from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import named

@@ -6,7 +6,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: Files to open, memory, processes, or room on a disk; and a file server that is away.
 _SHORT = frozenset(

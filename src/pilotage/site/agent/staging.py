@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus.model import Input, Job, Left
 from pilotage.payload.transfer import allow, names, settle, tree, url
 from pilotage.payload.transfer.allow import Allowed

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus.strict import BAD
 from pilotage.rule import template
 from pilotage.site.apps import fill

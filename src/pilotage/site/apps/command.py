@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.bus.strict import BAD
 from pilotage.job import model

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule import named
 from pilotage.site.apps import check
 from pilotage.site.apps.model import App, OwnLimits, Parameter

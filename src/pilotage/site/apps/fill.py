@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.strict import BAD
 from pilotage.rule import template
 from pilotage.site.apps.model import App, Parameter

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

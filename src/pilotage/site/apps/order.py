@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus.fields import Word
 from pilotage.bus.model import Job
 from pilotage.job.model import Call

@@ -19,7 +19,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus import strict
 from pilotage.site.apps import bounded, fill
 from pilotage.site.apps.model import App, Config

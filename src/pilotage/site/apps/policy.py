@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.bus.model import BatchQueue, Job
 from pilotage.site.apps import fill, hosts, order
 from pilotage.site.apps.model import App, Limits

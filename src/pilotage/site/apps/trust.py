@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer.version import Version
 from pilotage.site.apps.model import App
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 
 from .model import Batch
 

@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from pilotage import errors
+from pilotage.base import errors
 
 from .cell import Cell, Connection, Server
 from .model import HOST, Access, Bounds

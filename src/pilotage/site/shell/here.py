@@ -7,7 +7,7 @@ import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.shell.model import BUFFER
 
 

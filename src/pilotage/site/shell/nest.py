@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.shell.words import Trouble
 
 #: The kernel takes 107 bytes; `ssh` adds 17 to the name while it makes the socket.

@@ -17,7 +17,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.shell import words
 from pilotage.site.shell.log import Log
 from pilotage.site.shell.model import BUFFER

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 
 class Kind(StrEnum):

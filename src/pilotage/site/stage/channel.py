@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.version import Version
 from pilotage.site.stage.digest import Changed
 from pilotage.site.stage.model import Far, Key

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.version import Version
 from pilotage.site.stage.model import Digest, Hash, Key
 

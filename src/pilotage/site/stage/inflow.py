@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.trouble import trouble
 from pilotage.site.stage.landing import Landing, Wrong, changed
 

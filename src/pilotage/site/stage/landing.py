@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.site.stage import names
 from pilotage.site.stage.model import BIG, Wanted
 from pilotage.site.stage.names import sync_folder

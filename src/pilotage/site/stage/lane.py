@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from pilotage import errors
+from pilotage.base import errors
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.names import DIGEST, aside, check, inside, sync_folder
 
 __all__ = ["DIGEST", "aside", "check", "check_digest", "inside", "sync_folder"]

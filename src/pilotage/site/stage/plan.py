@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.site.stage.model import Hash, Key
 from pilotage.site.stage.names import DIGEST
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.site.stage import plan
 from pilotage.site.stage.channel import Channel, Outgoing, Refused
 from pilotage.site.stage.digest import Changed, Digests, settled

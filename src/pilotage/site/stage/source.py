@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Self
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.site.stage.channel import PIPE, end, gone, lost, to_the_end, words
 from pilotage.site.stage.inflow import Cut, Inflow
 from pilotage.site.stage.landing import Landing

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.model import UNKNOWN, Item
 
 #: What is asked for.

@@ -12,7 +12,7 @@ import stat
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, names, tree, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.model import Flags, Item, Listing

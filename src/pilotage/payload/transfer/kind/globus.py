@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, url
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.keys import Keys

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.payload.transfer import allow, program, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.keys import NONE, Keys

@@ -12,7 +12,7 @@ from typing import ClassVar
 import httpx2
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import settle, tree, trouble
 from pilotage.payload.transfer.allow import Allowed, Resolve
 from pilotage.payload.transfer.each import each

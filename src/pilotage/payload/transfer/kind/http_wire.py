@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import httpx2
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, keys, url
 from pilotage.payload.transfer.allow import Allowed, Resolve
 from pilotage.payload.transfer.keys import Keys

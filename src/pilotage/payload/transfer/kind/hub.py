@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer.each import each
 from pilotage.payload.transfer.headers import EXECUTABLE, FOLDER
 from pilotage.payload.transfer.kind import dav

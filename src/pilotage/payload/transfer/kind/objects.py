@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, keys, settle, tree, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.each import each

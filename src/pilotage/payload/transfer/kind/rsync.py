@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, program, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.keys import NONE, Keys

@@ -14,7 +14,7 @@ import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import ClassVar
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, program, tree, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.each import each

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 
 #: What every server takes in one message.
 BLOCK = 32_768

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.payload.transfer import allow, program, settle, trouble
 from pilotage.payload.transfer.allow import Allowed
 from pilotage.payload.transfer.keys import NONE, Keys

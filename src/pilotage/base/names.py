@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: Parameters become environment variables of scripts; these would change how a script is run.
 RESERVED = frozenset({"PATH", "HOME", "IFS", "ENV", "BASH_ENV", "SHELL"})

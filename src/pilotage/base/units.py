@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pilotage import errors
+from pilotage.base import errors
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
