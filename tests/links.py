@@ -16,10 +16,8 @@ import msgspec
 
 from pilotage.base.clock import WallClock
 from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth, config
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
-from pilotage.hub.config import Match, Pilots
 from pilotage.hub.counter import Counter
 from pilotage.hub.data_link import DataLinks
 from pilotage.hub.link import Link
@@ -34,6 +32,9 @@ from pilotage.match.queue import Queue
 from pilotage.match.share import Shares
 from pilotage.pilot import wire
 from pilotage.pilot.stencil import Stencils
+from pilotage.project import settings as config
+from pilotage.project import tokens
+from pilotage.project.settings import Match, Pilots
 from pilotage.site.local import Listener
 from pilotage.store import Writer, connect
 
@@ -174,7 +175,7 @@ class Backroom:
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),
             DataLinks(staging),
         )  # fmt: skip
-        self.gate = auth.Gate(connect(folder / "store.db"), clock.now)
+        self.gate = tokens.Gate(connect(folder / "store.db"), clock.now)
         self.clients = Clients(
             self.writer, connect(folder / "store.db"), self.gate, self.queue, clock
         )
@@ -183,11 +184,13 @@ class Backroom:
         self.watchman = Watchman(self.queue, self.roster, Match(), LEASE)
         self._clock = clock
 
-    def token(self, scope: auth.Scope = auth.Scope.ENROL, owner: str = "me", **facts: Any) -> str:
+    def token(
+        self, scope: tokens.Scope = tokens.Scope.ENROL, owner: str = "me", **facts: Any
+    ) -> str:
         """Make a token."""
         now = self._clock.now()
         with self.db.transaction():
-            return auth.mint(self.db, scope, owner, now=now, lifetime=600.0, **facts)[0]
+            return tokens.mint(self.db, scope, owner, now=now, lifetime=600.0, **facts)[0]
 
     def submit(self, count: int = 1, name: str = "job", **facts: Any) -> list[int]:
         """Queue jobs."""

@@ -21,7 +21,6 @@ import anyio
 import msgspec
 
 from pilotage.base import clock
-from pilotage.hub import config
 from pilotage.hub.project import Project
 from pilotage.hub.ways import Ways
 from pilotage.job import machine
@@ -29,6 +28,7 @@ from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
+from pilotage.project import settings
 from pilotage.site.agent import accept, records
 from pilotage.site.agent import settings as settings_
 from pilotage.site.agent.data import EdgeData
@@ -66,7 +66,7 @@ async def serve(root: Path) -> None:
     project = Project(root)
     writer = Writer(connect(project.db.path))
     queue = Queue(
-        writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
+        writer, settings.matcher(project.settings), str(project.state / "jobs"), project.clock,
         clock.dice(),
     )  # fmt: skip
     found = settings_.read(root / "agent.toml")
@@ -77,7 +77,7 @@ async def serve(root: Path) -> None:
         data = EdgeData(
             remote, writer, project.state, Registry(root), lambda: found, project.clock.now
         )
-        place = config.place(project.settings, project.root)
+        place = settings.place(project.settings, project.root)
         direct = Direct(name, driver, queue, writer, place, data, Listener())
         janitor = Janitor(
             project.state, writer, lambda: found, project.clock.now,

@@ -9,13 +9,13 @@ from pilotage.cli import about
 from pilotage.event.model import Event, Kind
 from pilotage.flow import model as flow
 from pilotage.flow import schema as flows
-from pilotage.hub import config
 from pilotage.hub.feed import files as hubs
-from pilotage.job import machine, model, records
+from pilotage.job import machine, model, records, template
 from pilotage.payload.transfer import keys
 from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
-from pilotage.rule import schema, template
+from pilotage.project import settings as config
+from pilotage.rule import schema
 from pilotage.site import model as site
 from pilotage.site.agent import settings as agent
 from pilotage.site.apps import fill

@@ -12,12 +12,13 @@ import httpx2
 import pytest
 
 from pilotage.base import crash, errors
-from pilotage.hub import auth, config
 from pilotage.hub.api import port
 from pilotage.hub.api.port import Limits
-from pilotage.hub.auth import Scope
 from pilotage.payload.transfer import settle
 from pilotage.payload.transfer.plan import Room
+from pilotage.project import settings
+from pilotage.project import tokens as auth
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -44,7 +45,7 @@ async def mira(hub: Hub) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def folder(hub: Hub) -> Path:
-    return config.port_folder(hub.project.state)
+    return settings.port_folder(hub.project.state)
 
 
 def put(hub: Hub, name: str, body: bytes) -> None:

@@ -21,12 +21,12 @@ from pilotage.edge.link import keys, model
 from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.edge.link.keys import Keys, Proof
 from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth
 from pilotage.hub.agents import Agents
-from pilotage.hub.auth import Scope
 from pilotage.hub.link import Link
 from pilotage.pilot import reach, wire
 from pilotage.pilot.node.dial import Route
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from tests.contract.bus.hubbed import QUICK, dialled, serving
 from tests.links import Caller, backroom
 
@@ -388,7 +388,7 @@ async def test_the_hub_lets_nobody_in_who_proves_no_site(tmp_path: Path):
         assert hub.lines.sites == {}
         # None of them has used the token up.
         with hub.db.transaction():
-            assert auth.look(hub.db, token, 0.0).site == "kit"
+            assert tokens.look(hub.db, token, 0.0).site == "kit"
 
 
 # -- keys ----------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from pilotage.base.crash import LINK, PORT, REMOTE
 from pilotage.edge.link import keys
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.hub import sources
-from pilotage.hub.config import port_folder
 from pilotage.hub.edge_data import EdgeData
 from pilotage.job.model import Command, State
+from pilotage.project.settings import port_folder
 from pilotage.store import connect
 from tests.edge.ported import OVER, Ported, command, pair
 from tests.flowed import Hub

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors, text
-from pilotage.hub.auth import Grant, Scope
 from pilotage.hub.feed import desk
 from pilotage.hub.feed.fed import SILENT_S, Fed
 from pilotage.hub.feed.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
 from pilotage.job.model import State
+from pilotage.project.tokens import Grant, Scope
 from pilotage.site import records
 from pilotage.site.wish import Wish
 from tests.links import Backroom, Caller, Node, backroom

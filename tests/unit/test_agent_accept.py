@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
+from pilotage.job import template
 from pilotage.job.model import Command
-from pilotage.rule import template
 from pilotage.site.agent import accept
 from pilotage.site.agent.model import Accepted, Refused
 from pilotage.site.agent.registry import Registry

@@ -9,7 +9,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
-from pilotage.hub.auth import Scope
+from pilotage.project.tokens import Scope
 from pilotage.site.agent import draft, settings
 from pilotage.site.agent.settings import Hub
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
-from pilotage.job import model
-from pilotage.rule import template
+from pilotage.job import model, template
 from pilotage.site import launch
 from pilotage.site.apps import command, fill
 from pilotage.site.apps.model import App, Config, Parameter

@@ -9,8 +9,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.cli import directives, main, spec
 from pilotage.cli.spec import Wishes
-from pilotage.hub import submission
 from pilotage.job.model import Command, Limit, Notebook, Python, Script
+from pilotage.match import submission
 
 
 @pytest.fixture(autouse=True)

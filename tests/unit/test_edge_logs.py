@@ -20,9 +20,9 @@ from pilotage.edge import hear, logs, records
 from pilotage.edge.logs import EdgeLogs
 from pilotage.edge.message import Address, Handoff
 from pilotage.job import bulk, moves
+from pilotage.job import logs as results
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
-from pilotage.result import logs as results
 from pilotage.site.agent import logs as agent
 from pilotage.site.agent import records as edge_records
 from pilotage.site.agent.model import Return, Writes

@@ -11,9 +11,9 @@ from pilotage.base import errors, text
 from pilotage.cli import pool, pool_serve, site, site_check, submit, token
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub.auth import Scope
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
+from pilotage.project.tokens import Scope
 from pilotage.site import records
 from pilotage.site.share import Claim
 from pilotage.site.wish import Wish

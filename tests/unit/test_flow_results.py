@@ -9,13 +9,13 @@ import pytest
 from pilotage.base import errors
 from pilotage.flow.hand import Piece
 from pilotage.flow.model import Step
-from pilotage.hub import config
 from pilotage.hub.flows import local, reach, results
 from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.publish import Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.payload.transfer.model import MANIFEST
+from pilotage.project import settings as config
 from pilotage.store import connect
 
 

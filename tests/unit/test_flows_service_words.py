@@ -17,11 +17,11 @@ from pilotage.edge import message
 from pilotage.edge.message import Address
 from pilotage.flow.model import Span, Step
 from pilotage.flow.records import Line
-from pilotage.hub.config import Bus, Settings
 from pilotage.hub.flows import accept, job, notify, post
 from pilotage.hub.flows.model import Order, Prepared, Unfit
+from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
-from pilotage.rule import template
+from pilotage.project.settings import Bus, Settings
 
 MINE = Address("abcd1234")
 

@@ -19,8 +19,7 @@ from pilotage.bus.port import Message
 from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import auth, config, edge_seen, site_view
-from pilotage.hub.auth import Scope
+from pilotage.hub import edge_seen, site_view
 from pilotage.hub.flows import accept, dispatch
 from pilotage.hub.project import Project
 from pilotage.hub.site_view import Drain, Seen
@@ -29,6 +28,9 @@ from pilotage.job.model import App, Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
 from pilotage.match.sites import Cause, Sites
+from pilotage.project import settings as config
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from pilotage.site import files, records
 from pilotage.site.model import Site
 from pilotage.site.wish import Wish
@@ -140,8 +142,8 @@ def test_all_kinds_of_sites_are_one_list(project):
     hear(project, "mira", applications=("sim",))
     project.want_pilots("desy", Wish(), 1, "")
     with project.db.transaction() as db:
-        auth.mint(db, Scope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
-        auth.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+        tokens.mint(db, Scope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
+        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
     found = {name: (one.kind, one.state) for name, one in seen(project).items()}
     assert found == {
         "cern": ("pilots", "unheard"),
@@ -188,7 +190,7 @@ def test_what_keeps_a_site_from_taking_a_job(project):
     assert cause(project, "kit") is None
     assert cause(project, "local") is None
     with project.db.transaction() as db:
-        auth.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
     assert cause(project, "cori") is Cause.UNHEARD
     show(project, "kit", "no route")
     assert cause(project, "kit") is Cause.TROUBLE

@@ -15,9 +15,9 @@ from pilotage.cli.answer import Answer, Stream
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
+from pilotage.job import logs as written
+from pilotage.job.logs import Name
 from pilotage.job.model import Attempt, Job
-from pilotage.result import logs as written
-from pilotage.result.logs import Name
 
 _GLANCE_S = 0.1
 

@@ -25,9 +25,9 @@ from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer, Stream, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.hub import edge_bus, edge_seen
-from pilotage.hub.config import Bus
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
+from pilotage.project.settings import Bus
 
 #: Seconds without a word of the site after which it is said what may be wrong.
 _SLOW_S = 5.0

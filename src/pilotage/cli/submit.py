@@ -13,9 +13,9 @@ from pilotage.cli import select, shape, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import submission
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec, NewJob
+from pilotage.match import submission
 from pilotage.match.prospect import Prospect
 
 

@@ -15,9 +15,9 @@ from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
+from pilotage.job import logs
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
-from pilotage.result import logs
 
 _GLANCE_S = 0.1
 _TAIL = 50

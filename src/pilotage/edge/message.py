@@ -11,9 +11,9 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
+from pilotage.job import template
 from pilotage.job.model import App, Binding, Call, Command, JobSpec
 from pilotage.match import wish
-from pilotage.rule import template
 from pilotage.site.apps import order
 from pilotage.site.apps.order import PILOT, PilotOrder
 from pilotage.site.guest import relative

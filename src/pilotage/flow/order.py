@@ -14,7 +14,7 @@ from pilotage.flow.records import Source, sources
 from pilotage.flow.template import fill, line
 from pilotage.flow.values import Values
 from pilotage.job.model import Limit
-from pilotage.rule.template import write
+from pilotage.job.template import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

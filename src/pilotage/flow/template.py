@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from pilotage.base import errors
-from pilotage.rule.template import apart, write
+from pilotage.job.template import apart, write
 
 #: Names that stand for themselves whatever steps and parameters are called.
 WORDS = frozenset({"params", "item", "index", "flow", "attempt"})

@@ -14,9 +14,9 @@ from pilotage.base import crash, errors, text
 from pilotage.edge.link import model
 from pilotage.edge.link.serve import Served
 from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth
 from pilotage.hub.data_link import streams
 from pilotage.pilot import wire
+from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.link")
@@ -35,7 +35,7 @@ class Agents:
     """Lets agents in, and ends their connections when their tokens count no longer."""
 
     def __init__(
-        self, writer: Writer, gate: auth.Gate, lines: Lines, now: Callable[[], float],
+        self, writer: Writer, gate: tokens.Gate, lines: Lines, now: Callable[[], float],
         versions: model.Versions = model.VERSIONS,
     ) -> None:  # fmt: skip
         """Take who knows tokens, who hears sites that are connected, and what we speak."""
@@ -51,8 +51,8 @@ class Agents:
             _log.warning("an agent that calls itself %s: %s", text.show(message.site), error)
             raise
 
-        def step(db: Db) -> auth.Grant:
-            return auth.admit(db, message.token, message.key, message.site, self._now())
+        def step(db: Db) -> tokens.Grant:
+            return tokens.admit(db, message.token, message.key, message.site, self._now())
 
         grant = await wrap_future(self._writer.submit(step))
         crash.point("link.admitted")
@@ -91,9 +91,9 @@ class Agents:
         """Return once the key of an agent counts no longer."""
         while True:
             try:
-                self._gate.check(one.key, auth.Scope.AGENT)
+                self._gate.check(one.key, tokens.Scope.AGENT)
             except errors.Denied as error:
                 _log.warning("the agent of %s: %s", one.site, error)
                 await served.refuse(error)
                 return
-            await anyio.sleep(auth.FRESH)
+            await anyio.sleep(tokens.FRESH)

@@ -13,12 +13,13 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.clock import Clock
-from pilotage.hub import auth, submission
 from pilotage.job import moves, records
 from pilotage.job.model import JobSpec
+from pilotage.match import submission
 from pilotage.match.queue import Queue
 from pilotage.pilot import wire
 from pilotage.pilot.model import PROTOCOL
+from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
 _MOST_WAIT_S = 60.0
@@ -33,7 +34,7 @@ class Client(msgspec.Struct, eq=False):
     """A program that has said who it is."""
 
     owner: str
-    grant: auth.Grant
+    grant: tokens.Grant
     #: Looked up again with each question, since it may be revoked.
     token: str
 
@@ -42,7 +43,7 @@ class Clients:
     """Serves programs."""
 
     def __init__(
-        self, writer: Writer, reader: Db, gate: auth.Gate, queue: Queue, clock: Clock,
+        self, writer: Writer, reader: Db, gate: tokens.Gate, queue: Queue, clock: Clock,
         judge: Callable[[Db, Iterable[JobSpec]], list[str]] = lambda *_: [], root: str = "",
     ) -> None:  # fmt: skip
         """Take what refuses jobs that their sites will never take, and says why others wait."""
@@ -63,14 +64,14 @@ class Clients:
                 f"this program speaks version {message.protocol} of the link, the hub {PROTOCOL}"
             )
             raise errors.UsageError(text_, hint="use the same version of Pilotage on both sides")
-        grant = self._gate.check(message.token, auth.Scope.READ)
+        grant = self._gate.check(message.token, tokens.Scope.READ)
         return Client(grant.owner, grant, message.token)
 
     async def do(
         self, client: Client, message: wire.Submit | wire.Ends | wire.Cancel
     ) -> dict[str, Any]:
         """Do what a program asks for, as long as its token counts."""
-        client.grant = self._gate.check(client.token, auth.Scope.READ)
+        client.grant = self._gate.check(client.token, tokens.Scope.READ)
         match message:
             case wire.Submit():
                 return await self._submit(client, message)
@@ -80,7 +81,7 @@ class Clients:
                 return await self._cancel(client, message)
 
     async def _submit(self, client: Client, message: wire.Submit) -> dict[str, Any]:
-        if not client.grant.covers(auth.Scope.USER):
+        if not client.grant.covers(tokens.Scope.USER):
             raise errors.Denied(
                 "this token may only read", hint="`pilotage token new --scope user`"
             )
@@ -112,7 +113,7 @@ class Clients:
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), until - loop.time())
-            self._gate.check(client.token, auth.Scope.READ)
+            self._gate.check(client.token, tokens.Scope.READ)
 
     def _look(self, tag: str, after: int, last: int) -> tuple[list[dict[str, Any]], int]:
         """Read the ends in the next piece of the journal, as many as go into one message."""

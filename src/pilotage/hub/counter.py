@@ -10,7 +10,6 @@ import msgspec
 
 from pilotage.base import errors, text, units
 from pilotage.hub import border
-from pilotage.hub.config import Pilots
 from pilotage.hub.roster import OVER, Held, Line, Pilot, Roster
 from pilotage.hub.staging import Staging
 from pilotage.job import bulk, moves, retry
@@ -24,6 +23,7 @@ from pilotage.payload.outcome import classify
 from pilotage.pilot import model, wire
 from pilotage.pilot.model import State
 from pilotage.pilot.stencil import CalledOff, Refused, Stencils
+from pilotage.project.settings import Pilots
 from pilotage.site import output
 from pilotage.site.local import Listener
 from pilotage.store import Db

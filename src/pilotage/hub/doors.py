@@ -13,11 +13,11 @@ from starlette.applications import Starlette
 from pilotage.base import errors, units
 from pilotage.bus.port import Bus
 from pilotage.event import http, socket
-from pilotage.hub import secret
-from pilotage.hub.config import Http, Tcp
 from pilotage.hub.intake import Intake
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
+from pilotage.project import secret
+from pilotage.project.settings import Http, Tcp
 from pilotage.rule.model import MessagePattern
 from pilotage.store import Writer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotage.base import errors
-from pilotage.hub.config import Bus
+from pilotage.project.settings import Bus
 
 if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus

@@ -20,14 +20,14 @@ from pilotage.bus.model import Input
 from pilotage.edge import records
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece
-from pilotage.hub import config
-from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import reach
 from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.publish import ASIDE, INPUTS, NOWHERE, Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.payload.transfer.names import sync_folder
+from pilotage.project import settings
+from pilotage.project.settings import FLOWS
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.edge")
@@ -46,7 +46,7 @@ class EdgeData:
         flows = project.settings.flows
         self._root, self._reader = project.root, reader
         self._scratch = project.state / FLOWS / "scratch"
-        self._port = None if flows.data else config.port_folder(project.state) / _JOBS
+        self._port = None if flows.data else settings.port_folder(project.state) / _JOBS
         self._stores = reach.stores(flows, project.state, reader)
         self._reach = Reach(flows, project.root, project.state)
         self._publisher = Publisher(self._reach, self._stores, project.root, self._scratch)

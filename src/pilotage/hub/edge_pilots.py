@@ -19,10 +19,11 @@ from pilotage.base.owner import me
 from pilotage.edge import pilots
 from pilotage.edge.message import Address
 from pilotage.edge.pilots import Wanted
-from pilotage.hub import auth, edge_seen, patron
+from pilotage.hub import edge_seen, patron
 from pilotage.hub.patron import Home
 from pilotage.hub.roster import Roster
 from pilotage.pilot.model import State
+from pilotage.project import tokens
 from pilotage.site.apps.order import PilotOrder
 from pilotage.store import Db, Writer
 
@@ -93,8 +94,8 @@ class EdgePilots:
         return ordered
 
     def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
-        secret, number = auth.mint(
-            db, auth.Scope.ENROL, me(), now=now, lifetime=patron.WEEK_S, pool=one.pool,
+        secret, number = tokens.mint(
+            db, tokens.Scope.ENROL, me(), now=now, lifetime=patron.WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
         )  # fmt: skip
         name = f"{one.site}-{one.number}"[-_LONGEST:]
@@ -102,7 +103,7 @@ class EdgePilots:
         try:
             pilots.order(db, one, asked, self._address, now)
         except errors.UsageError as error:
-            auth.revoke(db, number, now)
+            tokens.revoke(db, number, now)
             pilots.refuse(db, one, str(error), now)
             return False
         return True

@@ -8,10 +8,9 @@ from typing import Any
 
 from pilotage.base import text, units
 from pilotage.base.owner import me
-from pilotage.hub import config, offers, site_view
-from pilotage.hub.config import Settings
+from pilotage.hub import offers, site_view
 from pilotage.hub.offers import Scene
-from pilotage.job import records
+from pilotage.job import logs, records
 from pilotage.job.model import Attempt, Job, JobSpec, State, Workflow
 from pilotage.match import queued, sites
 from pilotage.match.cluster import Clusters
@@ -19,7 +18,8 @@ from pilotage.match.facts import Facts, Kept, Line, Quota
 from pilotage.match.place import SITE
 from pilotage.match.share import Row, Shares, group_of
 from pilotage.match.sites import Objection, Sites
-from pilotage.result import logs
+from pilotage.project import settings as config
+from pilotage.project.settings import Settings
 from pilotage.store import Db
 
 _LONGEST = 200

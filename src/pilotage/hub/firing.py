@@ -10,8 +10,8 @@ import msgspec
 from pilotage.base import text
 from pilotage.base.owner import me
 from pilotage.event.model import Event, Kind
+from pilotage.job import template
 from pilotage.job.model import Binding, State
-from pilotage.rule import template
 from pilotage.rule.model import COMPLETE, FilePattern, Rule
 from pilotage.store import Db
 

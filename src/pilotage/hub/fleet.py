@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.hub.config import Owner, Share
 from pilotage.pilot.model import Facts, State
+from pilotage.project.settings import Owner, Share
 from pilotage.store import Db
 
 #: States from which a pilot does not come back, but for one that was lost.

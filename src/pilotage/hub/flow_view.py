@@ -13,8 +13,8 @@ from pilotage.flow import look, why
 from pilotage.flow.look import Open, Sheet, StepRow
 from pilotage.flow.model import State
 from pilotage.hub import edge_seen
-from pilotage.hub.config import Settings
 from pilotage.job.model import State as JobState
+from pilotage.project.settings import Settings
 from pilotage.store import Db
 
 if TYPE_CHECKING:

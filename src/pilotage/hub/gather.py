@@ -12,7 +12,7 @@ from pilotage.base import text
 from pilotage.event import records
 from pilotage.event.model import Event
 from pilotage.hub import firing
-from pilotage.rule import template
+from pilotage.job import template
 from pilotage.rule.model import Gather
 from pilotage.store import Db
 

@@ -18,10 +18,10 @@ from pilotage.base.clock import Clock
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows
-from pilotage.hub.config import Retention
 from pilotage.hub.intake import Intake
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
+from pilotage.project.settings import Retention
 from pilotage.rule import named
 from pilotage.site import files
 from pilotage.store import Db, Writer

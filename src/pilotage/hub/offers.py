@@ -11,8 +11,7 @@ import msgspec
 from pilotage.base import units
 from pilotage.base.owner import me
 from pilotage.edge import place as edge
-from pilotage.hub import config, edge_seen
-from pilotage.hub.config import Settings
+from pilotage.hub import edge_seen
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
 from pilotage.match.cluster import QUEUE
@@ -21,6 +20,8 @@ from pilotage.match.place import Place
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Offered, Offers
 from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
+from pilotage.project import settings as config
+from pilotage.project.settings import Settings
 from pilotage.site.here import LOCAL, here
 from pilotage.site.model import Site
 from pilotage.site.offer import place_of

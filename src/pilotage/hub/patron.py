@@ -13,9 +13,9 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.base.owner import me
-from pilotage.hub import auth
 from pilotage.hub.roster import OVER, Roster
 from pilotage.pilot.model import State
+from pilotage.project import tokens
 from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer
 
@@ -142,8 +142,8 @@ class Own:
             made = {}
             for number in numbers:
                 pool, _ = db.rows("pilot_wish", id=number)[0]
-                made[number] = auth.mint(
-                    db, auth.Scope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
+                made[number] = tokens.mint(
+                    db, tokens.Scope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
                     site=self._site, label=f"pilot {number}", uses=1, pilot=number,
                 )[0]  # fmt: skip
             return made

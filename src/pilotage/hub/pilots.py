@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.hub import auth, border
-from pilotage.hub.config import Pilots
+from pilotage.hub import border
 from pilotage.hub.counter import Counter, as_stop
 from pilotage.hub.data_link import DataLinks
 from pilotage.hub.roster import OVER, Line, Pilot, Roster
@@ -20,6 +19,8 @@ from pilotage.match.turn import Ledger
 from pilotage.pilot import wire
 from pilotage.pilot.model import Check, Facts, Project, State
 from pilotage.pilot.stencil import strongest
+from pilotage.project import tokens
+from pilotage.project.settings import Pilots
 from pilotage.store import Db
 
 #: Settings of the sandbox that every node can follow.
@@ -59,7 +60,7 @@ class Desk:
     async def enrol(self, hello: wire.Hello, line: Line) -> Pilot:
         """Take a pilot in; its secret is spent in the same transaction."""
         border.check_hello(hello)
-        digest = auth.digest(hello.key)
+        digest = tokens.digest(hello.key)
         # What it sees of the project it must show first.
         told = msgspec.structs.replace(hello.facts, project=Project.UNKNOWN, boxed=Project.UNKNOWN)
         found: list[tuple[int, str, str]] = []
@@ -71,7 +72,7 @@ class Desk:
                     raise errors.Conflict(f"pilot {known[0]} has this key", hint="resume it")
                 found.append(known[:3])
                 return
-            grant = auth.consume(db, hello.token, auth.Scope.ENROL, now)
+            grant = tokens.consume(db, hello.token, tokens.Scope.ENROL, now)
             site = grant.site or hello.facts.host
             name = text.show(hello.name or hello.facts.host)[:100]
             facts = text.dump(told)
@@ -140,7 +141,7 @@ class Desk:
         border.check_version(message.protocol)
         border.check_pilot(message.pilot)
         pilot = await self._roster.find(message.pilot)
-        if not hmac.compare_digest(pilot.digest, auth.digest(message.key)):
+        if not hmac.compare_digest(pilot.digest, tokens.digest(message.key)):
             raise errors.Denied("this key is not that pilot's", hint="enrol anew")
         pilot.line = line
         self._roster.heard(pilot)
@@ -162,7 +163,7 @@ class Desk:
         border.check_version(message.protocol)
         pilot = self._roster.pilots.get(message.pilot)
         known = pilot.digest if pilot else ""
-        if pilot is None or not hmac.compare_digest(known, auth.digest(message.key)):
+        if pilot is None or not hmac.compare_digest(known, tokens.digest(message.key)):
             raise errors.Denied("this key is not that pilot's", hint="enrol anew")
         return pilot
 

@@ -20,11 +20,10 @@ from pilotage.base import errors, text
 from pilotage.base.clock import Clock, WallClock
 from pilotage.base.owner import me
 from pilotage.event import message, records
-from pilotage.hub import config
-from pilotage.job import moves
+from pilotage.job import logs, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
-from pilotage.result import logs
+from pilotage.project import settings
 from pilotage.site import records as sites
 from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
@@ -49,8 +48,8 @@ class Project:
     def __init__(self, root: Path, clock: Clock | None = None) -> None:
         """Open the project in `root`, and make its state folder if need be."""
         self.root = root.resolve()
-        self.state = self.root / config.STATE
-        self.settings = config.read(self.root)
+        self.state = self.root / settings.STATE
+        self.settings = settings.read(self.root)
         self.clock = clock or WallClock()
         _make_state(self.state)
         self.db = connect(self.state / "store.db")
@@ -60,7 +59,7 @@ class Project:
         """Open the project of a folder or of the nearest one above it."""
         here = (start or Path.cwd()).resolve()
         for folder in (here, *here.parents):
-            if any((folder / name).exists() for name in (config.FILE, config.STATE, AGENT)):
+            if any((folder / name).exists() for name in (settings.FILE, settings.STATE, AGENT)):
                 return cls(folder)
         message = f"there is no Pilotage project in {here} or above"
         raise errors.NoProject(message, hint="`pilotage init` makes one here")

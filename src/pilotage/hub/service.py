@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from pilotage.base import text, units
 from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth, config, front, site_view, tls
+from pilotage.hub import front, site_view, tls
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
 from pilotage.hub.counter import Counter
@@ -29,6 +29,8 @@ from pilotage.hub.watchman import Watchman
 from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue
 from pilotage.pilot.stencil import Stencils
+from pilotage.project import settings as config
+from pilotage.project import tokens
 from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
@@ -96,7 +98,7 @@ class Service:
         opened = front.listen(settings.host, settings.port, roam=settings.port == config.PORT)
         port = opened.getsockname()[1]
         address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
-        gate = auth.Gate(self._open_reader(), project.clock.now)
+        gate = tokens.Gate(self._open_reader(), project.clock.now)
         clients = Clients(
             self._writer, self._open_reader(), gate, self._queue, project.clock,
             self._judge, str(project.root),
@@ -135,7 +137,7 @@ class Service:
 
     def _admin_token(self) -> str:
         return self._writer.do(
-            lambda db: auth.at_home(db, self._project.state, self._project.clock.now())
+            lambda db: tokens.at_home(db, self._project.state, self._project.clock.now())
         )
 
     def _checks(self, pool: str) -> list[dict[str, Any]]:

@@ -14,8 +14,6 @@ import msgspec
 from pilotage.base import errors
 from pilotage.flow.model import Flow, Step
 from pilotage.hub import away, edge_seen
-from pilotage.hub.auth import Scope
-from pilotage.hub.config import Settings
 from pilotage.hub.edge_health import MISSING, USUAL_S
 from pilotage.hub.edge_seen import FRESH_S, Broker, Edge
 from pilotage.hub.feed.fed import silence
@@ -25,6 +23,8 @@ from pilotage.match.place import SITE
 from pilotage.match.sites import Cause, Sites, hint, message
 from pilotage.match.sites import Site as Known
 from pilotage.pool import files as pools
+from pilotage.project.settings import Settings
+from pilotage.project.tokens import Scope
 from pilotage.rule.model import Rule
 from pilotage.site import files
 from pilotage.site.model import FACTORY

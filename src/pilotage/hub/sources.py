@@ -213,12 +213,12 @@ def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
     """Return the addresses of what a task has left that is done."""
     from pilotage.flow import hand  # most projects have no workflows
     from pilotage.flow import records as flows
-    from pilotage.hub import config
+    from pilotage.project import settings
 
     made = flows.attempt(db, task, number) if state == State.DONE else None
     if made is None or not made.place:
         return []
-    place = config.at_home(made.place, Path(root) / config.STATE)
+    place = settings.at_home(made.place, Path(root) / settings.STATE)
     return [
         hand.address(place, text.load_path(one.name))
         for one in flows.files(db, task, number)[:_MOST_OUTPUTS]

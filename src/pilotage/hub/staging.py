@@ -17,7 +17,7 @@ from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
 from pilotage.event import content
 from pilotage.hub.roster import Pilot
-from pilotage.job import model, moves, records
+from pilotage.job import model, moves, records, template
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.payload.transfer.names import sync_folder
@@ -26,7 +26,6 @@ from pilotage.pilot import staging
 from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
 from pilotage.pilot.stencil import CalledOff
-from pilotage.rule import template
 from pilotage.site import guest, launch, unchanged
 from pilotage.site import records as sites
 from pilotage.site.guest import Guest

@@ -9,7 +9,6 @@ import anyio
 import msgspec
 
 from pilotage.base import text
-from pilotage.hub.config import Match
 from pilotage.hub.offers import HOLE
 from pilotage.hub.roster import OVER, Pilot, Roster
 from pilotage.match import patience
@@ -18,6 +17,7 @@ from pilotage.match.queue import Queue
 from pilotage.match.share import Row
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
+from pilotage.project.settings import Match
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")

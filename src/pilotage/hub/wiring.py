@@ -28,7 +28,7 @@ from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
 from pilotage.edge.link.sites import Lines
-from pilotage.hub import config, housekeeping
+from pilotage.hub import housekeeping
 from pilotage.hub.flows import start as flows
 from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
@@ -36,6 +36,7 @@ from pilotage.hub.reception import Reception
 from pilotage.hub.service import ADDRESS, Service
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
+from pilotage.project import settings
 from pilotage.site import files, records
 from pilotage.site.local import LocalSite
 from pilotage.store import Db, Writer, connect
@@ -102,7 +103,7 @@ class Hub:
         self._project, self._writer, self._open_reader = project, writer, open_reader
         self._reception = Reception(project, writer, open_reader, bus)
         self._queue = Queue(
-            writer, config.matcher(project.settings), str(project.state / "jobs"),
+            writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
@@ -111,9 +112,9 @@ class Hub:
             project, writer, open_reader, self._queue, self._reception, self._reception.doors.app,
             self._lines,
         )  # fmt: skip
-        self._place = config.place(project.settings, project.root)
+        self._place = settings.place(project.settings, project.root)
         self._site = LocalSite(
-            writer, self._queue, self._place, config.offer(project.settings), project.state,
+            writer, self._queue, self._place, settings.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
         #: Lets all pilots of pools go.

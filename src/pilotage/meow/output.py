@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pilotage.event import records as events
-from pilotage.job import machine, records
+from pilotage.job import machine, records, template
 from pilotage.job.model import Job, State
 from pilotage.meow import rule
 from pilotage.meow.pattern import KINDS
-from pilotage.rule import template
 from pilotage.store import Db
 
 _CURSOR = "meow job_output"

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
+from pilotage.job import template
 from pilotage.job.model import JobSpec, Limit
 from pilotage.meow import check
 from pilotage.meow import pattern as patterns
 from pilotage.meow.pattern import FILE_RETROACTIVE_EVENT, FileEventPattern, Pattern, SocketPattern
 from pilotage.meow.recipe import Recipe
-from pilotage.rule import model, template
+from pilotage.rule import model
 
 #: What stands for what in parameters and outputs.
 KEYWORDS = {

@@ -8,9 +8,10 @@ import msgspec
 
 from pilotage.base import errors, names, units
 from pilotage.base.text import dump
+from pilotage.job import template
 from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry, Workflow
 from pilotage.match import wish
-from pilotage.rule import recipe, sweep, template, trigger
+from pilotage.rule import recipe, sweep, trigger
 from pilotage.rule.model import (
     FilePattern,
     JobPattern,

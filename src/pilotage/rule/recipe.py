@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pilotage.base import errors
 from pilotage.base.names import closest
+from pilotage.job import template
 from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script, Workflow
-from pilotage.rule import template
 from pilotage.rule.place import key
 from pilotage.rule.schema import RECIPE_KEYS, RECIPES, STEP_KEYS, RecipeText
 from pilotage.rule.trigger import texts

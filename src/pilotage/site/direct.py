@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from pilotage.base import crash
 from pilotage.base.owner import me
-from pilotage.job import moves, records, retry
+from pilotage.job import moves, records, retry, template
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
@@ -22,7 +22,6 @@ from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
-from pilotage.rule import template
 from pilotage.site import guest, launch, offer, ordering
 from pilotage.site import records as submissions
 from pilotage.site.driver import Driver

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.job import model, moves
+from pilotage.job import model, moves, template
 from pilotage.payload.model import Sandbox
-from pilotage.rule import template
 from pilotage.site import launch
 from pilotage.site.model import Site
 from pilotage.site.shape import Fit

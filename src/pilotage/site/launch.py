@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.job import model
+from pilotage.job import model, template
 from pilotage.payload import call
 from pilotage.payload.model import Launch, Sandbox
-from pilotage.rule import template
 from pilotage.site import calling
 
 _SHEBANG = "#!"

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base.clock import Clock
-from pilotage.hub.auth import Grant, Scope
 from pilotage.hub.project import Project
+from pilotage.project.tokens import Grant, Scope
 from pilotage.store import Db, Writer
 
 

@@ -12,11 +12,12 @@ from msgspec import UNSET
 
 from pilotage.base import errors, text
 from pilotage.flow import again
-from pilotage.hub import site_view, submission
+from pilotage.hub import site_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.job import machine, moves, records
 from pilotage.job.model import State
+from pilotage.match import submission
 from pilotage.match.chosen import places
 from pilotage.store import Db
 

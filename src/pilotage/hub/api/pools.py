@@ -11,10 +11,10 @@ from pilotage.base import errors
 from pilotage.hub import pool_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.auth import Scope
 from pilotage.hub.metrics import Family
 from pilotage.hub.pool_model import Set
 from pilotage.pool import files
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
 _HOUR_S = 3600.0

@@ -33,8 +33,7 @@ from starlette.responses import Response, StreamingResponse
 
 from pilotage.base import crash, errors, text
 from pilotage.edge import records
-from pilotage.event import http
-from pilotage.hub.api import problem
+from pilotage.event import http, http_errors
 from pilotage.payload.transfer import headers, names, plan, settle, tree, trouble
 from pilotage.store import Db
 
@@ -124,17 +123,17 @@ class PortData:
 
     async def _list(self, name: str) -> Response:
         document = await self._do(_listing, os.path.join(self._top, name))
-        return Response(document, headers=problem.HEADERS, media_type="application/x-ndjson")
+        return Response(document, headers=http_errors.HEADERS, media_type="application/x-ndjson")
 
     async def _file(self, request: Request, name: str) -> Response:
         file = await self._do(_open, self._top, name)
         if file is None:
-            return Response(headers=problem.HEADERS, media_type=headers.FOLDER)
+            return Response(headers=http_errors.HEADERS, media_type=headers.FOLDER)
         facts = os.fstat(file.fileno())
         size, mark = facts.st_size, f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
         at, status = 0, 200
         found = {
-            **problem.HEADERS, "ETag": mark, "Accept-Ranges": "bytes",
+            **http_errors.HEADERS, "ETag": mark, "Accept-Ranges": "bytes",
             "Last-Modified": formatdate(facts.st_mtime, usegmt=True),
         }  # fmt: skip
         if facts.st_mode & stat.S_IXUSR:
@@ -179,7 +178,7 @@ class PortData:
                     before = await self._take(request, stream, who, name, size)
             if before is not None:
                 left.files, left.bytes = left.files - 1, left.bytes - before
-        return Response(status_code=201, headers=problem.HEADERS)
+        return Response(status_code=201, headers=http_errors.HEADERS)
 
     def _check_limits(self, left: _Left, size: int) -> None:
         if left.bytes + size > self._limits.bytes:

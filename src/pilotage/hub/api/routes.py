@@ -22,11 +22,11 @@ from pilotage.hub.api import (
 )
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.auth import Scope
 from pilotage.hub.feed import wire
 from pilotage.hub.pool_outside import Taken
 from pilotage.hub.pool_view import Look
 from pilotage.hub.site_view import Seen
+from pilotage.project.tokens import Scope
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20

@@ -20,7 +20,7 @@ from pilotage import __version__
 from pilotage.base import clock, errors
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
-from pilotage.hub import config, housekeeping
+from pilotage.hub import housekeeping
 from pilotage.hub.edge import notify, owner, wayout
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
@@ -29,6 +29,7 @@ from pilotage.hub.edge.talk import Talk
 from pilotage.hub.edge.work import Work
 from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
+from pilotage.project import settings as config
 from pilotage.site import files
 from pilotage.site import records as sites
 from pilotage.site.agent import FILE, pilots, records

@@ -14,7 +14,6 @@ import msgspec
 from pilotage.base import errors
 from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
-from pilotage.hub import config
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.talk import home
 from pilotage.hub.project import Project
@@ -23,6 +22,7 @@ from pilotage.match.queue import Queue
 from pilotage.payload.transfer.kind.hub import Home
 from pilotage.payload.transfer.version import Version
 from pilotage.pilot import pack
+from pilotage.project import settings as config
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.resend import Resends

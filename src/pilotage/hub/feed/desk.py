@@ -14,7 +14,6 @@ import msgspec
 
 from pilotage.base import crash, errors, text, units
 from pilotage.base.owner import me
-from pilotage.hub import auth
 from pilotage.hub.feed.wire import (
     MOST_WANTED,
     OVER,
@@ -29,6 +28,7 @@ from pilotage.hub.feed.wire import (
     FactoryWant,
 )
 from pilotage.pilot.model import State
+from pilotage.project import tokens
 from pilotage.site import files, records
 from pilotage.site.model import FACTORY
 from pilotage.site.wish import Wish
@@ -58,7 +58,9 @@ class _Pilot(msgspec.Struct):
     wish: str
 
 
-def sync(db: Db, root: Path, grant: auth.Grant, report: FactoryReport, now: float) -> FactoryOrders:
+def sync(
+    db: Db, root: Path, grant: tokens.Grant, report: FactoryReport, now: float
+) -> FactoryOrders:
     """Hear a report, and say what is wanted; all of it counts, or nothing."""
     names = [one.site for one in report.sites]
     if len(set(names)) != len(names):
@@ -81,7 +83,7 @@ def _is_fed(root: Path, name: str) -> bool:
     return name in files.names(root) and files.read(root, name).batch == FACTORY
 
 
-def _admit(root: Path, grant: auth.Grant, name: str, gone: Collection[str] = ()) -> None:
+def _admit(root: Path, grant: tokens.Grant, name: str, gone: Collection[str] = ()) -> None:
     """Refuse whoever may not feed a site; of one that is gone, the rest may be told."""
     if not grant.feeds(name):
         hint = f"`pilotage token new factory --site {name}` makes one that may"
@@ -216,14 +218,14 @@ def _never(db: Db, known: _Pilot, state: State, words: str, now: float) -> None:
 
 
 def enrol(
-    db: Db, root: Path, grant: auth.Grant, asked: FactoryEnrol, now: float
+    db: Db, root: Path, grant: tokens.Grant, asked: FactoryEnrol, now: float
 ) -> FactorySecrets:  # fmt: skip
     """Make a secret for each pilot that is still wanted; it counts once, and for that pilot."""
     _admit(root, grant, asked.site)
     made = []
     for number, pool in db.rows("factory_some", site=asked.site, ids=text.dump(asked.pilots)):
-        secret, _ = auth.mint(
-            db, auth.Scope.ENROL, me(), now=now, lifetime=_WEEK_S, pool=pool,
+        secret, _ = tokens.mint(
+            db, tokens.Scope.ENROL, me(), now=now, lifetime=_WEEK_S, pool=pool,
             site=asked.site, label=f"pilot {number}", uses=1, pilot=number,
         )  # fmt: skip
         db.run("token_spare", pilot=number, most=_SPARE)

@@ -22,10 +22,11 @@ from pilotage.flow import moves, read
 from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.read import is_route
 from pilotage.flow.records import Line
-from pilotage.hub import config, site_view
+from pilotage.hub import site_view
 from pilotage.hub.flows import outbox, post
 from pilotage.hub.flows.notify import NO_JOB, argo, balsam, ours
 from pilotage.match.sites import Sites
+from pilotage.project import settings as config
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

@@ -22,13 +22,13 @@ from anyio.to_thread import run_sync
 from pilotage.base import errors, text, units
 from pilotage.flow import hand, moves, records
 from pilotage.flow.hand import HUB, Stores
-from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import deliver, reach
 from pilotage.hub.flows.heal import Healer
 from pilotage.hub.flows.publish import ASIDE
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.job.moves import declare
+from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

@@ -23,7 +23,6 @@ from pilotage.flow import hand, records
 from pilotage.flow.hand import HUB, Piece, Place
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.config import FLOWS
 from pilotage.hub.flows import local, reach, reads, results
 from pilotage.hub.flows.heal import Healer, Task
 from pilotage.hub.flows.inspect import Inspector
@@ -33,6 +32,7 @@ from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.hub.project import Project
 from pilotage.payload.transfer.url import PORT
+from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")

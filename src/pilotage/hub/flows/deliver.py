@@ -23,10 +23,10 @@ from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
 from pilotage.flow.template import line
 from pilotage.flow.values import Values
-from pilotage.hub import config
 from pilotage.hub.flows import local, reach
 from pilotage.hub.flows.reach import Reach
 from pilotage.payload.transfer.courier import Courier
+from pilotage.project import settings
 from pilotage.store import Db
 
 #: Leads to the folder of the newest run, where there are links.
@@ -144,7 +144,7 @@ def homes(db: Db, flow: int, root: str) -> list[str]:
         names = [text.load_path(row.name) for row in records.files(db, one.task, one.number)]
         if one.output:
             names = [piece.path for piece in _pieces(db, one)]
-        here = config.at_home(one.place, Path(root) / config.STATE)
+        here = settings.at_home(one.place, Path(root) / settings.STATE)
         base = posixpath.join(top, within) if to else unquote(here)
         found += [posixpath.join(base, name) for name in names]
     return [one.removeprefix("file://") for one in found]

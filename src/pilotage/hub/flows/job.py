@@ -17,7 +17,6 @@ from pilotage.edge import message
 from pilotage.edge.message import Handoff
 from pilotage.flow import definition, records
 from pilotage.flow.model import Step
-from pilotage.hub import submission
 from pilotage.hub.flows import results
 from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.job import bulk, machine, moves
@@ -34,6 +33,7 @@ from pilotage.job.model import (
     Shape,
     State,
 )
+from pilotage.match import submission
 from pilotage.match.place import queue_mark
 from pilotage.site.apps.command import literal
 from pilotage.store import Db

@@ -10,13 +10,13 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.flow.hand import Store, Stores
-from pilotage.hub.config import FLOWS, Flows, port_folder
 from pilotage.payload.transfer import url
 from pilotage.payload.transfer.allow import DEFAULT_PORT, Allowed
 from pilotage.payload.transfer.courier import Courier, flags
 from pilotage.payload.transfer.keys import Keys
 from pilotage.payload.transfer.patience import Patience
 from pilotage.payload.transfer.url import PORT
+from pilotage.project.settings import FLOWS, Flows, port_folder
 from pilotage.store import Db
 
 #: Who calls tries again by itself, and others are not to wait for one server for long.

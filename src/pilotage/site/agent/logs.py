@@ -19,8 +19,8 @@ from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED, MOST_LOG
 from pilotage.bus.model import Log, Wanted
-from pilotage.result import logs
-from pilotage.result.logs import Name
+from pilotage.job import logs
+from pilotage.job.logs import Name
 from pilotage.site.agent import records, tell
 from pilotage.site.agent.model import Writes
 from pilotage.site.agent.settings import Settings

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pilotage.base import errors, units
 from pilotage.bus.strict import BAD
-from pilotage.rule import template
+from pilotage.job import template
 from pilotage.site.apps import fill
 from pilotage.site.apps.model import App, Config, Limits, OwnLimits, Parameter, Staging
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from pilotage.base import errors
 from pilotage.bus.strict import BAD
-from pilotage.rule import template
+from pilotage.job import template
 from pilotage.site.apps.model import App, Parameter
 
 #: Words of ours that a template may hold beside parameters, and what they stand for.

@@ -9,10 +9,9 @@ from typing import Protocol
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.job import records
+from pilotage.job import records, template
 from pilotage.job.model import Binding, JobSpec, NewJob
 from pilotage.match import wish
-from pilotage.rule import template
 from pilotage.store import Db
 
 _FAR = 2**53
