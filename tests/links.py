@@ -35,7 +35,7 @@ from pilotage.pilot.stencil import Stencils
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.settings import Match, Pilots
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Writer, connect
 
 Message = dict[str, Any]

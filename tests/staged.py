@@ -29,6 +29,7 @@ from pilotage.job.records import Selection
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.project import settings
+from pilotage.run.local import Listener
 from pilotage.site.agent import accept, records
 from pilotage.site.agent import settings as settings_
 from pilotage.site.agent.data import EdgeData
@@ -40,7 +41,6 @@ from pilotage.site.apps.model import App, Staging
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
-from pilotage.site.local import Listener
 from pilotage.store import Writer, connect
 
 SITE = "edge"

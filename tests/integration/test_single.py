@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pilotage.payload.report import read_evidence
 from pilotage.pilot.node.hand import quick
+from pilotage.run.reports import read_evidence
 from tests.hands import PACKAGE, Place, wait_for
 
 

@@ -11,7 +11,8 @@ from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
-from pilotage.site import guest, launch
+from pilotage.run import launch
+from pilotage.site import guest
 from pilotage.site.agent import prepare
 from pilotage.site.agent.prepare import Kept
 from pilotage.site.apps.model import App, Config, Parameter, Staging

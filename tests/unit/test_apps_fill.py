@@ -16,7 +16,7 @@ from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
 from pilotage.job import model, template
-from pilotage.site import launch
+from pilotage.run import launch
 from pilotage.site.apps import command, fill
 from pilotage.site.apps.model import App, Config, Parameter
 from tests.corpus import injection

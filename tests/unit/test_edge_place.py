@@ -22,7 +22,7 @@ from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.match.negotiate import Matcher
 from pilotage.match.queue import Queue
 from pilotage.match.share import Shares
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer, connect
 
 MINE = Address("abcd1234")

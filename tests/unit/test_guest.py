@@ -11,7 +11,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
-from pilotage.site import guest, launch
+from pilotage.run import launch
+from pilotage.site import guest
 from pilotage.site.guest import Guest, Room
 from pilotage.site.model import Site
 from pilotage.site.stage.model import Digest, Folder, Wanted

@@ -6,9 +6,9 @@ import pytest
 
 from pilotage.hub import border
 from pilotage.job.outcome import Cause
-from pilotage.payload.model import Ending, Usage, Why
-from pilotage.payload.outcome import classify
 from pilotage.pilot import model as pilots
+from pilotage.run.model import Ending, Usage, Why
+from pilotage.run.outcome import classify
 from pilotage.site import ending
 from pilotage.site.agent import tell
 from pilotage.site.batch import model as batch

@@ -29,7 +29,8 @@ from pilotage.match.share import Shares
 from pilotage.match.words import Stop
 from pilotage.pilot.node.hand.files import Files
 from pilotage.pilot.node.hand.orders import Orders
-from pilotage.site import guest, launch, output
+from pilotage.run import launch, output
+from pilotage.site import guest
 from pilotage.site.batch.model import Order
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct

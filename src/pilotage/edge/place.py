@@ -32,10 +32,11 @@ from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.wish import ONLY_APPLICATIONS
 from pilotage.match.words import Granted, Stop
-from pilotage.site import guest, output, unchanged
+from pilotage.run import output, unchanged
+from pilotage.run.local import Listener
+from pilotage.site import guest
 from pilotage.site import records as sites
 from pilotage.site.guest import Guest
-from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

@@ -15,7 +15,7 @@ from pilotage.job import bulk, model, moves, records
 from pilotage.job.model import State
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
-from pilotage.site import launch
+from pilotage.run import launch
 from pilotage.store import Db
 
 _CURSOR = "forward"

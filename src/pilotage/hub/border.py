@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from pilotage.base import errors, text
-from pilotage.payload.model import Ending, Usage, Why
 from pilotage.pilot import model, wire
+from pilotage.run.model import Ending, Usage, Why
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _ATTEMPT = re.compile(r"([1-9][0-9]{0,14})\.([1-9][0-9]{0,8})", re.ASCII)

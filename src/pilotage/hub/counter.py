@@ -18,14 +18,14 @@ from pilotage.job.outcome import Cause
 from pilotage.match.queue import NOBODY, Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Request, Stop
-from pilotage.payload.model import Why
-from pilotage.payload.outcome import classify
 from pilotage.pilot import model, wire
 from pilotage.pilot.model import State
 from pilotage.pilot.stencil import CalledOff, Refused, Stencils
 from pilotage.project.settings import Pilots
-from pilotage.site import output
-from pilotage.site.local import Listener
+from pilotage.run import output
+from pilotage.run.local import Listener
+from pilotage.run.model import Why
+from pilotage.run.outcome import classify
 from pilotage.store import Db
 
 #: The longest that a pilot's question may wait for work, in heartbeats.

@@ -18,7 +18,7 @@ from pilotage.hub.flows import line
 from pilotage.hub.flows.heard import FlowSteps
 from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 

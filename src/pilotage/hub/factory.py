@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.hub.patron import Home, Lot, Papers, Patron
-from pilotage.payload.model import Launch
+from pilotage.run.model import Launch
 from pilotage.site import submission, wish
 from pilotage.site.batch import known
 from pilotage.site.batch.model import Cause

@@ -28,8 +28,8 @@ from pilotage.job.model import State
 from pilotage.pilot.model import PROTOCOL
 from pilotage.pilot.node import link
 from pilotage.pilot.node.dial import Route
-from pilotage.site import unchanged
-from pilotage.site.local import Listener
+from pilotage.run import unchanged
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.forward")

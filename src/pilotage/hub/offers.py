@@ -22,7 +22,7 @@ from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
 from pilotage.project import settings as config
 from pilotage.project.settings import Settings
-from pilotage.site.here import LOCAL, here
+from pilotage.run.offer import LOCAL, here
 from pilotage.site.model import Site
 from pilotage.site.offer import place_of
 from pilotage.store import Db

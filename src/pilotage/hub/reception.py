@@ -22,7 +22,7 @@ from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell, Ends, Timers
 from pilotage.job import model, moves
 from pilotage.project import settings as config
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.event")

@@ -31,7 +31,7 @@ from pilotage.match.queue import Queue
 from pilotage.pilot.stencil import Stencils
 from pilotage.project import settings as config
 from pilotage.project import tokens
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 #: Where programs on this machine find the hub.

@@ -21,14 +21,15 @@ from pilotage.hub.service import ADDRESS
 from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.site import files, launch, records
+from pilotage.run import launch
+from pilotage.run.local import Listener
+from pilotage.site import files, records
 from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
 from pilotage.site.image import Images
 from pilotage.site.jail import Jails
-from pilotage.site.local import Listener
 from pilotage.site.model import FACTORY, Site
 from pilotage.site.stage.digest import Digests
 from pilotage.store import Writer

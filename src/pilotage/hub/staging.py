@@ -26,7 +26,8 @@ from pilotage.pilot import staging
 from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
 from pilotage.pilot.stencil import CalledOff
-from pilotage.site import guest, launch, unchanged
+from pilotage.run import launch, unchanged
+from pilotage.site import guest
 from pilotage.site import records as sites
 from pilotage.site.guest import Guest
 from pilotage.site.stage import place

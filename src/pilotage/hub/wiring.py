@@ -37,8 +37,8 @@ from pilotage.hub.service import ADDRESS, Service
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
 from pilotage.project import settings
+from pilotage.run.local import LocalSite
 from pilotage.site import files, records
-from pilotage.site.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
 

@@ -9,10 +9,11 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.job import model
-from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts, Project
 from pilotage.pilot.stencil import Refused
-from pilotage.site import guest, launch
+from pilotage.run import launch
+from pilotage.run.model import Sandbox
+from pilotage.site import guest
 from pilotage.site.guest import Guest
 
 

@@ -20,7 +20,7 @@ from pilotage.match.share import Shares, Slice
 from pilotage.payload.transfer import url
 from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import locate
-from pilotage.site.launch import Place
+from pilotage.run.launch import Place
 
 FILE = "pilotage.toml"
 STATE = ".pilotage"

@@ -22,14 +22,15 @@ from pilotage.match.place import Place
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
-from pilotage.site import guest, launch, offer, ordering
+from pilotage.run import launch
+from pilotage.run.local import Listener
+from pilotage.site import guest, offer, ordering
 from pilotage.site import records as submissions
 from pilotage.site.driver import Driver
 from pilotage.site.follow import Follow
 from pilotage.site.guest import Guest, Room
 from pilotage.site.homing import Data, Homing
 from pilotage.site.house import House
-from pilotage.site.local import Listener
 from pilotage.site.outward import ODD, Outward
 from pilotage.site.party import End
 from pilotage.site.submission import Submission, Work

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pilotage.job import outcome, retry
-from pilotage.payload.model import Ending
-from pilotage.payload.outcome import classify
+from pilotage.run.model import Ending
+from pilotage.run.outcome import classify
 from pilotage.site import guest
 from pilotage.site.batch.model import Cause, Item
 from pilotage.site.guest import Guest

@@ -12,8 +12,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.job import model, moves, template
-from pilotage.payload.model import Sandbox
-from pilotage.site import launch
+from pilotage.run import launch
+from pilotage.run.model import Sandbox
 from pilotage.site.model import Site
 from pilotage.site.shape import Fit
 from pilotage.site.stage.model import Digest, Folder, Wanted

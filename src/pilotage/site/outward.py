@@ -13,12 +13,13 @@ import anyio.to_thread
 from pilotage.base import errors, text
 from pilotage.job import moves, retry
 from pilotage.job.outcome import Cause
-from pilotage.site import fitting, guest, launch, ordering, submission, unchanged
+from pilotage.run import launch, unchanged
+from pilotage.run.local import Listener
+from pilotage.site import fitting, guest, ordering, submission
 from pilotage.site.driver import Driver
 from pilotage.site.guest import Guest, Room
 from pilotage.site.homing import Data
 from pilotage.site.house import House
-from pilotage.site.local import Listener
 from pilotage.site.submission import Submission, Work
 from pilotage.site.telling import Telling
 from pilotage.store import Writer

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from pilotage.job import moves
-from pilotage.site import output
+from pilotage.run import output
 from pilotage.site.guest import Guest, Room
 from pilotage.site.remote import Remote
 

@@ -23,6 +23,7 @@ from pilotage.payload.transfer.kind.hub import Home
 from pilotage.payload.transfer.version import Version
 from pilotage.pilot import pack
 from pilotage.project import settings as config
+from pilotage.run.local import Listener
 from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.resend import Resends
@@ -31,7 +32,6 @@ from pilotage.site.batch.model import BatchError, BatchQueue
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
-from pilotage.site.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

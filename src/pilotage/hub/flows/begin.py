@@ -28,8 +28,8 @@ from pilotage.job import moves as job_moves
 from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
-from pilotage.site import unchanged
-from pilotage.site.local import Listener
+from pilotage.run import unchanged
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

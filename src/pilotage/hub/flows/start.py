@@ -11,7 +11,7 @@ from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 #: The store is looked at so often at most, in seconds.

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from pilotage.base import errors, text
 from pilotage.job import records
-from pilotage.payload import run
-from pilotage.payload.model import Ending, Why
-from pilotage.site import launch
-from pilotage.site.tenant import Tenant
+from pilotage.run import launch, starter
+from pilotage.run.model import Ending, Why
+from pilotage.run.tenant import Tenant
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.site")
@@ -42,14 +41,14 @@ def endings(adopted: Iterable[Tenant]) -> list[Ending]:
     found, lost = [], []
     held = list(adopted)
     # Whether a starter lives must be known before its evidence is looked for: it writes first.
-    dead = {lock for lock in {one.adopted for one in held} if not run.alive(Path(lock))}
+    dead = {lock for lock in {one.adopted for one in held} if not starter.alive(Path(lock))}
     for tenant in held:
-        if (ending := run.evidence(tenant.dir)) and ending.key == tenant.key:
+        if (ending := starter.evidence(tenant.dir)) and ending.key == tenant.key:
             found.append(ending)
         elif tenant.adopted in dead:
             lost.append(tenant.key)
     if lost:
-        run.end_orphans(lost)
+        starter.end_orphans(lost)
         _log.warning("%d attempts were lost when an earlier process died", len(lost))
     why = "the process that held it died without evidence of its end"
     return found + [Ending(key, 0.0, None, None, Why.LOST, why, None) for key in lost]

@@ -9,8 +9,8 @@ import msgspec
 from pilotage.base import crash
 from pilotage.job import retry
 from pilotage.job.outcome import Cause
-from pilotage.payload import report
-from pilotage.payload.model import Ending, Why
+from pilotage.run import reports
+from pilotage.run.model import Ending, Why
 
 #: What a starter reports, and what it means for an attempt.
 CAUSES = {
@@ -42,7 +42,7 @@ def classify(
         exit=ending.exit,
         signal=ending.signal,
         # What a function raised is worth as much as what it returned.
-        result=report.result(ending),
+        result=reports.result(ending),
     )
     usage = ending.usage
     if usage is None:

@@ -15,8 +15,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.job import model, template
 from pilotage.payload import call
-from pilotage.payload.model import Launch, Sandbox
-from pilotage.site import calling
+from pilotage.run import calling
+from pilotage.run.model import Launch, Sandbox
 
 _SHEBANG = "#!"
 _Recipe = model.Command | model.Script | model.Python | model.Notebook | model.App

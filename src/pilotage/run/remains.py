@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.payload import report
-from pilotage.payload.model import Ending
 from pilotage.payload.starter import process
+from pilotage.run import reports
+from pilotage.run.model import Ending
 
 _KILL_SECONDS = 10.0
 
@@ -23,7 +23,7 @@ def evidence(directory: str | Path) -> Ending | None:
     """Read how the payload of an attempt directory ended, if its starter had to write it down."""
     try:
         data = Path(directory, "exit.json").read_bytes()
-        return report.read_evidence(data)
+        return reports.read_evidence(data)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (ValueError, msgspec.ValidationError):

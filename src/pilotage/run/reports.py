@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
-from pilotage.payload.model import Ending, Report, Started
+from pilotage.run.model import Ending, Report, Started
 
 
 class _Started(Started, frozen=True, tag_field="op", tag="started"):

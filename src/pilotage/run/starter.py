@@ -20,14 +20,14 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.payload import report
-from pilotage.payload.model import Ending, Launch, Report, Why
-from pilotage.payload.remains import alive, end_orphans, evidence, signal_adopted
+from pilotage.run import reports as report
+from pilotage.run.model import Ending, Launch, Report, Why
+from pilotage.run.remains import alive, end_orphans, evidence, signal_adopted
 
 __all__ = ["Starter", "alive", "end_orphans", "evidence", "signal_adopted"]
 
 _log = logging.getLogger(__name__)
-_PROGRAM = Path(__file__).parent / "starter"
+_PROGRAM = Path(__file__).parents[1] / "payload" / "starter"
 _BULK = 1 << 18
 _READY_SECONDS = 60.0
 _LEAVE_SECONDS = 30.0

@@ -28,13 +28,13 @@ from pilotage.match.model import Offer
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Stop
-from pilotage.payload import run
-from pilotage.payload.model import Ending, Launch, Started, Why
-from pilotage.payload.outcome import classify
-from pilotage.payload.run import Starter
-from pilotage.site import adopt, launch, unchanged
-from pilotage.site.here import LOCAL, here
-from pilotage.site.tenant import Tenant, how_many_ahead, plain
+from pilotage.run import adopt, launch, unchanged
+from pilotage.run import starter as run
+from pilotage.run.model import Ending, Launch, Started, Why
+from pilotage.run.offer import LOCAL, here
+from pilotage.run.outcome import classify
+from pilotage.run.starter import Starter
+from pilotage.run.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.site")

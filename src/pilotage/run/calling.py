@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from pilotage.base import text
-from pilotage.payload.model import Sandbox
+from pilotage.run.model import Sandbox
 
 #: Isolation through which a worker can be spoken with; any other passes on no socket.
 _STAYING = frozenset({"none", "bubblewrap"})
