@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pilotage.base import errors
-from pilotage.pilot.node.hand import cache
+from pilotage.node.login import cache
 
-_PROGRAM = (sys.executable, "-m", "pilotage.pilot.node")
+_PROGRAM = (sys.executable, "-m", "pilotage.node")
 _SRC = str(Path(cache.__file__).parents[4])
 
 

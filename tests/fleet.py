@@ -129,7 +129,7 @@ def enrolled(
     ca: tuple[str, ...] = ()
     if hub.ca:
         ca = ("--ca", str(shutil.copy(hub.ca, base / "ca.pem")))
-    program = [*inside, sys.executable, "-m", "pilotage.pilot.node"]
+    program = [*inside, sys.executable, "-m", "pilotage.node"]
     with pilot(
         url or hub.url, base, *words, *ca, "--secret-file", str(secret), program=program, env=env
     ) as one:

@@ -23,8 +23,8 @@ from pilotage.edge.link.keys import Keys, Proof
 from pilotage.edge.link.sites import Lines
 from pilotage.hub.agents import Agents
 from pilotage.hub.link import Link
+from pilotage.node.dial import Route
 from pilotage.pilot import reach, wire
-from pilotage.pilot.node.dial import Route
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
 from tests.contract.bus.hubbed import QUICK, dialled, serving

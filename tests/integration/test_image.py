@@ -17,8 +17,8 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.match import wish
-from pilotage.pilot.node import single
-from pilotage.pilot.node.single import image
+from pilotage.node import batchjob
+from pilotage.node.batchjob import image
 from pilotage.site.image import Images
 from tests import boxed, system, wards
 
@@ -133,7 +133,7 @@ def ward():
     system.needs(*PODMAN)
     with wards.ward() as made:
         code = made.starter().parent
-        shutil.copytree(Path(single.__file__).parent, code / "single")
+        shutil.copytree(Path(batchjob.__file__).parent, code / "single")
         shutil.copy(str(boxed.__file__), code)
         yield made
         shutil.rmtree(f"/tmp/pilotage-images-{made.uid}", ignore_errors=True)

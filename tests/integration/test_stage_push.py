@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.pilot.node.hand import cache
+from pilotage.node.login import cache
 from pilotage.site.stage.digest import Digests
 from pilotage.site.stage.model import Digest
 from pilotage.site.stage.push import Pusher

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pilotage.pilot.node import claim, durable, frame, tidy
-from pilotage.pilot.node.hand import below, news, orders, trouble
-from pilotage.pilot.node.single import order, outputs, surroundings
+from pilotage.node import claim, durable, frame, tidy
+from pilotage.node.batchjob import order, outputs, surroundings
+from pilotage.node.login import below, news, orders, trouble
 from pilotage.site.bootstrap import BOOTSTRAP
 
 

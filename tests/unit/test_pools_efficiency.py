@@ -15,8 +15,8 @@ from pilotage.base import errors
 from pilotage.hub import border, pool_decide
 from pilotage.hub.gauge import Gauge
 from pilotage.hub.pool_model import Row, Seen, Step
+from pilotage.node import gauge as node
 from pilotage.pilot import wire
-from pilotage.pilot.node import gauge as node
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
 from pilotage.pool.files import Aimd, Even, Pilot, Pool
 from pilotage.pool.fitness import Basis

@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from pilotage.base import errors
+from pilotage.node import spool
 from pilotage.pilot import reach
-from pilotage.pilot.node import spool
 from pilotage.pilot.relay import Bounds, Relay
 
 _Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -27,8 +27,8 @@ from pilotage.match.order import Queued
 from pilotage.match.place import Lease
 from pilotage.match.share import Shares
 from pilotage.match.words import Stop
-from pilotage.pilot.node.hand.files import Files
-from pilotage.pilot.node.hand.orders import Orders
+from pilotage.node.login.files import Files
+from pilotage.node.login.orders import Orders
 from pilotage.run import launch, output
 from pilotage.site import guest
 from pilotage.site.batch.model import Order

@@ -14,8 +14,8 @@ from pilotage.base import errors, units
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
+from pilotage.node.dial import Route
 from pilotage.pilot import reach
-from pilotage.pilot.node.dial import Route
 from pilotage.pilot.relay import Bounds, Relay
 
 

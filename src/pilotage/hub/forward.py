@@ -25,9 +25,9 @@ from pilotage.hub.away import End, Out
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import machine, records
 from pilotage.job.model import State
+from pilotage.node import link
+from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
-from pilotage.pilot.node import link
-from pilotage.pilot.node.dial import Route
 from pilotage.run import unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer

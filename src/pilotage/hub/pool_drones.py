@@ -12,9 +12,9 @@ from pilotage.hub.pool_model import Row
 from pilotage.hub.roster import Pilot
 from pilotage.match.place import Place
 from pilotage.match.turn import Ledger
+from pilotage.node.exits import TOLD
+from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
-from pilotage.pilot.node.exits import TOLD
-from pilotage.pilot.node.policy import Limits
 from pilotage.pool.files import Pool
 from pilotage.site.wish import Wish
 from pilotage.store import Db

@@ -16,8 +16,8 @@ from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
 from pilotage.match.wish import FOLDER
+from pilotage.node.policy import Limits
 from pilotage.pilot.model import Project
-from pilotage.pilot.node.policy import Limits
 from pilotage.pool import files
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker

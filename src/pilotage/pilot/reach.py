@@ -9,8 +9,8 @@ import ipaddress
 import socket
 
 from pilotage.base import errors
-from pilotage.pilot.node import dial
-from pilotage.pilot.node.dial import Route
+from pilotage.node import dial
+from pilotage.node.dial import Route
 
 _CONNECT_S = 15.0
 _HEAD_BYTES = 1 << 14

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pilot.node import spool
-from pilotage.pilot.node.dial import Route
+from pilotage.node import spool
+from pilotage.node.dial import Route
 from pilotage.pilot.reach import Stream, close, reach
 
 _log = logging.getLogger("pilotage.relay")

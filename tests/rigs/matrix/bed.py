@@ -237,7 +237,7 @@ class Bed:
         ]  # fmt: skip
         with (base / "log").open("wb") as log:
             self._pilot = subprocess.Popen(
-                [_executable(base / "python", blind), "-m", "pilotage.pilot.node", *words],
+                [_executable(base / "python", blind), "-m", "pilotage.node", *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
             )  # fmt: skip
         self.wait(lambda: not token.exists())

@@ -20,8 +20,8 @@ import msgspec
 from pilotage.base import crash, errors
 from pilotage.edge.link import model
 from pilotage.edge.link.line import Line
+from pilotage.node.dial import Route
 from pilotage.payload.transfer.version import Version
-from pilotage.pilot.node.dial import Route
 
 #: Within the state folder.
 FILE = "hub-key.json"

@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.client import wire
-from pilotage.pilot.node.dial import Route
+from pilotage.node.dial import Route
 from pilotage.pilot.reach import close, encrypt, reach
 
 #: How long an answer may take beyond what was asked to be waited for.

@@ -21,9 +21,9 @@ from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
 from pilotage.hub.project import Project
+from pilotage.node.dial import Route
 from pilotage.payload.transfer.kind.hub import Home
 from pilotage.pilot import reach
-from pilotage.pilot.node.dial import Route
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest

@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.base import errors, units
 from pilotage.hub.feed.wire import MOST_HELD
+from pilotage.node.dial import Route
 from pilotage.pilot import reach
-from pilotage.pilot.node.dial import Route
 from pilotage.rule import named
 from pilotage.site import files as sites
 from pilotage.site.model import FACTORY

@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 
 #: The package above both; empty in an archive, where all are on top.
-_ABOVE = __name__.rpartition(".pilot.node.")[0]
+_ABOVE = __name__.rpartition(".node.")[0]
 
 
 def module(name: str) -> ModuleType:
@@ -21,5 +21,5 @@ def data(name: str) -> bytes:
     loader = globals().get("__loader__")
     if not _ABOVE and loader is not None and hasattr(loader, "get_data"):
         return bytes(loader.get_data(os.path.join(above, name)))
-    with open(os.path.join(os.path.dirname(above), "payload", name), "rb") as file:
+    with open(os.path.join(above, "payload", name), "rb") as file:
         return file.read()

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Callable
 
 from .. import beside
+from ..batchjob import inputs, outputs
 from ..crew import over
 from ..link import pause
-from ..single import inputs, outputs
 from . import cache
 from .cache import Cache
 from .line import CutError, Line, RefusalError

@@ -29,7 +29,7 @@ def unpack(work: str) -> None:
     if os.path.isfile(archive):
         _from_archive(archive, work)
         return
-    payload = os.path.join(os.path.dirname(archive), "payload")
+    payload = os.path.join(archive, "payload")
     for name in FILES:
         if os.path.exists(os.path.join(payload, name)):
             shutil.copyfile(os.path.join(payload, name), os.path.join(work, name))

@@ -11,19 +11,19 @@ def main(words: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if words is None else words)
     first, rest = (given[0], given[1:]) if given else ("", [])
     if first == "job":
-        from .single import program as job
+        from .batchjob import program as job
 
         return job.main(rest)
     if first == "hand":
-        from .hand import program as hand
+        from .login import program as hand
 
         return hand.main(rest)
     if first == "receive":
-        from .hand import receive
+        from .login import receive
 
         return receive.main(rest)
     if first == "send":
-        from .hand import send
+        from .login import send
 
         return send.main(rest)
     if first == "local":
