@@ -23,8 +23,9 @@ from pilotage.edge.link.keys import Keys, Proof
 from pilotage.edge.link.sites import Lines
 from pilotage.hub.agents import Agents
 from pilotage.hub.link import Link
+from pilotage.link import connect
 from pilotage.node.dial import Route
-from pilotage.pilot import reach, wire
+from pilotage.pilot import wire
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
 from tests.contract.bus.hubbed import QUICK, dialled, serving
@@ -324,7 +325,7 @@ async def met(
         known = Keys(folder, str(folder / "token"), time.time)
 
         def way() -> Route:
-            return reach.route(f"http://127.0.0.1:{port}")
+            return connect.route(f"http://127.0.0.1:{port}")
 
         dial = functools.partial(keys.dial, way, "kit", known, 15.0, versions=agent)
         try:

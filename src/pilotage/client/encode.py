@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.client.file import File
-from pilotage.client.wire import LONGEST
+from pilotage.link.codec import LONGEST
 
 _PLAIN = frozenset({int, str, bool, type(None)})
 

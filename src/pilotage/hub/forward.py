@@ -19,12 +19,12 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.clock import Clock
-from pilotage.edge.link.line import Line
 from pilotage.hub import away
 from pilotage.hub.away import End, Out
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import machine, records
 from pilotage.job.model import State
+from pilotage.link.dialer import Line
 from pilotage.node import link
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL

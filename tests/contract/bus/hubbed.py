@@ -10,9 +10,10 @@ from typing import Any
 
 from pilotage.bus.port import Bus
 from pilotage.edge.link.bus import HubBus, Pace
-from pilotage.edge.link.line import Line
 from pilotage.edge.link.serve import Served
-from pilotage.pilot import reach, wire
+from pilotage.link import connect
+from pilotage.link.dialer import Line
+from pilotage.pilot import wire
 
 #: Returns the bus as a user of that name sees it.
 Known = Callable[[str], Bus]
@@ -50,7 +51,7 @@ QUICK = Pace(retry=0.2)
 
 def dialled(port: int, user: str, pace: Pace = QUICK) -> HubBus:
     """Make a bus that dials such a hub."""
-    way = reach.route(f"http://127.0.0.1:{port}")
+    way = connect.route(f"http://127.0.0.1:{port}")
 
     def dial(
         hear: Callable[[dict[str, Any]], None],

@@ -18,8 +18,8 @@ from anyio.abc import TaskStatus
 
 from pilotage.base import errors
 from pilotage.bus.port import Message
-from pilotage.edge.link.line import Line
 from pilotage.edge.link.model import Delivery
+from pilotage.link.dialer import Line
 
 _log = logging.getLogger("pilotage.bus")
 #: Seconds between two attempts to subscribe, and to close.

@@ -19,7 +19,7 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.edge.link import model
-from pilotage.edge.link.line import Line
+from pilotage.link.dialer import Line
 from pilotage.node.dial import Route
 from pilotage.payload.transfer.version import Version
 

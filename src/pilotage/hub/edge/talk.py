@@ -21,9 +21,9 @@ from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
 from pilotage.hub.project import Project
+from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.payload.transfer.kind.hub import Home
-from pilotage.pilot import reach
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest
@@ -158,8 +158,8 @@ def _amqp(settings: Settings) -> Carrier:
 
 def _way(hub: Hub) -> Route:
     """Say how the hub is reached; what is not encrypted must not leave this machine."""
-    way = reach.route(hub.url, hub.proxy or None, hub.ca)
-    if way.tls is None and not reach.is_near(way):
+    way = connect.route(hub.url, hub.proxy or None, hub.ca)
+    if way.tls is None and not connect.is_near(way):
         message = f"{hub.url} is not encrypted and leaves this machine"
         raise errors.ConfigError(message, hint="`hub.url` begins with `https://`")
     return way

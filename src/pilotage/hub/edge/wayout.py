@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pilotage.hub.edge.follow import Followed
-from pilotage.pilot import reach
-from pilotage.pilot.relay import Relay
+from pilotage.link import connect
+from pilotage.link.relay import Relay
 from pilotage.site.agent.settings import Settings
 
 
@@ -20,7 +20,7 @@ async def run(settings: Followed) -> None:
             await settings.other(part, asked)
             continue
         host, _, port = asked.listen.rpartition(":")
-        relay = Relay(reach.route(asked.hub, None))
+        relay = Relay(connect.route(asked.hub, None))
         server = await relay.listen(host.strip("[]"), int(port))
         try:
             await settings.other(part, asked)

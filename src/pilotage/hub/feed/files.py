@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.base import errors, units
 from pilotage.hub.feed.wire import MOST_HELD
+from pilotage.link import connect
 from pilotage.node.dial import Route
-from pilotage.pilot import reach
 from pilotage.rule import named
 from pilotage.site import files as sites
 from pilotage.site.model import FACTORY
@@ -205,8 +205,8 @@ def load(root: Path, name: str) -> Known:
             raise errors.ConfigError(message, hint="`batch` in its file is the batch system there")
     ca = str(root / FOLDER / hub.ca) if hub.ca else ""
     vouch = _vouch(ca) if ca else ""
-    way = reach.route(hub.url, None, ca)
-    if way.tls is None and not reach.is_near(way):
+    way = connect.route(hub.url, None, ca)
+    if way.tls is None and not connect.is_near(way):
         message = f"{hub.url} is not encrypted, and a token would travel there"
         raise errors.ConfigError(message, hint="`url` begins with https://")
     return Known(hub, _token(root / FOLDER / hub.token_file), way, vouch, times)

@@ -20,8 +20,8 @@ from pilotage.hub.feed.floor import Floor
 from pilotage.hub.feed.guests import Guests
 from pilotage.hub.project import Project
 from pilotage.hub.ways import Ways
+from pilotage.link.relay import Relay
 from pilotage.pilot import pack
-from pilotage.pilot.relay import Relay
 from pilotage.site import files as sites
 from pilotage.site import records
 from pilotage.site.doors import Doors

@@ -10,9 +10,9 @@ from typing import Any, Self
 import msgspec
 
 from pilotage.base import errors
-from pilotage.client import wire
+from pilotage.link import codec
+from pilotage.link.connect import close, encrypt, reach
 from pilotage.node.dial import Route
-from pilotage.pilot.reach import close, encrypt, reach
 
 #: How long an answer may take beyond what was asked to be waited for.
 _PATIENCE_S = 30.0
@@ -46,7 +46,7 @@ class Line:
         try:
             await encrypt(writer, way)
             line = cls(writer, hear)
-            writer.write(wire.greeting(f"{way.host}:{way.port}"))
+            writer.write(codec.greeting(f"{way.host}:{way.port}"))
             hearing = asyncio.create_task(line._hear(reader))
             try:
                 line.terms = await line.ask(op, **fields)
@@ -76,7 +76,7 @@ class Line:
 
     async def tell(self, op: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
         """Say something that has no answer."""
-        self._writer.write(wire.frame(msgspec.json.encode({"op": op, **fields})))
+        self._writer.write(codec.frame(msgspec.json.encode({"op": op, **fields})))
         await self._writer.drain()
 
     async def lost(self) -> None:
@@ -89,7 +89,7 @@ class Line:
         self._writer.close()
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
-        incoming = wire.Incoming()
+        incoming = codec.Incoming()
         why = "the hub has closed the connection"
         try:
             while data := await reader.read(_BULK):

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 import msgspec
 
 from pilotage.base import errors
+from pilotage.link.connect import Stream, close, reach
 from pilotage.node import spool
 from pilotage.node.dial import Route
-from pilotage.pilot.reach import Stream, close, reach
 
 _log = logging.getLogger("pilotage.relay")
 _BULK = 1 << 16
