@@ -14,6 +14,7 @@ import httpx2
 from starlette.types import ASGIApp
 
 from pilotage.bus.model import Input, Output
+from pilotage.data.transfer.url import PORT
 from pilotage.edge import records as edge
 from pilotage.edge.message import Handoff
 from pilotage.flow import moves as flows
@@ -24,7 +25,6 @@ from pilotage.hub.project import Project
 from pilotage.job import bulk, moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.retry import Next
-from pilotage.payload.transfer.url import PORT
 from pilotage.project import settings, tokens
 from pilotage.project.tokens import Gate, Scope
 from pilotage.store import Db, Writer, connect

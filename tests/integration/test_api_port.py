@@ -12,10 +12,10 @@ import httpx2
 import pytest
 
 from pilotage.base import crash, errors
+from pilotage.data.transfer import settle
+from pilotage.data.transfer.plan import Room
 from pilotage.hub.api import port
 from pilotage.hub.api.port import Limits
-from pilotage.payload.transfer import settle
-from pilotage.payload.transfer.plan import Room
 from pilotage.project import settings
 from pilotage.project import tokens as auth
 from pilotage.project.tokens import Scope

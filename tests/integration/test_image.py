@@ -16,10 +16,10 @@ import anyio
 import pytest
 
 from pilotage.base import errors
+from pilotage.data.image import Images
 from pilotage.match import wish
 from pilotage.node import batchjob
 from pilotage.node.batchjob import image
-from pilotage.site.image import Images
 from tests import boxed, system, wards
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ import anyio.abc
 import asyncssh
 import pytest
 
+from pilotage.data.export import HOST, Jails, lay, take
 from pilotage.node import batchjob
-from pilotage.site.jail import HOST, Jails, lay, take
 from tests import boxed, system, wards
 
 NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse")

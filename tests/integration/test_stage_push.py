@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.model import Digest
+from pilotage.data.stage.push import Pusher
 from pilotage.node.login import cache
-from pilotage.site.stage.digest import Digests
-from pilotage.site.stage.model import Digest
-from pilotage.site.stage.push import Pusher
 from tests.fars import Far
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage.payload.transfer.model import Item
+from pilotage.data.transfer.model import Item
 from pilotage.site.agent.contents import FOLDER, SHARED, Contents
 from pilotage.site.agent.staging import Lanes
 

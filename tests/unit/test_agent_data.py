@@ -13,8 +13,8 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
-from pilotage.payload.transfer import allow, url
-from pilotage.payload.transfer.model import MANIFEST
+from pilotage.data.transfer import allow, url
+from pilotage.data.transfer.model import MANIFEST
 from pilotage.site.agent import staging
 from pilotage.site.agent.contents import SHARED, Contents
 from pilotage.site.agent.data import blame

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs._ext import facts, tables
-from pilotage.payload.transfer.keys import Keys
+from pilotage.data.transfer.keys import Keys
 from pilotage.site.agent import draft, settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "edge.md").read_text("utf-8")

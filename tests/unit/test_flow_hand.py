@@ -7,10 +7,10 @@ from urllib.parse import unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotage.data.transfer import names, url
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece, Source, Store, Stores
 from pilotage.flow.model import Artifact, Take
-from pilotage.payload.transfer import names, url
 
 NAMES = st.text(min_size=1, max_size=300)
 SITE = Store("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
+from pilotage.data.transfer.model import MANIFEST
 from pilotage.flow.hand import Piece
 from pilotage.flow.model import Step
 from pilotage.hub.flows import local, reach, results
@@ -14,7 +15,6 @@ from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.publish import Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
-from pilotage.payload.transfer.model import MANIFEST
 from pilotage.project import settings as config
 from pilotage.store import connect
 

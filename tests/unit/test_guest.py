@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors
+from pilotage.data.stage.model import Digest, Folder, Wanted
 from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
 from pilotage.run import launch
 from pilotage.site import guest
 from pilotage.site.guest import Guest, Room
 from pilotage.site.model import Site
-from pilotage.site.stage.model import Digest, Folder, Wanted
 
 ROOM = Room("/home/me/.pilotage/p1", "k1", 3)
 DATA = "/home/me/.pilotage/p1/s/k1/3/data"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.payload.transfer.version import Version
-from pilotage.site.stage import names, plan
-from pilotage.site.stage.model import Key
+from pilotage.data.stage import names, plan
+from pilotage.data.stage.model import Key
+from pilotage.data.transfer.version import Version
 
 STEP = 8
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilotage.data.stage import plan
 from pilotage.node.login import cache
 from pilotage.node.login.receive import Receiver
-from pilotage.site.stage import plan
 from tests.unit.test_stage_plan import STEP, hasher
 
 

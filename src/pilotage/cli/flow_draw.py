@@ -97,8 +97,8 @@ def crate(
 
 def _fetch(address: str, target: Path) -> None:
     """Bring what an attempt left here; its place was chosen by the hub itself."""
-    from pilotage.payload.transfer.allow import Allowed
-    from pilotage.payload.transfer.courier import Courier
+    from pilotage.data.transfer.allow import Allowed
+    from pilotage.data.transfer.courier import Courier
 
     parts = urlsplit(address)
     allowed = Allowed(

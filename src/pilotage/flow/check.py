@@ -10,11 +10,11 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.names import closest
+from pilotage.data.transfer import url
 from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.job.model import Limit
 from pilotage.match.expr import parse
-from pilotage.payload.transfer import url
 from pilotage.rule.place import key
 
 #: Flows may be in each other so deep.

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from pilotage.data.transfer.url import PORT
 from pilotage.flow.model import Artifact, Take
-from pilotage.payload.transfer.url import PORT
 
 #: The name of the hub itself among those who read; no site can have it.
 HUB = ""

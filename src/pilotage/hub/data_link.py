@@ -17,10 +17,10 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors
+from pilotage.data.stage.landing import Landing, Wrong
 from pilotage.hub.roster import OVER, Pilot
 from pilotage.hub.staging import Staging
 from pilotage.pilot import wire
-from pilotage.site.stage.landing import Landing, Wrong
 
 _log = logging.getLogger("pilotage.link")
 _BULK = 1 << 18

@@ -17,6 +17,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
 from pilotage.bus.model import Input
+from pilotage.data.transfer.names import sync_folder
 from pilotage.edge import records
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece
@@ -25,7 +26,6 @@ from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.publish import ASIDE, INPUTS, NOWHERE, Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
-from pilotage.payload.transfer.names import sync_folder
 from pilotage.project import settings
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db

@@ -12,6 +12,9 @@ import anyio
 import anyio.to_thread
 
 from pilotage.base import errors
+from pilotage.data.export import Jails
+from pilotage.data.image import Images
+from pilotage.data.stage.digest import Digests
 from pilotage.hub.factory import Factory
 from pilotage.hub.feed.fed import Fed
 from pilotage.hub.patron import Own
@@ -28,10 +31,7 @@ from pilotage.site.data import Carrier
 from pilotage.site.direct import Direct
 from pilotage.site.doors import Doors
 from pilotage.site.driver import Driver
-from pilotage.site.image import Images
-from pilotage.site.jail import Jails
 from pilotage.site.model import FACTORY, Site
-from pilotage.site.stage.digest import Digests
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.site")

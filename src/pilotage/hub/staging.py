@@ -15,13 +15,17 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
+from pilotage.data.stage import place
+from pilotage.data.stage.digest import Changed, Digests
+from pilotage.data.stage.landing import Landing
+from pilotage.data.stage.model import Digest, Key, Wanted
+from pilotage.data.transfer.names import sync_folder
+from pilotage.data.transfer.version import Version
 from pilotage.event import content
 from pilotage.hub.roster import Pilot
 from pilotage.job import model, moves, records, template
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
-from pilotage.payload.transfer.names import sync_folder
-from pilotage.payload.transfer.version import Version
 from pilotage.pilot import staging
 from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
@@ -30,10 +34,6 @@ from pilotage.run import launch, unchanged
 from pilotage.site import guest
 from pilotage.site import records as sites
 from pilotage.site.guest import Guest
-from pilotage.site.stage import place
-from pilotage.site.stage.digest import Changed, Digests
-from pilotage.site.stage.landing import Landing
-from pilotage.site.stage.model import Digest, Key, Wanted
 from pilotage.store import Db
 
 #: Attempts that are kept in mind; what is forgotten is found out anew.

@@ -13,12 +13,12 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.base import errors, units
+from pilotage.data.transfer import url
+from pilotage.data.transfer.keys import Keys
 from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares, Slice
-from pilotage.payload.transfer import url
-from pilotage.payload.transfer.keys import Keys
 from pilotage.rule import locate
 from pilotage.run.launch import Place
 

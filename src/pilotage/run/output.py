@@ -6,8 +6,8 @@ import base64
 import logging
 import os
 
+from pilotage.data.transfer import tree
 from pilotage.job import moves
-from pilotage.payload.transfer import tree
 
 _log = logging.getLogger("pilotage.pilot")
 #: So much of what a payload writes is kept.

@@ -11,17 +11,17 @@ from typing import Any
 import anyio.to_thread
 
 from pilotage.base import errors, text
-from pilotage.payload.transfer.names import sync_folder
+from pilotage.data.export import HOST, Jails, lay, take
+from pilotage.data.image import Images
+from pilotage.data.stage import names, place
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.pull import Puller
+from pilotage.data.stage.push import Pusher
+from pilotage.data.transfer.names import sync_folder
 from pilotage.site import guest
 from pilotage.site.doors import Doors
 from pilotage.site.guest import Guest, Room
-from pilotage.site.image import Images
-from pilotage.site.jail import HOST, Jails, lay, take
 from pilotage.site.remote import Remote
-from pilotage.site.stage import names, place
-from pilotage.site.stage.digest import Digests
-from pilotage.site.stage.pull import Puller
-from pilotage.site.stage.push import Pusher
 from pilotage.site.streams import Streams
 
 

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.data.stage.model import Digest, Folder, Wanted
 from pilotage.job import model, moves, template
 from pilotage.run import launch
 from pilotage.run.model import Sandbox
 from pilotage.site.model import Site
 from pilotage.site.shape import Fit
-from pilotage.site.stage.model import Digest, Folder, Wanted
 
 #: Where files that are not below the project lie, in the job's own folder.
 _OUTSIDE = ".outside"

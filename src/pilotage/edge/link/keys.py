@@ -18,10 +18,10 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import crash, errors
+from pilotage.data.transfer.version import Version
 from pilotage.edge.link import model
 from pilotage.link.dialer import Line
 from pilotage.node.dial import Route
-from pilotage.payload.transfer.version import Version
 
 #: Within the state folder.
 FILE = "hub-key.json"

@@ -32,9 +32,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from pilotage.base import crash, errors, text
+from pilotage.data.transfer import headers, names, plan, settle, tree, trouble
 from pilotage.edge import records
 from pilotage.event import http, http_errors
-from pilotage.payload.transfer import headers, names, plan, settle, tree, trouble
 from pilotage.store import Db
 
 #: What addresses begin with.

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from pilotage.base import errors
-from pilotage.payload.transfer.version import Version
+from pilotage.data.transfer.version import Version
 from pilotage.site.agent import settings
 from pilotage.site.agent.settings import Settings
 

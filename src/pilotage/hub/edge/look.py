@@ -14,7 +14,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
-from pilotage.payload.transfer.version import Version
+from pilotage.data.transfer.version import Version
 
 #: Within the state folder.
 FILE = "agent.json"

@@ -16,6 +16,7 @@ from pilotage.base import errors
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
+from pilotage.data.transfer.kind.hub import Home
 from pilotage.edge.link import keys
 from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
@@ -23,7 +24,6 @@ from pilotage.hub.edge.keep import Parts
 from pilotage.hub.project import Project
 from pilotage.link import connect
 from pilotage.node.dial import Route
-from pilotage.payload.transfer.kind.hub import Home
 from pilotage.site.agent.beat import Beat
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.ingest import Ingest

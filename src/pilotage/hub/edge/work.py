@@ -14,13 +14,13 @@ import msgspec
 from pilotage.base import errors
 from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.version import Version
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.talk import home
 from pilotage.hub.project import Project
 from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
-from pilotage.payload.transfer.kind.hub import Home
-from pilotage.payload.transfer.version import Version
 from pilotage.pilot import pack
 from pilotage.project import settings as config
 from pilotage.run.local import Listener

@@ -19,6 +19,7 @@ import anyio
 
 from pilotage.base import errors
 from pilotage.bus.model import Input, Output
+from pilotage.data.transfer.url import PORT
 from pilotage.flow import hand, records
 from pilotage.flow.hand import HUB, Piece, Place
 from pilotage.flow.model import End
@@ -31,7 +32,6 @@ from pilotage.hub.flows.publish import NOWHERE, Publisher
 from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.hub.project import Project
-from pilotage.payload.transfer.url import PORT
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 

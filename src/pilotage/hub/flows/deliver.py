@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
+from pilotage.data.transfer.courier import Courier
 from pilotage.flow import definition, hand, records
 from pilotage.flow.hand import HUB, Piece, Stores
 from pilotage.flow.model import Artifact, Take
@@ -25,7 +26,6 @@ from pilotage.flow.template import line
 from pilotage.flow.values import Values
 from pilotage.hub.flows import local, reach
 from pilotage.hub.flows.reach import Reach
-from pilotage.payload.transfer.courier import Courier
 from pilotage.project import settings
 from pilotage.store import Db
 

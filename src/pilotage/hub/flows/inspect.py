@@ -12,12 +12,12 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Stores
 from pilotage.flow.model import Artifact
 from pilotage.hub.flows.results import MOST_BYTES, Kept
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.model import UNKNOWN, Item
 
 #: Of more files only the number is kept.
 _MOST_FILES = 100_000

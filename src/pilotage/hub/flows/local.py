@@ -13,12 +13,12 @@ from pathlib import Path
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors
+from pilotage.data.transfer import tree
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.names import sync_folder
 from pilotage.flow.hand import Piece
 from pilotage.hub.flows import reach
 from pilotage.hub.flows.reach import Reach
-from pilotage.payload.transfer import tree
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.names import sync_folder
 from pilotage.site.agent import staging
 
 

@@ -14,11 +14,11 @@ import anyio
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
+from pilotage.data.transfer import tree
 from pilotage.flow import hand
 from pilotage.flow.hand import HUB, Piece, Stores
 from pilotage.hub.flows import local, reach
 from pilotage.hub.flows.reach import Reach
-from pilotage.payload.transfer import tree
 
 #: Names of steps are written otherwise, so this is none of them.
 INPUTS = "~inputs"

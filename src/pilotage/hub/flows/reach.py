@@ -9,13 +9,13 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.data.transfer import url
+from pilotage.data.transfer.allow import DEFAULT_PORT, Allowed
+from pilotage.data.transfer.courier import Courier, flags
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.url import PORT
 from pilotage.flow.hand import Store, Stores
-from pilotage.payload.transfer import url
-from pilotage.payload.transfer.allow import DEFAULT_PORT, Allowed
-from pilotage.payload.transfer.courier import Courier, flags
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.patience import Patience
-from pilotage.payload.transfer.url import PORT
 from pilotage.project.settings import FLOWS, Flows, port_folder
 from pilotage.store import Db
 

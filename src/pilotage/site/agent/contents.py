@@ -22,7 +22,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from pilotage.payload.transfer.model import Item
+from pilotage.data.transfer.model import Item
 
 #: Beside the folders of jobs.
 FOLDER = "contents"

@@ -24,10 +24,10 @@ from anyio.to_thread import run_sync
 from pilotage.base import crash, errors, text, units
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.patience import Told
 from pilotage.job import moves
 from pilotage.job.model import Binding, State
-from pilotage.payload.transfer.kind.hub import Home
-from pilotage.payload.transfer.patience import Told
 from pilotage.site.agent import aside, pilots, prepare, records, shortage, staging
 from pilotage.site.agent.contents import Contents
 from pilotage.site.agent.model import Blame

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from pilotage.base import errors, text
 from pilotage.bus.model import Job
+from pilotage.data.transfer.names import inside
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
 from pilotage.job.retry import Next
-from pilotage.payload.transfer.names import inside
 from pilotage.site.agent import records
 from pilotage.site.agent.caps import Going
 from pilotage.site.agent.settings import Settings

@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.bus.model import Job, Shape
+from pilotage.data.transfer.names import inside, sync_folder
 from pilotage.job.model import JobSpec
-from pilotage.payload.transfer.names import inside, sync_folder
 from pilotage.site.apps import command, hosts, parser, policy
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App

@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.bus.model import BatchQueue
-from pilotage.payload.transfer.version import Version
+from pilotage.data.transfer.version import Version
 from pilotage.rule import named
 from pilotage.site.agent import shortage
 from pilotage.site.apps import files, policy, trust

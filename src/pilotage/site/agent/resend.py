@@ -20,9 +20,9 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors
 from pilotage.bus.model import Job, Left
+from pilotage.data.transfer.kind.hub import Home
 from pilotage.job import records as jobs
 from pilotage.job.model import State
-from pilotage.payload.transfer.kind.hub import Home
 from pilotage.site.agent import prepare, records, staging
 from pilotage.site.agent.data import FOLDER
 from pilotage.site.agent.registry import Registry

@@ -11,7 +11,7 @@ import msgspec
 
 from pilotage.base import errors, units
 from pilotage.bus.amqp.model import place
-from pilotage.payload.transfer.keys import Keys
+from pilotage.data.transfer.keys import Keys
 from pilotage.rule import named
 from pilotage.site import model
 from pilotage.site.apps import trust

@@ -27,14 +27,14 @@ import msgspec
 
 from pilotage.base import errors, text, units
 from pilotage.bus.model import Input, Job, Left
-from pilotage.payload.transfer import allow, names, settle, tree, url
-from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.fetch import Receipt
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.kind.hub import Home
-from pilotage.payload.transfer.patience import Patience, Sleep, Told
-from pilotage.payload.transfer.url import SAME
+from pilotage.data.transfer import allow, names, settle, tree, url
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.fetch import Receipt
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.patience import Patience, Sleep, Told
+from pilotage.data.transfer.url import SAME
 from pilotage.site.agent.contents import Contents, Shelf, Turn
 from pilotage.site.apps import fill, hosts
 from pilotage.site.apps.model import App, Staging

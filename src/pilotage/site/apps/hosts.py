@@ -13,7 +13,7 @@ import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pilotage.bus.strict import BAD
-from pilotage.payload.transfer import allow
+from pilotage.data.transfer import allow
 from pilotage.site.apps.model import Staging
 
 _PORTS = {

@@ -11,7 +11,7 @@ import os
 import stat
 
 from pilotage.base import errors
-from pilotage.payload.transfer.version import Version
+from pilotage.data.transfer.version import Version
 from pilotage.site.apps.model import App
 
 _CHUNK = 1 << 20
