@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pilotage.batch.wish import Wish
 from pilotage.hub import pool_view
 from pilotage.hub.pool_account import Account, accounts
 from pilotage.hub.project import Project
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 from testbed.condor import Condor
 from testbed.ports import free_port

@@ -21,8 +21,11 @@ import anyio
 import msgspec
 
 from pilotage.base import clock
+from pilotage.batch.connections import Ways
+from pilotage.batch.driver import Driver
+from pilotage.batch.place import Direct
+from pilotage.batch.tunnels import Doors
 from pilotage.hub.project import Project
-from pilotage.hub.ways import Ways
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
@@ -38,9 +41,6 @@ from pilotage.site.agent.model import Accepted
 from pilotage.site.agent.registry import Registry
 from pilotage.site.apps import files, trust
 from pilotage.site.apps.model import App, Staging
-from pilotage.site.direct import Direct
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver
 from pilotage.store import Writer, connect
 
 SITE = "edge"

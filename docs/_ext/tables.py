@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from pilotage.batch import model as site
 from pilotage.cli import about
 from pilotage.data.transfer import keys
 from pilotage.event.model import Event, Kind
@@ -16,7 +17,6 @@ from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
 from pilotage.project import settings as config
 from pilotage.rule import schema
-from pilotage.site import model as site
 from pilotage.site.agent import settings as agent
 from pilotage.site.apps import fill
 from pilotage.site.apps import model as apps

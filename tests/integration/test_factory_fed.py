@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors, text
+from pilotage.batch import records
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed import desk
 from pilotage.hub.feed.fed import SILENT_S, Fed
 from pilotage.hub.feed.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
 from pilotage.job.model import State
 from pilotage.project.tokens import Grant, Scope
-from pilotage.site import records
-from pilotage.site.wish import Wish
 from tests.links import Backroom, Caller, Node, backroom
 
 SITE = "grid"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.wish import Wish
 from pilotage.hub import fleet
 from pilotage.hub.feed import desk, feeder
 from pilotage.hub.project import Project
-from pilotage.site.wish import Wish
 from testbed.ports import free_port
 from tests import programs, suites
 from tests.factories import POOL, Frontend, Plant

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.batch.wish import Wish
 from pilotage.hub import fleet
 from pilotage.pilot.model import State
-from pilotage.site.wish import Wish
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from tests import sites, suites

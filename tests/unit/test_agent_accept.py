@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
+from pilotage.batch.model import Defaults, Site
 from pilotage.job import template
 from pilotage.job.model import Command
 from pilotage.site.agent import accept
@@ -19,7 +20,6 @@ from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.settings import Bus, Settings
 from pilotage.site.apps import files
 from pilotage.site.apps.model import App, Limits
-from pilotage.site.model import Defaults, Site
 from tests import every, posted
 from tests.corpus import injection
 

@@ -11,11 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
+from pilotage.batch import records as sites
 from pilotage.bus import wire
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Answer, Follow, Wanted
 from pilotage.job.model import State
-from pilotage.site import records as sites
 from pilotage.site.agent import records
 from pilotage.site.agent.control import Controls
 from pilotage.site.agent.enter import enter

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.model import Site
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs
@@ -21,7 +22,6 @@ from pilotage.site.agent.settings import Bus, Hub, Relay, Settings
 from pilotage.site.agent.settings import Limits as Caps
 from pilotage.site.apps import check, command, files
 from pilotage.site.apps.model import App, Limits, OwnLimits
-from pilotage.site.model import Site
 from tests import posted
 from tests.posted import Store
 

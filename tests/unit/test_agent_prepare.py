@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch import job as guest
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.model import Site
 from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
 from pilotage.run import launch
-from pilotage.site import guest
 from pilotage.site.agent import prepare
 from pilotage.site.agent.prepare import Kept
 from pilotage.site.apps.model import App, Config, Parameter, Staging
-from pilotage.site.guest import Guest, Room
-from pilotage.site.model import Site
 
 APP = App(
     executable="/opt/sim",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.site import files
-from pilotage.site.batch import known, plugin
+from pilotage.batch import files
+from pilotage.batch.system import known, plugin
 
 PLUGIN = """
 class Abacus:

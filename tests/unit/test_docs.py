@@ -17,14 +17,14 @@ import pytest
 
 from docs._ext import commands, facts, figures, tables
 from pilotage.base import crash
+from pilotage.batch import files as sites
+from pilotage.batch import model as site
 from pilotage.event.model import Kind
 from pilotage.flow import schema as flows
 from pilotage.job import retry, template
 from pilotage.job.model import State
 from pilotage.project import settings
 from pilotage.rule import book, schema
-from pilotage.site import files as sites
-from pilotage.site import model as site
 from tests import every
 
 ROOT = Path(__file__).parents[2]

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from pilotage.base import errors, text
+from pilotage.batch import records as sites
+from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import hear, message, pilots, records, silence
 from pilotage.edge.message import Address
@@ -19,9 +21,7 @@ from pilotage.hub.edge_pilots import EdgePilots
 from pilotage.hub.patron import Home
 from pilotage.job.model import App, Binding, JobSpec
 from pilotage.project import tokens
-from pilotage.site import records as sites
 from pilotage.site.apps import order
-from pilotage.site.wish import Wish
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors, text
+from pilotage.batch import records
+from pilotage.batch.wish import Wish
 from pilotage.cli import pool, pool_serve, site, site_check, submit, token
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.project.tokens import Scope
-from pilotage.site import records
 from pilotage.site.share import Claim
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 HUB = 'url = "https://h:1"\ntoken_file = "t"\nmaximum = 8\n[sites]\ngrid = "batch"\n'

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors, text
+from pilotage.batch import records as sites
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed import desk
 from pilotage.hub.feed.wire import (
     MOST_WANTED,
@@ -21,8 +23,6 @@ from pilotage.hub.feed.wire import (
 )
 from pilotage.project import tokens
 from pilotage.project.tokens import Grant, Scope
-from pilotage.site import records as sites
-from pilotage.site.wish import Wish
 from pilotage.store import Db, connect
 
 GRANT = Grant(1, Scope.FACTORY, "", site="grid,cloud")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed import files
-from pilotage.site.wish import Wish
 
 GOOD = """
 url = "https://127.0.0.1:8420"

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
@@ -26,8 +28,6 @@ from pilotage.flow.model import Flow, Step
 from pilotage.hub import flow_view
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
-from pilotage.site import files
-from pilotage.site.model import Site
 from tests.flows import Story, command
 
 FILE = """

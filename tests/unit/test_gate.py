@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.base.clock import ManualClock, dice
-from pilotage.site.gate import Breaker, Bucket, Gate
+from pilotage.batch.gate import Breaker, Bucket, Gate
 
 
 @given(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from pilotage.batch import ending
+from pilotage.batch.party import End
+from pilotage.batch.system import model as batch
+from pilotage.batch.system.model import Item, Phase
 from pilotage.hub import border
 from pilotage.job.outcome import Cause
 from pilotage.pilot import model as pilots
 from pilotage.run.model import Ending, Usage, Why
 from pilotage.run.outcome import classify
-from pilotage.site import ending
 from pilotage.site.agent import tell
-from pilotage.site.batch import model as batch
-from pilotage.site.batch.model import Item, Phase
-from pilotage.site.party import End
 
 
 def ended(why: Why, code: int | None = None) -> Ending:

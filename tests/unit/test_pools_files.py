@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from pilotage.base import errors
+from pilotage.batch.wish import Wish
 from pilotage.hub.pools import Files, Pools
 from pilotage.pool import files
 from pilotage.pool.control.linear import Linear
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.law.hinted import Hinted
 from pilotage.pool.model import Reading
-from pilotage.site.wish import Wish
 
 FULL = """
 site = "cluster"

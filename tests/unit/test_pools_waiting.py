@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pilotage.batch.model import Site
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_model import PAUSED, Row
 from pilotage.hub.pool_waiting import Waiting
@@ -15,7 +16,6 @@ from pilotage.match.order import Queued
 from pilotage.match.share import Shares
 from pilotage.pool.files import Pilot, Pool
 from pilotage.pool.law.model import Care
-from pilotage.site.model import Site
 
 NOW = 1000.0
 POOLS = {

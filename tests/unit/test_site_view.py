@@ -13,6 +13,9 @@ import pytest
 from pilotage import Flow
 from pilotage.base import clock, errors
 from pilotage.base.owner import me
+from pilotage.batch import files, records
+from pilotage.batch.model import Site
+from pilotage.batch.wish import Wish
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message
@@ -31,9 +34,6 @@ from pilotage.match.sites import Cause, Sites
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
-from pilotage.site import files, records
-from pilotage.site.model import Site
-from pilotage.site.wish import Wish
 from pilotage.store import Writer
 from pilotage.store.sqlite import connect
 from tests.heard import beat

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from pilotage.base import errors
-from pilotage.site.strays import Strays
-from pilotage.site.watch import Watch
+from pilotage.batch.strays import Strays
+from pilotage.batch.watch import Watch
 
 
 class Errands:

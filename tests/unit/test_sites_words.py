@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pilotage.base import errors
-from pilotage.site.shell import words
-from pilotage.site.shell.words import Kind
+from pilotage.batch.shell import words
+from pilotage.batch.shell.words import Kind
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@

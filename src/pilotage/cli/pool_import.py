@@ -65,9 +65,9 @@ def import_(
 
 def _texts(root: Path, one: Moved) -> dict[Path, str]:
     """Say what would be in which file."""
+    from pilotage.batch import files as sites
     from pilotage.pool import files as pools
     from pilotage.pool.config import carry
-    from pilotage.site import files as sites
 
     made, site = dict[Path, str](), one.site
     if one.reach.far:

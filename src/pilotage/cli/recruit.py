@@ -13,7 +13,7 @@ from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.site.wish import Wish
+    from pilotage.batch.wish import Wish
 
 _MOST = 10_000
 
@@ -37,7 +37,7 @@ class Wishes:
 
     def read(self) -> Wish:
         """Check what was asked for."""
-        from pilotage.site import wish
+        from pilotage.batch import wish
 
         found = wish.Wish(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,

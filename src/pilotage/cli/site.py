@@ -12,15 +12,15 @@ from cyclopts import App, Parameter
 
 from pilotage.base import errors
 from pilotage.base.names import closest
+from pilotage.batch import files
+from pilotage.batch.model import BATCH, Site, check_batch
 from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
 from pilotage.hub import edge_seen
 from pilotage.hub.site_view import Seen
-from pilotage.site import files
 from pilotage.site.apps.order import PILOT
-from pilotage.site.model import BATCH, Site, check_batch
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilotage.batch import files
+from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.words import Kind
 from pilotage.cli.answer import Style
 from pilotage.hub import site_view
 from pilotage.hub.site_view import Looked, Seen
-from pilotage.site import files
-from pilotage.site.shell.ssh import Ssh
-from pilotage.site.shell.words import Kind
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
+from pilotage.batch import files
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
-from pilotage.site import files
 
 app = App(name="token", help="Make, list and revoke tokens.", group_commands="Commands")
 _HEADS = columns("ID> SCOPE OWNER SITE STATE EXPIRES LABEL")

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.batch.job import relative
+from pilotage.batch.wish import Wish
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
 from pilotage.job import template
@@ -16,8 +18,6 @@ from pilotage.job.model import App, Binding, Call, Command, JobSpec
 from pilotage.match import wish
 from pilotage.site.apps import order
 from pilotage.site.apps.order import PILOT, PilotOrder
-from pilotage.site.guest import relative
-from pilotage.site.wish import Wish
 
 #: Characters of a name that sites accept, and of a reason.
 _LONGEST = 200

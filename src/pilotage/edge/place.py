@@ -17,6 +17,9 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
+from pilotage.batch import job as guest
+from pilotage.batch import records as sites
+from pilotage.batch.job import Guest
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff, Remote
@@ -34,9 +37,6 @@ from pilotage.match.wish import ONLY_APPLICATIONS
 from pilotage.match.words import Granted, Stop
 from pilotage.run import output, unchanged
 from pilotage.run.local import Listener
-from pilotage.site import guest
-from pilotage.site import records as sites
-from pilotage.site.guest import Guest
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.batch import records
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message
@@ -23,7 +24,6 @@ from pilotage.edge.link.sites import Lines
 from pilotage.hub import edge_bus, edge_health, edge_seen
 from pilotage.hub.edge_seen import Record
 from pilotage.hub.project import Project
-from pilotage.site import records
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

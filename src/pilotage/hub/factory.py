@@ -12,15 +12,15 @@ import anyio
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch import submission, wish
+from pilotage.batch.driver import Driver, End
+from pilotage.batch.submission import Submission, Work
+from pilotage.batch.system import known
+from pilotage.batch.system.model import Cause
+from pilotage.batch.tunnels import Doors
+from pilotage.batch.wish import Wish
 from pilotage.hub.patron import Home, Lot, Papers, Patron
 from pilotage.run.model import Launch
-from pilotage.site import submission, wish
-from pilotage.site.batch import known
-from pilotage.site.batch.model import Cause
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver, End
-from pilotage.site.submission import Submission, Work
-from pilotage.site.wish import Wish
 
 _log = logging.getLogger("pilotage.pilot")
 _LOOK_S = 1.0

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from pilotage.base import errors, text, units
 from pilotage.base.clock import Clock
+from pilotage.batch import files
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows
@@ -23,7 +24,6 @@ from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
 from pilotage.project.settings import Retention
 from pilotage.rule import named
-from pilotage.site import files
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.hub")

@@ -10,6 +10,8 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.base.owner import me
+from pilotage.batch.model import Site
+from pilotage.batch.offer import place_of
 from pilotage.edge import place as edge
 from pilotage.hub import edge_seen
 from pilotage.job import records
@@ -23,8 +25,6 @@ from pilotage.pilot.model import Facts, State
 from pilotage.project import settings as config
 from pilotage.project.settings import Settings
 from pilotage.run.offer import LOCAL, here
-from pilotage.site.model import Site
-from pilotage.site.offer import place_of
 from pilotage.store import Db
 
 #: What begins the name of an alarm about a node on which payloads fail.

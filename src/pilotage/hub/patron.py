@@ -13,10 +13,10 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.base.owner import me
+from pilotage.batch.wish import Wish
 from pilotage.hub.roster import OVER, Roster
 from pilotage.pilot.model import State
 from pilotage.project import tokens
-from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")

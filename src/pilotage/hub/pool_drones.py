@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pilotage.batch.wish import Wish
 from pilotage.hub.pool_model import Row
 from pilotage.hub.roster import Pilot
 from pilotage.match.place import Place
@@ -16,7 +17,6 @@ from pilotage.node.exits import TOLD
 from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
 from pilotage.pool.files import Pool
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 #: Where pilots are whose pool is at another site by now; no pool is called so.

@@ -11,6 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pilotage.base import errors, units
+from pilotage.batch.model import Site
+from pilotage.batch.wish import Wish, lasts
 from pilotage.hub import edge_seen, pool_model, pool_site
 from pilotage.hub.pool_model import Row, Seen
 from pilotage.match.cluster import Cluster
@@ -21,8 +23,6 @@ from pilotage.pilot.model import Project
 from pilotage.pool import files
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.law import breaker
-from pilotage.site.model import Site
-from pilotage.site.wish import Wish, lasts
 from pilotage.store import Db
 
 #: Memory of a pilot of which nobody knows how much it has.

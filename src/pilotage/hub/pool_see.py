@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from pilotage.batch.model import Site
 from pilotage.hub import edge_seen
 from pilotage.hub.pool_drones import Drone, Ended, ended
 from pilotage.hub.pool_hope import MUCH, given, sees
@@ -17,7 +18,6 @@ from pilotage.pool.files import Pool
 from pilotage.pool.fitness import CPU, Basis, Feature, Fitness, fitness
 from pilotage.pool.law.model import Sight
 from pilotage.pool.model import Reading, mean
-from pilotage.site.model import Site
 from pilotage.store import Db
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.model import Site
 from pilotage.hub.edge_seen import PilotSite
-from pilotage.site import files
-from pilotage.site.model import Site
 
 #: What stands for the batch system of a site whose agent has not said which it is.
 AGENT = "agent"

@@ -16,6 +16,8 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import crash, errors, text
+from pilotage.batch.model import Site
+from pilotage.batch.wish import Wish
 from pilotage.hub import edge_seen, pool_decide, pool_drones, pool_model, pool_see, pool_site
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_hope import attributes, given, holds, sees, suits
@@ -27,8 +29,6 @@ from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pool import files, loop
 from pilotage.pool.files import Aimd, Pool
-from pilotage.site.model import Site
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pool")

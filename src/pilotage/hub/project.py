@@ -19,21 +19,21 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.base.clock import Clock, WallClock
 from pilotage.base.owner import me
+from pilotage.batch import records as sites
 from pilotage.event import message, records
 from pilotage.job import logs, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
 from pilotage.project import settings
-from pilotage.site import records as sites
 from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
 
 if TYPE_CHECKING:
+    from pilotage.batch.wish import Wish
     from pilotage.flow.model import Flow
     from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
-    from pilotage.site.wish import Wish
 
 _LOCK = "lock"
 _POKE = "poke"

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.model import FACTORY
 from pilotage.flow.model import Flow, Step
 from pilotage.hub import away, edge_seen
 from pilotage.hub.edge_health import MISSING, USUAL_S
@@ -26,8 +28,6 @@ from pilotage.pool import files as pools
 from pilotage.project.settings import Settings
 from pilotage.project.tokens import Scope
 from pilotage.rule.model import Rule
-from pilotage.site import files
-from pilotage.site.model import FACTORY
 from pilotage.store import Db
 
 #: What a site is: a batch system that this hub drives, one that a factory fills with pilots, one

@@ -15,6 +15,9 @@ import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
+from pilotage.batch import job as guest
+from pilotage.batch import records as sites
+from pilotage.batch.job import Guest
 from pilotage.data.stage import place
 from pilotage.data.stage.digest import Changed, Digests
 from pilotage.data.stage.landing import Landing
@@ -31,9 +34,6 @@ from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
 from pilotage.pilot.stencil import CalledOff
 from pilotage.run import launch, unchanged
-from pilotage.site import guest
-from pilotage.site import records as sites
-from pilotage.site.guest import Guest
 from pilotage.store import Db
 
 #: Attempts that are kept in mind; what is forgotten is found out anew.

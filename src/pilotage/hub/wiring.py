@@ -24,6 +24,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from pilotage.base import clock, text
+from pilotage.batch import files, records
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
@@ -38,7 +39,6 @@ from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
 from pilotage.project import settings
 from pilotage.run.local import LocalSite
-from pilotage.site import files, records
 from pilotage.store import Db, Writer, connect
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
+from pilotage.batch import job as guest
+from pilotage.batch.job import Guest
 from pilotage.job import model
 from pilotage.pilot.model import Facts, Project
 from pilotage.pilot.stencil import Refused
 from pilotage.run import launch
 from pilotage.run.model import Sandbox
-from pilotage.site import guest
-from pilotage.site.guest import Guest
 
 
 class Folders(msgspec.Struct, frozen=True):

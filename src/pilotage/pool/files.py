@@ -10,6 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors, units
+from pilotage.batch import wish
+from pilotage.batch.wish import Wish
 from pilotage.pool.control.linear import Linear, judge
 from pilotage.pool.control.relative import RelativeSupply
 from pilotage.pool.control.stepwise import Rule, Stepwise
@@ -20,8 +22,6 @@ from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
 from pilotage.pool.outside import Carried, Told
 from pilotage.rule import named
-from pilotage.site import wish
-from pilotage.site.wish import Wish
 
 FOLDER = "pools"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")

@@ -13,7 +13,7 @@ from pilotage.run.model import Ending, Why
 from pilotage.run.tenant import Tenant
 from pilotage.store import Db
 
-_log = logging.getLogger("pilotage.site")
+_log = logging.getLogger("pilotage.batch")
 
 
 def tenants(db: Db, place: launch.Place) -> list[Tenant]:

@@ -37,7 +37,7 @@ from pilotage.run.starter import Starter
 from pilotage.run.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
-_log = logging.getLogger("pilotage.site")
+_log = logging.getLogger("pilotage.batch")
 _T = TypeVar("_T")
 _End = tuple[str, retry.End]
 _GLANCE_S = 0.2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pilotage.base import errors
+from pilotage.batch import records
 from pilotage.hub import edge_seen, site_view
 from pilotage.hub.api import tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
-from pilotage.site import records
 from pilotage.store import Db
 
 

@@ -18,6 +18,8 @@ import anyio.to_thread
 
 from pilotage import __version__
 from pilotage.base import clock, errors
+from pilotage.batch import files
+from pilotage.batch import records as sites
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
 from pilotage.hub import housekeeping
@@ -30,8 +32,6 @@ from pilotage.hub.edge.work import Work
 from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
 from pilotage.project import settings as config
-from pilotage.site import files
-from pilotage.site import records as sites
 from pilotage.site.agent import FILE, pilots, records
 from pilotage.site.agent.caps import Caps, Going
 from pilotage.site.agent.janitor import Janitor

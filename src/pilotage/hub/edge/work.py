@@ -12,6 +12,11 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch.connections import Ways
+from pilotage.batch.driver import Driver
+from pilotage.batch.place import Direct
+from pilotage.batch.system.model import BatchError, BatchQueue
+from pilotage.batch.tunnels import Doors
 from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.data.transfer.kind.hub import Home
@@ -19,7 +24,6 @@ from pilotage.data.transfer.version import Version
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.talk import home
 from pilotage.hub.project import Project
-from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.project import settings as config
@@ -28,10 +32,6 @@ from pilotage.site.agent.data import EdgeData
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.resend import Resends
 from pilotage.site.agent.settings import Limits
-from pilotage.site.batch.model import BatchError, BatchQueue
-from pilotage.site.direct import Direct
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

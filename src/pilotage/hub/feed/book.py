@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pilotage.base import text
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed.wire import (
     LONGEST,
     FactoryOrders,
@@ -15,7 +16,6 @@ from pilotage.hub.feed.wire import (
     FactorySite,
 )
 from pilotage.site.share import Claim, Use
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 UNWANTED = "its hub does not want it any more"

@@ -14,6 +14,9 @@ import msgspec
 
 from pilotage.base import crash, errors, text, units
 from pilotage.base.owner import me
+from pilotage.batch import files, records
+from pilotage.batch.model import FACTORY
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed.wire import (
     MOST_WANTED,
     OVER,
@@ -29,9 +32,6 @@ from pilotage.hub.feed.wire import (
 )
 from pilotage.pilot.model import State
 from pilotage.project import tokens
-from pilotage.site import files, records
-from pilotage.site.model import FACTORY
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 #: Where a test can kill the hub.

@@ -11,12 +11,12 @@ from typing import TypeVar
 import anyio
 
 from pilotage.base import units
+from pilotage.batch import records
 from pilotage.hub.roster import Roster
 from pilotage.pilot.model import State
-from pilotage.site import records
 from pilotage.store import Db, Writer
 
-_log = logging.getLogger("pilotage.site")
+_log = logging.getLogger("pilotage.batch")
 _T = TypeVar("_T")
 _LOOK_S = 1.0
 #: How often the store hears how the site is, in seconds.

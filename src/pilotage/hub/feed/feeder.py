@@ -13,16 +13,16 @@ from msgspec import structs
 
 from pilotage.base import crash, errors
 from pilotage.base.clock import Clock, dice
+from pilotage.batch import wish
+from pilotage.batch.connections import Ways
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed import book
 from pilotage.hub.feed.book import Wanted
 from pilotage.hub.feed.caller import Caller
 from pilotage.hub.feed.files import Known
 from pilotage.hub.feed.floor import Floor
 from pilotage.hub.feed.wire import LONGEST, MOST_SECRETS, FactoryOrders
-from pilotage.hub.ways import Ways
-from pilotage.site import wish
 from pilotage.site.share import Claim, Limit
-from pilotage.site.wish import Wish
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")

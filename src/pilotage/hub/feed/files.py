@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, units
+from pilotage.batch import files as sites
+from pilotage.batch.model import FACTORY
+from pilotage.batch.wish import Wish
 from pilotage.hub.feed.wire import MOST_HELD
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.rule import named
-from pilotage.site import files as sites
-from pilotage.site.model import FACTORY
-from pilotage.site.wish import Wish
 
 FOLDER = "hubs"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")

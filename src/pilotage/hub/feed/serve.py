@@ -13,20 +13,20 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pilotage.base import errors
+from pilotage.batch import files as sites
+from pilotage.batch import records
+from pilotage.batch.connections import Ways
+from pilotage.batch.driver import Driver
+from pilotage.batch.model import FACTORY, Site
+from pilotage.batch.tunnels import Doors
 from pilotage.hub.factory import Factory
 from pilotage.hub.feed import book, files
 from pilotage.hub.feed.feeder import Feeder
 from pilotage.hub.feed.floor import Floor
 from pilotage.hub.feed.guests import Guests
 from pilotage.hub.project import Project
-from pilotage.hub.ways import Ways
 from pilotage.link.relay import Relay
 from pilotage.pilot import pack
-from pilotage.site import files as sites
-from pilotage.site import records
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver
-from pilotage.site.model import FACTORY, Site
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")

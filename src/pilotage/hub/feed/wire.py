@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from pilotage.site.wish import Wish
+from pilotage.batch.wish import Wish
 
 #: Pilots of one site in a report, those that are wanted in an answer, and those that enrol at once.
 MOST_HELD, MOST_WANTED, MOST_SECRETS = 20_000, 500, 200

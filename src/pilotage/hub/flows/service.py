@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pilotage.base import crash, errors
+from pilotage.batch import files
 from pilotage.bus.port import Message
 from pilotage.flow import moves, records
 from pilotage.hub import site_view
@@ -33,7 +34,6 @@ from pilotage.hub.sources import Bell
 from pilotage.hub.sources import patience as pause
 from pilotage.match.queue import Queue
 from pilotage.match.sites import Sites
-from pilotage.site import files
 from pilotage.store import Db, Writer
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch.model import Defaults, Site
 from pilotage.pool import files
 from pilotage.pool.config.reach import Reach, reach
 from pilotage.pool.config.tardis import Machine, Place, Tardis, plain_name, pool_name
 from pilotage.pool.files import Outside, Pilot, Pool
-from pilotage.site.model import Defaults, Site
 
 #: TARDIS's adapters, and what runs pilots here.
 ADAPTERS: dict[str, Literal["slurm", "htcondor", "local"]] = {

@@ -22,6 +22,9 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from pilotage.base import crash, errors, text, units
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.remote import Remote
+from pilotage.batch.streams import Streams
 from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.data.transfer.kind.hub import Home
@@ -39,9 +42,6 @@ from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
 from pilotage.site.apps.order import PILOT
 from pilotage.site.apps.trust import Trust
-from pilotage.site.guest import Guest, Room
-from pilotage.site.remote import Remote
-from pilotage.site.streams import Streams
 from pilotage.store import Db, Writer
 
 #: Where jobs have their folders at the site, and what is kept of them in the state folder.

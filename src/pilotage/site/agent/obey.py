@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from pilotage.base import errors
+from pilotage.batch import records as sites
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
 from pilotage.bus.port import Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
-from pilotage.site import records as sites
 from pilotage.site.agent import accept, caps, records
 from pilotage.site.agent.model import Arrival, Refused
 from pilotage.site.agent.refuse import refuse

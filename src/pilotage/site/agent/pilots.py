@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pilotage.base import errors, text
+from pilotage.batch.model import Site
 from pilotage.bus.model import Job
 from pilotage.data.transfer.names import inside
 from pilotage.job import moves
@@ -26,7 +27,6 @@ from pilotage.site.apps import order
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
 from pilotage.site.apps.order import PILOT, PilotOrder
-from pilotage.site.model import Site
 from pilotage.site.share import Claim, Limit, Use, share
 from pilotage.store import Db
 

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.batch.malleable import Fit
 from pilotage.bus.model import Job, Shape
 from pilotage.data.transfer.names import inside, sync_folder
 from pilotage.job.model import JobSpec
 from pilotage.site.apps import command, hosts, parser, policy
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
-from pilotage.site.shape import Fit
 
 #: What a config is called that came with the message itself.
 CONFIG = "pilotage-config"

@@ -19,6 +19,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors
+from pilotage.batch.remote import Remote
 from pilotage.bus.model import Job, Left
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.job import records as jobs
@@ -28,7 +29,6 @@ from pilotage.site.agent.data import FOLDER
 from pilotage.site.agent.registry import Registry
 from pilotage.site.agent.settings import Settings
 from pilotage.site.agent.staging import Errand, Lanes
-from pilotage.site.remote import Remote
 from pilotage.store import Db, Writer
 
 #: Seconds between two looks at the least, however much is written.

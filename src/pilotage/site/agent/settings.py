@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, units
+from pilotage.batch import model
+from pilotage.batch.model import Site
 from pilotage.bus.amqp.model import place
 from pilotage.data.transfer.keys import Keys
 from pilotage.rule import named
-from pilotage.site import model
 from pilotage.site.apps import trust
-from pilotage.site.model import Site
 
 #: An address to listen at.
 _PLACE = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")

@@ -26,6 +26,7 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors, text, units
+from pilotage.batch.data import join
 from pilotage.bus.model import Input, Job, Left
 from pilotage.data.transfer import allow, names, settle, tree, url
 from pilotage.data.transfer.allow import Allowed
@@ -38,7 +39,6 @@ from pilotage.data.transfer.url import SAME
 from pilotage.site.agent.contents import Contents, Shelf, Turn
 from pilotage.site.apps import fill, hosts
 from pilotage.site.apps.model import App, Staging
-from pilotage.site.data import join
 
 #: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.
 PATIENCE = Patience(attempts=10_000)
