@@ -18,20 +18,20 @@ from pilotage.base.clock import WallClock
 from pilotage.edge.link.sites import Lines
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
-from pilotage.hub.counter import Counter
-from pilotage.hub.data_link import DataLinks
 from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk, Marker
-from pilotage.hub.roster import Roster
-from pilotage.hub.staging import Staging
-from pilotage.hub.watchman import Watchman
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.queue import Queue
 from pilotage.match.share import Shares
-from pilotage.pilot import wire
+from pilotage.pilot import messages
+from pilotage.pilot.data import Staging
+from pilotage.pilot.data_link import DataLinks
+from pilotage.pilot.enrolment import Desk, Marker
+from pilotage.pilot.leases import Watchman
 from pilotage.pilot.stencil import Stencils
+from pilotage.pilot.sync import Counter
+from pilotage.pilot.table import Roster
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.settings import Match, Pilots
@@ -51,7 +51,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent: list[Message] = []
         self.closed = self.paused = False
-        self._frames = wire.Frames()
+        self._frames = messages.Frames()
         self._begun = False
 
     def write(self, data: Any) -> None:
@@ -92,7 +92,7 @@ class Caller:
         """Send a message; return its number."""
         number = next(self._numbers)
         body = msgspec.json.encode({"op": op, "n": number, **fields})
-        self.link.data_received(wire.frame(body))
+        self.link.data_received(messages.frame(body))
         return number
 
     async def hear(self, number: int) -> Message:

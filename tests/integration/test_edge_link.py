@@ -25,7 +25,7 @@ from pilotage.hub.agents import Agents
 from pilotage.hub.link import Link
 from pilotage.link import connect
 from pilotage.node.dial import Route
-from pilotage.pilot import wire
+from pilotage.pilot import messages as wire
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
 from tests.contract.bus.hubbed import QUICK, dialled, serving

@@ -121,8 +121,9 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.hub import fleet, pool_account
+    from pilotage.hub import pool_account
     from pilotage.hub.feed import view
+    from pilotage.pilot import view as fleet
 
     with at.open() as project:
         now = project.clock.now()

@@ -14,8 +14,8 @@ from pilotage.base import crash, errors, text
 from pilotage.edge.link import model
 from pilotage.edge.link.serve import Served
 from pilotage.edge.link.sites import Lines
-from pilotage.hub.data_link import streams
-from pilotage.pilot import wire
+from pilotage.pilot import messages
+from pilotage.pilot.data_link import streams
 from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
@@ -43,7 +43,7 @@ class Agents:
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def admit(self, message: wire.Agent) -> tuple[Admitted, int]:
+    async def admit(self, message: messages.Agent) -> tuple[Admitted, int]:
         """Find out which site speaks, and in which version."""
         try:
             version = model.agree(message.versions, self._versions)

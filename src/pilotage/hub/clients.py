@@ -17,7 +17,7 @@ from pilotage.job import moves, records
 from pilotage.job.model import JobSpec
 from pilotage.match import submission
 from pilotage.match.queue import Queue
-from pilotage.pilot import wire
+from pilotage.pilot import messages
 from pilotage.pilot.model import PROTOCOL
 from pilotage.project import tokens
 from pilotage.store import Db, Writer
@@ -57,7 +57,7 @@ class Clients:
         self._news = asyncio.Event()
         queue.on_end.append(self._ring)
 
-    def login(self, message: wire.Login) -> Client:
+    def login(self, message: messages.Login) -> Client:
         """Find out who speaks."""
         if message.protocol != PROTOCOL:
             text_ = (
@@ -68,19 +68,19 @@ class Clients:
         return Client(grant.owner, grant, message.token)
 
     async def do(
-        self, client: Client, message: wire.Submit | wire.Ends | wire.Cancel
+        self, client: Client, message: messages.Submit | messages.Ends | messages.Cancel
     ) -> dict[str, Any]:
         """Do what a program asks for, as long as its token counts."""
         client.grant = self._gate.check(client.token, tokens.Scope.READ)
         match message:
-            case wire.Submit():
+            case messages.Submit():
                 return await self._submit(client, message)
-            case wire.Ends():
+            case messages.Ends():
                 return await self._ends(client, message)
-            case wire.Cancel():
+            case messages.Cancel():
                 return await self._cancel(client, message)
 
-    async def _submit(self, client: Client, message: wire.Submit) -> dict[str, Any]:
+    async def _submit(self, client: Client, message: messages.Submit) -> dict[str, Any]:
         if not client.grant.covers(tokens.Scope.USER):
             raise errors.Denied(
                 "this token may only read", hint="`pilotage token new --scope user`"
@@ -97,7 +97,7 @@ class Clients:
         self._queue.poke()
         return {"ids": await added, **({"notes": notes} if notes else {})}
 
-    async def _ends(self, client: Client, message: wire.Ends) -> dict[str, Any]:
+    async def _ends(self, client: Client, message: messages.Ends) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(message.wait, _MOST_WAIT_S)
         after = max(0, min(message.after, _FAR))
@@ -132,7 +132,7 @@ class Clients:
             found.append(one)
         return found, max(after, last)
 
-    async def _cancel(self, client: Client, message: wire.Cancel) -> dict[str, Any]:
+    async def _cancel(self, client: Client, message: messages.Cancel) -> dict[str, Any]:
         def step(db: Db) -> dict[int, str]:
             states = {}
             for number in message.jobs:

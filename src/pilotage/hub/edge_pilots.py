@@ -21,8 +21,8 @@ from pilotage.edge.message import Address
 from pilotage.edge.pilots import Wanted
 from pilotage.hub import edge_seen, patron
 from pilotage.hub.patron import Home
-from pilotage.hub.roster import Roster
 from pilotage.pilot.model import State
+from pilotage.pilot.table import Roster
 from pilotage.project import tokens
 from pilotage.site.apps.order import PilotOrder
 from pilotage.store import Db, Writer

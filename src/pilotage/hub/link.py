@@ -10,9 +10,9 @@ from typing import Any, cast
 from pilotage.base import errors
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Client, Clients
-from pilotage.hub.pilots import Desk
-from pilotage.hub.roster import Pilot
-from pilotage.pilot import wire
+from pilotage.pilot import messages
+from pilotage.pilot.enrolment import Desk
+from pilotage.pilot.table import Pilot
 
 _log = logging.getLogger("pilotage.link")
 _END = b"\r\n\r\n"
@@ -34,7 +34,7 @@ class Link(asyncio.Protocol):
         self._desk = desk
         self._clients = clients
         self._agents = agents
-        self._frames = wire.Frames(_STRANGER)
+        self._frames = messages.Frames(_STRANGER)
         self._asked: bytes | None = b""
         self._pilots: dict[int, Pilot] = {}
         self._client: Client | None = None
@@ -67,13 +67,13 @@ class Link(asyncio.Protocol):
                     self._transport.close()
                 return
             data, self._asked = self._asked[end + len(_END) :], None
-            self._transport.write(wire.UPGRADED)
+            self._transport.write(messages.UPGRADED)
         try:
             for body in self._frames.feed(data):
                 self._take(body)
         except errors.UsageError as error:
             # Who speaks another language is not understood later either.
-            self.send(wire.refusal(None, 0, error))
+            self.send(messages.refusal(None, 0, error))
             self._transport.close()
 
     def send(self, data: bytes) -> None:
@@ -87,15 +87,15 @@ class Link(asyncio.Protocol):
         self._transport.write(data)
 
     def _take(self, body: bytes) -> None:
-        message = wire.read(body)
+        message = messages.read(body)
         match message:
-            case wire.Sync():
+            case messages.Sync():
                 self._desk.sync(self._pilot(message), message, self)
-            case wire.Log():
+            case messages.Log():
                 self._desk.log(self._pilot(message), message)
-            case wire.Data():
+            case messages.Data():
                 self._hand_over(message)
-            case wire.Agent():
+            case messages.Agent():
                 self._start(self._leave_to_agent(message))
             case _:
                 self._start(self._answer(message))
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
             self._full = True
             self._transport.pause_reading()
 
-    async def _leave_to_agent(self, message: wire.Agent) -> None:
+    async def _leave_to_agent(self, message: messages.Agent) -> None:
         """Leave a connection to the agent of a site; nobody else may have spoken on it."""
         try:
             self._check_unused()
@@ -116,12 +116,12 @@ class Link(asyncio.Protocol):
             one, version = await asyncio.shield(self._agents.admit(message))
             self._check_unused()
         except errors.PilotageError as error:
-            self.send(wire.refusal(message.n, message.p, error))
+            self.send(messages.refusal(message.n, message.p, error))
             self._transport.close()
             return
         self._known()
         if not self._transport.is_closing():
-            self.send(wire.answer(message, {"site": one.site, "version": version}))
+            self.send(messages.answer(message, {"site": one.site, "version": version}))
             self._agents.take_over(self._transport, one)
 
     def _check_unused(self) -> None:
@@ -129,18 +129,18 @@ class Link(asyncio.Protocol):
         if self._pilots or self._client or len(self._tasks) > 1:
             raise errors.UsageError("this connection is for messages", hint="open another")
 
-    def _hand_over(self, message: wire.Data) -> None:
+    def _hand_over(self, message: messages.Data) -> None:
         """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
         try:
             pilot = self._desk.carry(message)
             if self._pilots or self._client or self._tasks:
                 raise errors.UsageError("this connection is for messages", hint="open another")
         except errors.PilotageError as error:
-            self.send(wire.refusal(message.n, message.p, error))
+            self.send(messages.refusal(message.n, message.p, error))
             self._transport.close()
             return
         self._known()
-        self.send(wire.answer(message, {}))
+        self.send(messages.answer(message, {}))
         self._desk.take_over(self._transport, pilot)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -151,26 +151,26 @@ class Link(asyncio.Protocol):
 
     def _known(self) -> None:
         """Trust a connection a little more on which somebody has said who they are."""
-        self._frames.most = wire.MOST
+        self._frames.most = messages.MOST
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _pilot(self, message: wire.Message) -> Pilot:
+    def _pilot(self, message: messages.Message) -> Pilot:
         pilot = self._pilots.get(message.p)
         if pilot is None:
             raise errors.UsageError("who speaks here?", hint="say hello or resume first")
         return pilot
 
-    async def _answer(self, message: wire.Any_) -> None:
+    async def _answer(self, message: messages.Any_) -> None:
         try:
-            self.send(wire.answer(message, await self._do(message)))
+            self.send(messages.answer(message, await self._do(message)))
         except errors.PilotageError as error:
-            self.send(wire.refusal(message.n, message.p, error))
+            self.send(messages.refusal(message.n, message.p, error))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
             _log.exception("a message could not be dealt with")
             failure = errors.PilotageError("the hub failed at this", hint="its log says more")
-            self.send(wire.refusal(message.n, message.p, failure))
+            self.send(messages.refusal(message.n, message.p, failure))
 
     def _enter(self, p: int, pilot: Pilot) -> None:
         """Let a pilot speak here; if the connection broke meanwhile, it is gone already."""
@@ -183,29 +183,29 @@ class Link(asyncio.Protocol):
         else:
             self._pilots[p] = pilot
 
-    async def _do(self, message: wire.Any_) -> dict[str, object]:
+    async def _do(self, message: messages.Any_) -> dict[str, object]:
         match message:
-            case wire.Hello():
+            case messages.Hello():
                 # Whoever enrols is taken in or not, also when the connection breaks meanwhile.
                 pilot = await asyncio.shield(self._desk.enrol(message, self))
                 self._enter(message.p, pilot)
                 return self._desk.terms(pilot)
-            case wire.Resume():
+            case messages.Resume():
                 pilot, found = await self._desk.resume(message, self)
                 self._enter(message.p, pilot)
                 return found
-            case wire.Ready():
+            case messages.Ready():
                 await self._desk.ready(self._pilot(message), message)
-            case wire.Leave():
+            case messages.Leave():
                 await self._desk.leave(self._pilot(message), message.reason)
-            case wire.Login():
+            case messages.Login():
                 self._client = self._clients.login(message)
                 self._known()
                 return {"owner": self._client.owner}
-            case wire.Submit() | wire.Ends() | wire.Cancel():
+            case messages.Submit() | messages.Ends() | messages.Cancel():
                 if self._client is None:
                     raise errors.Denied("who speaks here?", hint="log in first")
                 return await self._clients.do(self._client, message)
-            case wire.Sync() | wire.Log() | wire.Data() | wire.Agent():
+            case messages.Sync() | messages.Log() | messages.Data() | messages.Agent():
                 raise AssertionError("these were taken before")
         return {}

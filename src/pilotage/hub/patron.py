@@ -14,8 +14,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.base.owner import me
 from pilotage.batch.wish import Wish
-from pilotage.hub.roster import OVER, Roster
 from pilotage.pilot.model import State
+from pilotage.pilot.table import OVER, Roster
 from pilotage.project import tokens
 from pilotage.store import Db, Writer
 

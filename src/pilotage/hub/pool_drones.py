@@ -10,12 +10,12 @@ import msgspec
 
 from pilotage.batch.wish import Wish
 from pilotage.hub.pool_model import Row
-from pilotage.hub.roster import Pilot
 from pilotage.match.place import Place
 from pilotage.match.turn import Ledger
 from pilotage.node.exits import TOLD
 from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
+from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
 from pilotage.store import Db
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import errors
-from pilotage.hub import fleet, pool_view
-from pilotage.hub.fleet import Pilot
+from pilotage.hub import pool_view
 from pilotage.hub.pool_model import Set
+from pilotage.pilot import view
 from pilotage.pilot.model import State
+from pilotage.pilot.view import Pilot
 from pilotage.pool import files
 from pilotage.store import Db
 
@@ -56,7 +57,7 @@ def _worth(one: Pilot) -> tuple[bool, int, bool, int]:
 def leaving(db: Db, root: Path, name: str, cores: int, *, kill: bool) -> Leaving:
     """Say who would go."""
     found = files.read(root, name)
-    mine = [one for one in fleet.pilots(db) if one.pool == name and one.id]
+    mine = [one for one in view.pilots(db) if one.pool == name and one.id]
     return choose(mine, cores, found.pilot.cpus, kill=kill)
 
 
@@ -68,8 +69,8 @@ def shrink(db: Db, root: Path, name: str, cores: int, who: Leaving) -> str:
     if cores < 0:
         raise errors.UsageError(f"a pool cannot have {cores} cores")
     found, before = files.read(root, name), pool_view.changed(db, name)
-    fleet.ask(db, who.drain, "drain")
-    fleet.ask(db, who.stop, "stop")
+    view.ask(db, who.drain, "drain")
+    view.ask(db, who.stop, "stop")
     if cores < found.pilot.cpus:
         pool_view.ask(db, root, name, pause=True)
         return f"it is paused: `pilotage pool resume {name}` lets it grow again"

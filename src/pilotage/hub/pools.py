@@ -22,11 +22,11 @@ from pilotage.hub import edge_seen, pool_decide, pool_drones, pool_model, pool_s
 from pilotage.hub.pool_drones import Drone
 from pilotage.hub.pool_hope import attributes, given, holds, sees, suits
 from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
-from pilotage.hub.roster import Roster
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
+from pilotage.pilot.table import Roster
 from pilotage.pool import files, loop
 from pilotage.pool.files import Aimd, Pool
 from pilotage.store import Db

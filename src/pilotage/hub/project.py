@@ -256,10 +256,10 @@ class Project:
 
     def ask_pilots(self, numbers: Sequence[int], asked: str) -> None:
         """Ask pilots to `drain` or to `stop`."""
-        from pilotage.hub import fleet  # most commands need no pilots
+        from pilotage.pilot import view  # most commands need no pilots
 
         with self._change() as db:
-            fleet.ask(db, numbers, asked)
+            view.ask(db, numbers, asked)
 
     # -- who runs it -----------------------------------------------------------------------------
 

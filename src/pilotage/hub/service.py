@@ -18,17 +18,17 @@ from pilotage.edge.link.sites import Lines
 from pilotage.hub import front, site_view, tls
 from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
-from pilotage.hub.counter import Counter
-from pilotage.hub.data_link import DataLinks
 from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk, Marker
 from pilotage.hub.project import Project
-from pilotage.hub.roster import Roster
-from pilotage.hub.staging import Staging
-from pilotage.hub.watchman import Watchman
 from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue
+from pilotage.pilot.data import Staging
+from pilotage.pilot.data_link import DataLinks
+from pilotage.pilot.enrolment import Desk, Marker
+from pilotage.pilot.leases import Watchman
 from pilotage.pilot.stencil import Stencils
+from pilotage.pilot.sync import Counter
+from pilotage.pilot.table import Roster
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.run.local import Listener

@@ -26,10 +26,10 @@ from pilotage.hub.factory import Factory
 from pilotage.hub.feed.fed import Fed
 from pilotage.hub.patron import Own
 from pilotage.hub.project import Project
-from pilotage.hub.roster import Roster
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
+from pilotage.pilot.table import Roster
 from pilotage.run import launch
 from pilotage.run.local import Listener
 from pilotage.store import Writer

@@ -13,7 +13,7 @@ from pilotage.edge.link.bus import HubBus, Pace
 from pilotage.edge.link.serve import Served
 from pilotage.link import connect
 from pilotage.link.dialer import Line
-from pilotage.pilot import wire
+from pilotage.pilot import messages
 
 #: Returns the bus as a user of that name sees it.
 Known = Callable[[str], Bus]
@@ -26,11 +26,11 @@ async def serving(known: Known) -> AsyncIterator[int]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(wire.UPGRADED)
+        writer.write(messages.UPGRADED)
         length = int.from_bytes(await reader.readexactly(4), "big")
-        hello = wire.read(await reader.readexactly(length))
-        assert isinstance(hello, wire.Agent)
-        writer.write(wire.answer(hello, {}))
+        hello = messages.read(await reader.readexactly(length))
+        assert isinstance(hello, messages.Agent)
+        writer.write(messages.answer(hello, {}))
         await Served(known(hello.site), reader, writer, hello.beat).run()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

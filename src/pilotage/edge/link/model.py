@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pilot import wire
-from pilotage.pilot.wire import Message
+from pilotage.pilot import messages
+from pilotage.pilot.messages import Message
 
 #: The versions of these frames that this code speaks: the newest, and the one before it.
 VERSIONS = (1, 1)
@@ -83,7 +83,7 @@ _verbs: msgspec.json.Decoder[Verb] = msgspec.json.Decoder(Verb)
 
 def read(body: bytes) -> Verb:
     """Read a frame of an agent; anything else is refused."""
-    return wire.decode(_verbs, body)
+    return messages.decode(_verbs, body)
 
 
 #: The oldest and the newest version of the frames that a side speaks.

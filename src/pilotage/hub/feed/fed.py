@@ -12,8 +12,8 @@ import anyio
 
 from pilotage.base import units
 from pilotage.batch import records
-from pilotage.hub.roster import Roster
 from pilotage.pilot.model import State
+from pilotage.pilot.table import Roster
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")

@@ -10,13 +10,13 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.hub.offers import HOLE
-from pilotage.hub.roster import OVER, Pilot, Roster
 from pilotage.match import patience
 from pilotage.match.cluster import QUEUE
 from pilotage.match.queue import Queue
 from pilotage.match.share import Row
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
+from pilotage.pilot.table import OVER, Pilot, Roster
 from pilotage.project.settings import Match
 from pilotage.store import Db
 

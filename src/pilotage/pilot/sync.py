@@ -9,18 +9,17 @@ from typing import Any, cast
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.hub import border
-from pilotage.hub.roster import OVER, Held, Line, Pilot, Roster
-from pilotage.hub.staging import Staging
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
 from pilotage.match.queue import NOBODY, Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.words import Granted, Request, Stop
-from pilotage.pilot import model, wire
+from pilotage.pilot import messages, model, validate
+from pilotage.pilot.data import Staging
 from pilotage.pilot.model import State
 from pilotage.pilot.stencil import CalledOff, Refused, Stencils
+from pilotage.pilot.table import OVER, Held, Line, Pilot, Roster
 from pilotage.project.settings import Pilots
 from pilotage.run import output
 from pilotage.run.local import Listener
@@ -35,7 +34,7 @@ _MOST_OPEN = 64
 _MOST_AHEAD = 1024
 #: Bytes of launches in one message, and of one launch.
 _MESSAGE = 8 << 20
-_LAUNCH = wire.MOST - (1 << 16)
+_LAUNCH = messages.MOST - (1 << 16)
 _UNKNOWN = "this pilot speaks by another connection"
 
 
@@ -58,15 +57,15 @@ class Counter:
         self._longest = _PATIENCE * units.seconds(settings.heartbeat)
         self._loop = asyncio.get_running_loop()
 
-    def sync(self, pilot: Pilot, message: wire.Sync, line: Line) -> None:
+    def sync(self, pilot: Pilot, message: messages.Sync, line: Line) -> None:
         """Take in what ended, and answer when there is work or time is up."""
-        border.check_sync(message)
+        validate.check_sync(message)
         if pilot.open >= _MOST_OPEN:
             raise errors.UsageError("too many questions at once", hint="wait for the answers")
         self._roster.heard(pilot)
         if pilot.state not in OVER and pilot.line is not line:
             refusal = errors.Conflict(_UNKNOWN, hint="resume it here")
-            line.send(wire.refusal(message.n, message.p, refusal))
+            line.send(messages.refusal(message.n, message.p, refusal))
             return
         if message.used is not None:
             pilot.gauge.hear(message.used, pilot.facts.cpus, pilot.facts.memory, pilot.seen)
@@ -81,11 +80,11 @@ class Counter:
         else:
             self._ask(pilot, message, line, ends, ending)
 
-    def log(self, pilot: Pilot, message: wire.Log) -> None:
+    def log(self, pilot: Pilot, message: messages.Log) -> None:
         """Write down what a payload wrote, where commands look for it."""
         self._roster.heard(pilot)
         if pilot.holds(message.key):
-            job, attempt = border.attempt(message.key)
+            job, attempt = validate.attempt(message.key)
             output.write(
                 self._folder, job, attempt, message.stream, message.at, message.data
             )  # fmt: skip
@@ -111,7 +110,7 @@ class Counter:
     # -- questions -------------------------------------------------------------------------------
 
     def _ask(
-        self, pilot: Pilot, message: wire.Sync, line: Line, ends: list[bulk.Ended],
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended],
         ending: list[Held],
     ) -> None:  # fmt: skip
         if message.started:
@@ -132,7 +131,7 @@ class Counter:
             pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
 
     def _dismiss(
-        self, pilot: Pilot, message: wire.Sync, line: Line, ends: list[bulk.Ended]
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended]
     ) -> None:
         """Send a pilot away; of one that was lost it is heard what went well all the same."""
         heard = ends if pilot.state is State.LOST else []
@@ -148,7 +147,7 @@ class Counter:
 
     def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.Ended:
         """Say what an end means; what this pilot does not hold is only heard if it did well."""
-        job, attempt = border.attempt(end.key)
+        job, attempt = validate.attempt(end.key)
         held = pilot.held.get(job)
         if held is None or held.attempt != attempt:
             held = Held(job, attempt, 0, None, "")
@@ -164,7 +163,7 @@ class Counter:
     # -- answers ---------------------------------------------------------------------------------
 
     def _answer(
-        self, pilot: Pilot, message: wire.Sync, line: Line, ending: list[Held], granted: Granted
+        self, pilot: Pilot, message: messages.Sync, line: Line, ending: list[Held], granted: Granted
     ) -> None:
         """Tell a pilot what is on disk now."""
         pilot.open -= 1
@@ -202,7 +201,7 @@ class Counter:
         return True
 
     def _send(
-        self, pilot: Pilot, message: wire.Sync, line: Line, launches: list[bytes],
+        self, pilot: Pilot, message: messages.Sync, line: Line, launches: list[bytes],
         stops: list[Stop],
     ) -> None:  # fmt: skip
         rest = {
@@ -212,7 +211,7 @@ class Counter:
         }
         head = b'{"n":%d,"p":%d,"jobs":[' % (message.n or 0, message.p)
         body = head + b",".join(launches) + b"]," + msgspec.json.encode(rest)[1:]
-        line.send(wire.frame(body))
+        line.send(messages.frame(body))
 
     def _launch(self, pilot: Pilot, granted: Granted) -> dict[int, list[str]]:
         """Write the launches of claims; return the files that these say they write."""
@@ -272,7 +271,7 @@ class Counter:
 
 def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
     """Return what an end that a pilot reports means for its job."""
-    ending = border.ending(end)
+    ending = validate.ending(end)
     if ending.reason is Why.NOT_STARTED:
         # What a node lacks, such as a folder or a program, is no fault of the job.
         return _refused(pilot, ending.message)
@@ -297,10 +296,10 @@ def _failure(pilot: Pilot, error: Exception) -> retry.End:
     return retry.End(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
 
 
-def _refuse(pilot: Pilot, message: wire.Sync, line: Line, error: Exception) -> None:
+def _refuse(pilot: Pilot, message: messages.Sync, line: Line, error: Exception) -> None:
     pilot.open -= 1
     words = errors.PilotageError(f"the hub cannot deal with this: {type(error).__name__}")
-    line.send(wire.refusal(message.n, message.p, words))
+    line.send(messages.refusal(message.n, message.p, words))
 
 
 def _some(backlog: dict[int, bytes]) -> list[bytes]:

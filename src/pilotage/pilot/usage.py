@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage.pilot.wire import Used
+from pilotage.pilot.messages import Used
 
 #: Seconds after which a measurement counts half for how things are now.
 _HALF_LIFE_S = 60.0

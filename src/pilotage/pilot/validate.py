@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from pilotage.base import errors, text
-from pilotage.pilot import model, wire
+from pilotage.pilot import messages, model
 from pilotage.run.model import Ending, Usage, Why
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -31,7 +31,7 @@ def check_version(protocol: int) -> None:
         raise errors.UsageError(message, hint="take the pilot that this hub serves")
 
 
-def check_hello(hello: wire.Hello) -> None:
+def check_hello(hello: messages.Hello) -> None:
     """Refuse a node that cannot be: what a pilot says of itself is not to be trusted blindly."""
     check_version(hello.protocol)
     if not _KEY.fullmatch(hello.key):
@@ -64,7 +64,7 @@ def check_pilot(number: int) -> None:
         raise errors.NotFound(f"there is no pilot {number}", hint="enrol it anew")
 
 
-def check_sync(message: wire.Sync) -> None:
+def check_sync(message: messages.Sync) -> None:
     """Refuse more news than a pilot can have, and processes that cannot be."""
     if len(message.ended) > _MOST_NEWS or len(message.started) > _MOST_NEWS:
         raise errors.UsageError(f"one message has at most {_MOST_NEWS} ends and starts")

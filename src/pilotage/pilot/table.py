@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.hub.gauge import Gauge
 from pilotage.job.model import JobSpec
 from pilotage.job.retry import End
 from pilotage.match.place import Place
@@ -21,6 +20,7 @@ from pilotage.match.turn import Ledger
 from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
 from pilotage.pilot.stencil import Cuts
+from pilotage.pilot.usage import Gauge
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")

@@ -10,15 +10,14 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.hub import border
-from pilotage.hub.counter import Counter, as_stop
-from pilotage.hub.data_link import DataLinks
-from pilotage.hub.roster import OVER, Line, Pilot, Roster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
-from pilotage.pilot import wire
+from pilotage.pilot import messages, validate
+from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.model import Check, Facts, Project, State
 from pilotage.pilot.stencil import strongest
+from pilotage.pilot.sync import Counter, as_stop
+from pilotage.pilot.table import OVER, Line, Pilot, Roster
 from pilotage.project import tokens
 from pilotage.project.settings import Pilots
 from pilotage.store import Db
@@ -57,9 +56,9 @@ class Desk:
         self.sync = counter.sync
         self.log = counter.log
 
-    async def enrol(self, hello: wire.Hello, line: Line) -> Pilot:
+    async def enrol(self, hello: messages.Hello, line: Line) -> Pilot:
         """Take a pilot in; its secret is spent in the same transaction."""
-        border.check_hello(hello)
+        validate.check_hello(hello)
         digest = tokens.digest(hello.key)
         # What it sees of the project it must show first.
         told = msgspec.structs.replace(hello.facts, project=Project.UNKNOWN, boxed=Project.UNKNOWN)
@@ -108,7 +107,7 @@ class Desk:
             "measure": min(_MEASURE_S, self._heartbeat), "marker": self._marker.path,
         }  # fmt: skip
 
-    async def ready(self, pilot: Pilot, message: wire.Ready) -> None:
+    async def ready(self, pilot: Pilot, message: messages.Ready) -> None:
         """Give a pilot work from now on, if its node passed all checks."""
         self._roster.heard(pilot)
         failed = [one for one in message.checks if not one.ok]
@@ -126,7 +125,7 @@ class Desk:
         if pilot.state in OVER:
             raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
 
-    def _sight(self, facts: Facts, message: wire.Ready) -> Facts:
+    def _sight(self, facts: Facts, message: messages.Ready) -> Facts:
         """Add what payloads of a pilot see of the project, by what it could read of that."""
         if not hmac.compare_digest((message.seen or "").encode(), self._marker.secret.encode()):
             return msgspec.structs.replace(facts, project=Project.HIDDEN, boxed=Project.HIDDEN)
@@ -136,10 +135,10 @@ class Desk:
         seen = plain if kind == "none" else boxed
         return msgspec.structs.replace(facts, project=seen, boxed=boxed)
 
-    async def resume(self, message: wire.Resume, line: Line) -> tuple[Pilot, dict[str, Any]]:
+    async def resume(self, message: messages.Resume, line: Line) -> tuple[Pilot, dict[str, Any]]:
         """Go on with a pilot that lost its connection, or that we lost."""
-        border.check_version(message.protocol)
-        border.check_pilot(message.pilot)
+        validate.check_version(message.protocol)
+        validate.check_pilot(message.pilot)
         pilot = await self._roster.find(message.pilot)
         if not hmac.compare_digest(pilot.digest, tokens.digest(message.key)):
             raise errors.Denied("this key is not that pilot's", hint="enrol anew")
@@ -158,9 +157,9 @@ class Desk:
         found = self.terms(pilot) | {"stop": stops, "jobs": [msgspec.Raw(one) for one in launches]}
         return pilot, found
 
-    def carry(self, message: wire.Data) -> Pilot:
+    def carry(self, message: messages.Data) -> Pilot:
         """Find the pilot that wants a connection for the data of its attempts."""
-        border.check_version(message.protocol)
+        validate.check_version(message.protocol)
         pilot = self._roster.pilots.get(message.pilot)
         known = pilot.digest if pilot else ""
         if pilot is None or not hmac.compare_digest(known, tokens.digest(message.key)):

@@ -25,7 +25,6 @@ from pilotage.data.stage.model import Digest, Key, Wanted
 from pilotage.data.transfer.names import sync_folder
 from pilotage.data.transfer.version import Version
 from pilotage.event import content
-from pilotage.hub.roster import Pilot
 from pilotage.job import model, moves, records, template
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
@@ -33,6 +32,7 @@ from pilotage.pilot import staging
 from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
 from pilotage.pilot.stencil import CalledOff
+from pilotage.pilot.table import Pilot
 from pilotage.run import launch, unchanged
 from pilotage.store import Db
 

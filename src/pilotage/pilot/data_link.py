@@ -18,9 +18,9 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.data.stage.landing import Landing, Wrong
-from pilotage.hub.roster import OVER, Pilot
-from pilotage.hub.staging import Staging
-from pilotage.pilot import wire
+from pilotage.pilot import messages
+from pilotage.pilot.data import Staging
+from pilotage.pilot.table import OVER, Pilot
 
 _log = logging.getLogger("pilotage.link")
 _BULK = 1 << 18
@@ -77,11 +77,11 @@ class DataLink:
             while True:
                 async with asyncio.timeout(_IDLE_S):
                     length = int.from_bytes(await self._reader.readexactly(4), "big")
-                    if length > wire.MOST:
+                    if length > messages.MOST:
                         raise Cut
                     body = await self._reader.readexactly(length)
                 async with self._links.turn:
-                    await self._answer(wire.read_data(body))
+                    await self._answer(messages.read_data(body))
         except (Cut, OSError, TimeoutError, asyncio.IncompleteReadError, errors.UsageError):
             # The pilot asks again by another connection.
             return
@@ -90,26 +90,26 @@ class DataLink:
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
-    async def _answer(self, message: wire.Fetch | wire.Home) -> None:
+    async def _answer(self, message: messages.Fetch | messages.Home) -> None:
         try:
             if self._pilot.state in OVER:
                 raise errors.Denied(f"pilot {self._pilot.number} is {self._pilot.state}")
-            if isinstance(message, wire.Fetch):
+            if isinstance(message, messages.Fetch):
                 await self._fetch(message)
             else:
                 await self._home(message)
         except (Cut, asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             raise
         except Exception as error:
-            self._writer.write(wire.refusal(message.n, message.p, _told(error)))
+            self._writer.write(messages.refusal(message.n, message.p, _told(error)))
             await self._writer.drain()
             # Bytes may be on their way that nobody wants.
             raise Cut from error
 
-    def _say(self, to: wire.Message, **facts: Any) -> None:  # noqa: ANN401 - JSON
-        self._writer.write(wire.answer(to, facts))
+    def _say(self, to: messages.Message, **facts: Any) -> None:  # noqa: ANN401 - JSON
+        self._writer.write(messages.answer(to, facts))
 
-    async def _fetch(self, message: wire.Fetch) -> None:
+    async def _fetch(self, message: messages.Fetch) -> None:
         file, size = await self._staging.open(self._pilot, message.key, message.sha256)
         try:
             self._say(message, size=size)
@@ -125,7 +125,7 @@ class DataLink:
         finally:
             os.close(file)
 
-    async def _home(self, message: wire.Home) -> None:
+    async def _home(self, message: messages.Home) -> None:
         arrival = await self._staging.expect(self._pilot, message.key, message.outputs)
         wanted = [(one.wanted.remote, one.offset, one.wanted.size) for one in arrival.files]
         self._say(message, files=wanted)
@@ -134,7 +134,7 @@ class DataLink:
         await self._staging.land(self._pilot, message.key, arrival)
         self._say(message, ok=True)
 
-    async def _receive(self, message: wire.Home, file: Landing) -> None:
+    async def _receive(self, message: messages.Home, file: Landing) -> None:
         await anyio.to_thread.run_sync(file.open)
         try:
             left = file.wanted.size - file.offset
