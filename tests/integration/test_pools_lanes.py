@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import pool_view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.pilot import view
+from pilotage.pool import view as pool_view
 from testbed.lanes import Lanes
 from testbed.ports import free_port
 from tests import system

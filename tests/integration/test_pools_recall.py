@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.pool_drones import Drone, drones, ended, last
-from pilotage.hub.pool_model import rows
-from pilotage.hub.pools import Pools
 from pilotage.job.model import Resources
 from pilotage.match.turn import Ledger
 from pilotage.pilot import view
 from pilotage.pilot.model import State
 from pilotage.pool import files
+from pilotage.pool.pilots import Drone, drones, ended, last
+from pilotage.pool.reading import rows
+from pilotage.pool.service import Pools
 from pilotage.store import Db
 from tests.links import Backroom, Caller, Node, backroom, end
 

@@ -16,10 +16,11 @@ from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
 from pilotage.edge import hear, message, pilots, records, silence
 from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
-from pilotage.hub import edge_seen, pool_site
-from pilotage.hub.edge_pilots import EdgePilots
-from pilotage.hub.patron import Home
+from pilotage.hub import edge_seen
 from pilotage.job.model import App, Binding, JobSpec
+from pilotage.pool import site as pool_site
+from pilotage.pool.edge_orders import EdgePilots
+from pilotage.pool.orders import Home
 from pilotage.project import tokens
 from pilotage.site.apps import order
 from pilotage.store import sqlite

@@ -16,7 +16,7 @@ from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World as Wanted
 from pilotage.hub.project import Project
-from pilotage.pool.control.linear import Linear
+from pilotage.pool.controller.linear import Linear
 from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
 from pilotage.pool.pipeline import Pipeline
 from pilotage.pool.simulate import own, policy

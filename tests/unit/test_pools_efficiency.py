@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
-from pilotage.hub import pool_decide
-from pilotage.hub.pool_model import Row, Seen, Step
 from pilotage.node import gauge as node
 from pilotage.pilot import messages, validate
 from pilotage.pilot.usage import Gauge
+from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
 from pilotage.pool.files import Aimd, Even, Pilot, Pool
 from pilotage.pool.fitness import Basis
-from pilotage.pool.law.model import Hint, Sight
 from pilotage.pool.model import Reading
+from pilotage.pool.policy.model import Hint, Sight
+from pilotage.pool.reading import Row, Seen, Step
 
 NOW = 1_000_000.0
 RULES = Efficiency(least="100s", smooth="1m", lasting="1m", again="10m")
@@ -208,7 +208,7 @@ def seen(name: str, site: str, *, ready: int, queued: int = 0, meter: Meter = ST
 
 def decided(pools: dict[str, Pool], looks: dict[str, Seen]) -> dict[str, Step]:
     rows = {name: Row(name, looked=NOW - 10) for name in pools}
-    return pool_decide.decide(pools, rows, looks, {}, NOW)[0]
+    return decide.decide(pools, rows, looks, {}, NOW)[0]
 
 
 def test_a_starved_pool_gives_back_and_its_sibling_takes_the_work():

@@ -13,8 +13,9 @@ from cyclopts import Parameter
 from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import edge_seen, pool_site
+from pilotage.hub import edge_seen
 from pilotage.pool import files
+from pilotage.pool import site as pool_site
 from pilotage.pool.files import Pilot, Pool
 
 _PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")

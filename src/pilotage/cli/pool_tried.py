@@ -81,10 +81,10 @@ def cases(
 
 
 def _past(project: Project, world: World) -> tuple[list[Any], dict[str, list[float]]]:
-    from pilotage.hub import pool_past
+    from pilotage.pool import history
 
     since = project.clock.now() - units.seconds(world.since)
-    return pool_past.jobs(project.db, since), pool_past.waits(project.db, since)
+    return history.jobs(project.db, since), history.waits(project.db, since)
 
 
 def _waits(at: Common, world: World) -> dict[str, list[float]]:

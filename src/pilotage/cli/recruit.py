@@ -62,7 +62,8 @@ def start(
     at: Common = HERE,
 ) -> Answer:
     """Have pilots started at a site: they wait in its batch queue, and come when they run."""
-    from pilotage.hub import edge_seen, pool_site
+    from pilotage.hub import edge_seen
+    from pilotage.pool import site as pool_site
 
     if not 1 <= count <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} pilots at once, not {count}")

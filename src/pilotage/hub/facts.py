@@ -98,7 +98,9 @@ class Witness:
         """Find out what pools would do for a job."""
         if self._root is None or not (self._root / "pools").is_dir():
             return {}
-        from pilotage.hub import pool_hope  # most projects have no pools, and it is much to load
+        from pilotage.pool import (
+            prospects as pool_hope,  # most projects have no pools, and it is much to load
+        )
 
         kind = self._clusters.of(job.spec, owner)
         found = pool_hope.hopes(self._db, self._root, kind, self._now)
@@ -198,7 +200,7 @@ def hoped(db: Db, root: Path, spec: JobSpec, owner: str, now: float) -> str:
     """Say which pool of a project will have a pilot for a job, and when; empty if none will."""
     if not (root / "pools").is_dir():
         return ""
-    from pilotage.hub import pool_hope  # as above
+    from pilotage.pool import prospects as pool_hope  # as above
 
     found = pool_hope.hopes(db, root, Clusters().of(spec, owner), now)
     return next((f"{one.pool}: {one.words}" for one in found if one.comes), "")

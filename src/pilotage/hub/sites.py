@@ -22,14 +22,14 @@ from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Jails
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
-from pilotage.hub.factory import Factory
 from pilotage.hub.feed.fed import Fed
-from pilotage.hub.patron import Own
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.pilot.table import Roster
+from pilotage.pool.orders import Own
+from pilotage.pool.pilots_at_site import Factory
 from pilotage.run import launch
 from pilotage.run.local import Listener
 from pilotage.store import Writer

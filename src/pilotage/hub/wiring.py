@@ -169,7 +169,7 @@ class Hub:
         before = await wrap_future(self._writer.submit(lambda db: db.rows("pool_all")))
         if not before:
             await housekeeping.until_pools(self._project.root)
-        from pilotage.hub.pools import Pools  # most projects have none, and it is much to load
+        from pilotage.pool.service import Pools  # most projects have none, and it is much to load
 
         text.prime_all()
         pools = Pools(self._project.root, self._queue, self._service.roster)
@@ -183,8 +183,8 @@ class Hub:
             while not (ported or self._lines.sites):
                 await self._lines.changed()
         from pilotage.hub import edge_sites  # most projects have none, and it is much to load
-        from pilotage.hub.edge_pilots import EdgePilots
         from pilotage.hub.edges import Edges
+        from pilotage.pool.edge_orders import EdgePilots
 
         text.prime_all()
         project = self._project

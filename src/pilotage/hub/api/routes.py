@@ -23,9 +23,9 @@ from pilotage.hub.api import (
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.feed import wire
-from pilotage.hub.pool_outside import Taken
-from pilotage.hub.pool_view import Look
 from pilotage.hub.site_view import Seen
+from pilotage.pool.demands import Taken
+from pilotage.pool.view import Look
 from pilotage.project.tokens import Scope
 
 PREFIX = "/api/v1"

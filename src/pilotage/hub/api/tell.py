@@ -11,12 +11,12 @@ from pilotage.flow.look import Row as FlowRow
 from pilotage.flow.look import StepRow
 from pilotage.flow.records import Line
 from pilotage.hub.edge_seen import Broker
-from pilotage.hub.pool_view import Look
-from pilotage.hub.pool_view import Sample as PoolSample
 from pilotage.hub.site_view import Seen
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.match.chosen import Chosen
 from pilotage.pilot.model import Facts
+from pilotage.pool.view import Look
+from pilotage.pool.view import Sample as PoolSample
 from pilotage.result.story import Child, Moment
 
 

@@ -12,7 +12,7 @@ from pilotage.base import errors, text
 from pilotage.batch.wish import Wish
 from pilotage.hub.feed.book import ROOM
 from pilotage.hub.feed.feeder import Feeder
-from pilotage.hub.patron import Home, Lot, Papers
+from pilotage.pool.orders import Home, Lot, Papers
 from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")

@@ -19,7 +19,6 @@ from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
 from pilotage.batch.model import FACTORY, Site
 from pilotage.batch.tunnels import Doors
-from pilotage.hub.factory import Factory
 from pilotage.hub.feed import book, files
 from pilotage.hub.feed.feeder import Feeder
 from pilotage.hub.feed.floor import Floor
@@ -27,6 +26,7 @@ from pilotage.hub.feed.guests import Guests
 from pilotage.hub.project import Project
 from pilotage.link.relay import Relay
 from pilotage.pilot import pack
+from pilotage.pool.pilots_at_site import Factory
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.pipeline import Bound, Pipeline
-from pilotage.pool.shape.standardise import Standardiser
 
 
 def advise(made: Any) -> tuple[str, ...]:  # noqa: ANN401 - a pipeline or a pool

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.compose.composite import uniform, weighted
-from pilotage.pool.compose.factory import Factory
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.control.switch import Switch
-from pilotage.pool.shape.buffer import Buffer
-from pilotage.pool.shape.logger import Logger
-from pilotage.pool.shape.standardise import Coarser, Limiter, Standardiser
+from pilotage.pool.composite.composite import uniform, weighted
+from pilotage.pool.composite.factory import Factory
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller.switch import Switch
+from pilotage.pool.decorator.buffer import Buffer
+from pilotage.pool.decorator.logger import Logger
+from pilotage.pool.decorator.standardise import Coarser, Limiter, Standardiser
 
 #: What makes something of arguments, in COBalD's order without the target.
 Maker = Callable[..., Any]

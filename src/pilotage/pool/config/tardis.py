@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.compose.composite import Composite, weighted
+from pilotage.pool.composite.composite import Composite, weighted
 from pilotage.pool.config import document
 from pilotage.pool.config.document import Element, wrong
+from pilotage.pool.decorator.logger import Logger
+from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.model import Target
-from pilotage.pool.shape.logger import Logger
-from pilotage.pool.shape.standardise import Standardiser
 
 #: The sections that are about no site.
 _GENERAL = ("Sites", "BatchSystem", "Plugins", "Services")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pilotage.base import errors
 from pilotage.pool.config import build, tardis
+from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, Steps
 from pilotage.pool.pipeline import Pipeline, adopt
-from pilotage.pool.shape.standardise import Standardiser
 
 from .lot import Lot, piped
 from .run import Steer

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pilotage.batch.model import Site
-from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, given, holds, suits
-from pilotage.hub.pool_model import Row
 from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.pool.files import Aimd, Pool
-from pilotage.pool.law.model import Hint
+from pilotage.pool.pilots import Drone
+from pilotage.pool.policy.model import Hint
+from pilotage.pool.prospects import attributes, given, holds, suits
+from pilotage.pool.reading import Row
 
 #: Places that wait which are looked at for a kind of jobs.
 _LOOKS = 64

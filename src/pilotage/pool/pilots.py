@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import msgspec
 
 from pilotage.batch.wish import Wish
-from pilotage.hub.pool_model import Row
 from pilotage.match.place import Place
 from pilotage.match.turn import Ledger
 from pilotage.node.exits import TOLD
@@ -17,6 +16,7 @@ from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
+from pilotage.pool.reading import Row
 from pilotage.store import Db
 
 #: Where pilots are whose pool is at another site by now; no pool is called so.

@@ -8,9 +8,9 @@ import msgspec
 
 from pilotage.pool.efficiency import Meter
 from pilotage.pool.files import Pool
-from pilotage.pool.law.model import Care, Hint, Need, Sight
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
+from pilotage.pool.policy.model import Care, Hint, Need, Sight
 from pilotage.store import Db
 
 #: What is in the store of a pool that is paused.

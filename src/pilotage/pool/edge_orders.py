@@ -19,10 +19,11 @@ from pilotage.base.owner import me
 from pilotage.edge import pilots
 from pilotage.edge.message import Address
 from pilotage.edge.pilots import Wanted
-from pilotage.hub import edge_seen, patron
-from pilotage.hub.patron import Home
+from pilotage.hub import edge_seen
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
+from pilotage.pool import orders
+from pilotage.pool.orders import Home
 from pilotage.project import tokens
 from pilotage.site.apps.order import PilotOrder
 from pilotage.store import Db, Writer
@@ -61,7 +62,7 @@ class EdgePilots:
 
     async def _look(self) -> None:
         try:
-            home: Home | str = await patron.home(self._file)
+            home: Home | str = await orders.home(self._file)
         except errors.Unavailable as error:
             home = str(error)
         turn = functools.partial(self._turn, home=home, now=self._now())
@@ -95,7 +96,7 @@ class EdgePilots:
 
     def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
         secret, number = tokens.mint(
-            db, tokens.Scope.ENROL, me(), now=now, lifetime=patron.WEEK_S, pool=one.pool,
+            db, tokens.Scope.ENROL, me(), now=now, lifetime=orders.WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
         )  # fmt: skip
         name = f"{one.site}-{one.number}"[-_LONGEST:]

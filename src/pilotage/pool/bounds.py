@@ -6,10 +6,10 @@ import math
 
 import msgspec
 
-from pilotage.hub.pool_model import PAUSED, Row, Seen, Step
 from pilotage.pool.files import Pool
-from pilotage.pool.law import breaker
-from pilotage.pool.law.model import Care, Sight
+from pilotage.pool.policy import breaker
+from pilotage.pool.policy.model import Care, Sight
+from pilotage.pool.reading import PAUSED, Row, Seen, Step
 from pilotage.pool.words import volume, worth
 
 #: Pilots that die one after the other before a pool pauses by itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pilotage.pool.compose.policy import Policy, Uniform, Weighted
+from pilotage.pool.composite.policy import Policy, Uniform, Weighted
 from pilotage.pool.model import Plan, Pool, Target, View
 from pilotage.pool.pipeline import Face, adopt
 from pilotage.pool.words import volume

@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pilotage.hub.pool_guard import Wanted, guard, leaving
-from pilotage.hub.pool_model import Row, Seen, Step
 from pilotage.pool import outside
+from pilotage.pool.bounds import Wanted, guard, leaving
 from pilotage.pool.efficiency import Meter, give_back
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.fitness import Basis
-from pilotage.pool.law import breaker
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Act, Care, Hint, Memory, Need, Order, Sight
+from pilotage.pool.policy import breaker
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, Order, Sight
+from pilotage.pool.reading import Row, Seen, Step
 
 _log = logging.getLogger("pilotage.pool")
 #: What is decided is for so many intervals at most, however long nobody looked.

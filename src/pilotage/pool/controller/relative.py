@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pilotage.base import errors
-from pilotage.pool.control.linear import check_band, judge
+from pilotage.pool.controller.linear import check_band, judge
 from pilotage.pool.model import Decision, Reading
 from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import volume

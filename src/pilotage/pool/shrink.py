@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import errors
-from pilotage.hub import pool_view
-from pilotage.hub.pool_model import Set
 from pilotage.pilot import view
 from pilotage.pilot.model import State
 from pilotage.pilot.view import Pilot
 from pilotage.pool import files
+from pilotage.pool import view as pool_view
+from pilotage.pool.reading import Set
 from pilotage.store import Db
 
 _WAITS = frozenset[str]({State.REQUESTED, State.SUBMITTED})

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from pilotage.base import errors
-from pilotage.hub.pool_model import Set
 from pilotage.pool import files
 from pilotage.pool.files import Outside
 from pilotage.pool.outside import Told
+from pilotage.pool.reading import Set
 from pilotage.store import Db
 
 

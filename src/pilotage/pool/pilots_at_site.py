@@ -19,7 +19,7 @@ from pilotage.batch.system import known
 from pilotage.batch.system.model import Cause
 from pilotage.batch.tunnels import Doors
 from pilotage.batch.wish import Wish
-from pilotage.hub.patron import Home, Lot, Papers, Patron
+from pilotage.pool.orders import Home, Lot, Papers, Patron
 from pilotage.run.model import Launch
 
 _log = logging.getLogger("pilotage.pilot")

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.hub import edge_seen, pool_decide, pool_model, pool_site
+from pilotage.hub import edge_seen
 from pilotage.hub.edge_seen import PilotSite
-from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Set, Step
-from pilotage.pool import files, outside
+from pilotage.pool import decide, files, outside
+from pilotage.pool import reading as pool_model
+from pilotage.pool import site as pool_site
 from pilotage.pool.files import Outside, Pool
+from pilotage.pool.reading import BY_PERSON, PAUSED, Row, Set, Step
 from pilotage.store import Db
 
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
@@ -111,7 +113,7 @@ def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
         if name in rows and rows[name].seen is not None:
             known[name] = rows[name].changed.apply(files.read(root, name))
     seen = {name: found for name in known if (found := rows[name].seen) is not None}
-    return pool_decide.decide(known, rows, seen, pool_model.needs(db), now)[0]
+    return decide.decide(known, rows, seen, pool_model.needs(db), now)[0]
 
 
 def ask(db: Db, root: Path, name: str, *, pause: bool) -> None:

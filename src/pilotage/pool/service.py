@@ -18,17 +18,20 @@ import msgspec
 from pilotage.base import crash, errors, text
 from pilotage.batch.model import Site
 from pilotage.batch.wish import Wish
-from pilotage.hub import edge_seen, pool_decide, pool_drones, pool_model, pool_see, pool_site
-from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_hope import attributes, given, holds, sees, suits
-from pilotage.hub.pool_model import BY_PERSON, Row, Seen, Step
+from pilotage.hub import edge_seen
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
-from pilotage.pool import files, loop
+from pilotage.pool import decide, files, loop, observe
+from pilotage.pool import pilots as pool_drones
+from pilotage.pool import reading as pool_model
+from pilotage.pool import site as pool_site
 from pilotage.pool.files import Aimd, Pool
+from pilotage.pool.pilots import Drone
+from pilotage.pool.prospects import attributes, given, holds, sees, suits
+from pilotage.pool.reading import BY_PERSON, Row, Seen, Step
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pool")
@@ -182,14 +185,14 @@ class Pools:
         sites = {
             name: pool_site.of(site, agents.get(name)) for name, site in self._files.sites.items()
         }
-        seen = pool_see.look(ledger, db, due, sites, rows, found, self._marks, now)
+        seen = observe.look(ledger, db, due, sites, rows, found, self._marks, now)
         self._measured = {
             one.number: one.measured if name in due else self._marks.get(one.number, (0.0, 0.0))
             for name, mine in found.items()
             for one in mine
         }
         crash.point("pool.seen")
-        steps, needs = pool_decide.decide(due, rows, seen, pool_model.needs(db), now)
+        steps, needs = decide.decide(due, rows, seen, pool_model.needs(db), now)
         crash.point("pool.decided")
         for name, step in steps.items():
             self._act(ledger, db, name, pools[name], step, found[name], now)

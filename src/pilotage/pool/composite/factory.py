@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.control.linear import check_interval
+from pilotage.pool.controller.linear import check_interval
 from pilotage.pool.model import Plan, Pool, Reading, View, mean
 from pilotage.pool.pipeline import Face
 from pilotage.pool.words import volume

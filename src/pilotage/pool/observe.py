@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 from pilotage.batch.model import Site
 from pilotage.hub import edge_seen
-from pilotage.hub.pool_drones import Drone, Ended, ended
-from pilotage.hub.pool_hope import MUCH, given, sees
-from pilotage.hub.pool_model import Row, Seen
-from pilotage.hub.pool_waiting import Waiting
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pool.efficiency import Meter, meter
 from pilotage.pool.files import Pool
 from pilotage.pool.fitness import CPU, Basis, Feature, Fitness, fitness
-from pilotage.pool.law.model import Sight
 from pilotage.pool.model import Reading, mean
+from pilotage.pool.pilots import Drone, Ended, ended
+from pilotage.pool.policy.model import Sight
+from pilotage.pool.prospects import MUCH, given, sees
+from pilotage.pool.reading import Row, Seen
+from pilotage.pool.waiting import Waiting
 from pilotage.store import Db
 
 

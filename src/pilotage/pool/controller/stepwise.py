@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.control.linear import check_interval
+from pilotage.pool.controller.linear import check_interval
 from pilotage.pool.model import Decision, Reading
 from pilotage.pool.pipeline import Stage
 from pilotage.pool.words import volume
