@@ -17,10 +17,10 @@ from pilotage.bus.model import Input, Output
 from pilotage.data.transfer.url import PORT
 from pilotage.edge import records as edge
 from pilotage.edge.message import Handoff
+from pilotage.edge.port_data import Limits, PortData
 from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
 from pilotage.hub import api, front
-from pilotage.hub.api.port import Limits, PortData
 from pilotage.hub.project import Project
 from pilotage.job import bulk, moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pilotage.edge.factory import view
 from pilotage.hub import tls
-from pilotage.hub.feed import view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.project import tokens

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base.clock import WallClock
-from pilotage.edge.link.sites import Lines
-from pilotage.hub.agents import Agents
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port.sites import Lines
 from pilotage.hub.clients import Clients
 from pilotage.hub.link import Link
 from pilotage.job import records

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pilotage.batch import model as site
 from pilotage.cli import about
 from pilotage.data.transfer import keys
+from pilotage.edge.factory import files as hubs
 from pilotage.event.model import Event, Kind
 from pilotage.flow import model as flow
 from pilotage.flow import schema as flows
-from pilotage.hub.feed import files as hubs
 from pilotage.job import machine, model, records, template
 from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency

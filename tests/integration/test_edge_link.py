@@ -17,11 +17,11 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.bus.port import Message
-from pilotage.edge.link import keys, model
-from pilotage.edge.link.bus import HubBus, Pace
-from pilotage.edge.link.keys import Keys, Proof
-from pilotage.edge.link.sites import Lines
-from pilotage.hub.agents import Agents
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port import keys, model
+from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.keys import Keys, Proof
+from pilotage.edge.port.sites import Lines
 from pilotage.hub.link import Link
 from pilotage.link import connect
 from pilotage.node.dial import Route

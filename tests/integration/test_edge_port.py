@@ -14,10 +14,10 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.crash import LINK, PORT, REMOTE
-from pilotage.edge.link import keys
+from pilotage.edge.data import EdgeData
+from pilotage.edge.port import keys
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.hub import sources
-from pilotage.hub.edge_data import EdgeData
 from pilotage.job.model import Command, State
 from pilotage.project.settings import port_folder
 from pilotage.store import connect

@@ -10,9 +10,9 @@ import pytest
 from pilotage.base import errors, text
 from pilotage.batch import records
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import desk
-from pilotage.hub.feed.fed import SILENT_S, Fed
-from pilotage.hub.feed.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
+from pilotage.edge.factory import desk
+from pilotage.edge.factory.fed import SILENT_S, Fed
+from pilotage.edge.factory.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
 from pilotage.job.model import State
 from pilotage.project.tokens import Grant, Scope
 from tests.links import Backroom, Caller, Node, backroom

@@ -14,7 +14,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import desk, feeder
+from pilotage.edge.factory import desk, feeder
 from pilotage.hub.project import Project
 from pilotage.pilot import view
 from testbed.ports import free_port

@@ -9,12 +9,12 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.bus.model import Job
-from pilotage.edge import message
+from pilotage.edge import message, order
 from pilotage.job import model
 from pilotage.match import wish
 from pilotage.site.agent import prepare
 from pilotage.site.agent.prepare import Kept
-from pilotage.site.apps import check, command, files, order, policy
+from pilotage.site.apps import check, command, files, policy
 from pilotage.site.apps.model import App, Parameter
 
 PYTHON = {"executable": "/usr/bin/python3", "sha256": "0" * 64}

@@ -13,16 +13,14 @@ from pilotage.base import errors, text
 from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
-from pilotage.edge import hear, message, pilots, records, silence
+from pilotage.edge import hear, message, order, pilots, records, silence, view
 from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
-from pilotage.hub import edge_seen
 from pilotage.job.model import App, Binding, JobSpec
 from pilotage.pool import site as pool_site
 from pilotage.pool.edge_orders import EdgePilots
 from pilotage.pool.orders import Home
 from pilotage.project import tokens
-from pilotage.site.apps import order
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
@@ -268,9 +266,9 @@ def test_no_job_of_a_user_is_an_order_of_a_pilot():
 
 
 def test_the_site_of_a_pool_is_a_file_or_an_agents(tmp_path: Path, db: Db):
-    agents = edge_seen.pilot_sites(db, 10.0)
+    agents = view.pilot_sites(db, 10.0)
     assert pool_site.read(tmp_path, "mira", agents).batch == pool_site.AGENT
     with pytest.raises(errors.NotFound, match="there is no site `nosuch`"):
         pool_site.read(tmp_path, "nosuch", agents)
     tokens.mint(db, tokens.Scope.AGENT, "", now=1.0, lifetime=99.0, site="new")
-    assert edge_seen.pilot_sites(db, 10.0)["new"].closed == "the agent of new has not come yet"
+    assert view.pilot_sites(db, 10.0)["new"].closed == "the agent of new has not come yet"

@@ -13,8 +13,8 @@ from pilotage.batch.wish import Wish
 from pilotage.cli import pool, pool_serve, site, site_check, submit, token
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub.feed import book
-from pilotage.hub.feed.book import Wanted
+from pilotage.edge.factory import book
+from pilotage.edge.factory.book import Wanted
 from pilotage.project.tokens import Scope
 from pilotage.site.share import Claim
 from pilotage.store import Db

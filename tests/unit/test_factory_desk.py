@@ -11,8 +11,8 @@ import pytest
 from pilotage.base import errors, text
 from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import desk
-from pilotage.hub.feed.wire import (
+from pilotage.edge.factory import desk
+from pilotage.edge.factory.wire import (
     MOST_WANTED,
     FactoryEnrol,
     FactoryOrder,

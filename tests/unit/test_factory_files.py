@@ -9,7 +9,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import files
+from pilotage.edge.factory import files
 
 GOOD = """
 url = "https://127.0.0.1:8420"

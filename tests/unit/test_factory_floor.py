@@ -12,11 +12,11 @@ import pytest
 
 from pilotage.base.clock import WallClock
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import files, floor
-from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.feeder import Feeder
-from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
+from pilotage.edge.factory import files, floor
+from pilotage.edge.factory.book import Wanted
+from pilotage.edge.factory.feeder import Feeder
+from pilotage.edge.factory.floor import Floor
+from pilotage.edge.factory.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
 from pilotage.site.share import Claim, Limit
 from pilotage.store import Db, Writer, connect
 

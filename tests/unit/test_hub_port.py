@@ -19,7 +19,7 @@ from pilotage.data.transfer.kind import hub
 from pilotage.data.transfer.plan import Room
 from pilotage.data.transfer.url import Url
 from pilotage.edge import records
-from pilotage.hub.api.port import Limits, PortData
+from pilotage.edge.port_data import Limits, PortData
 
 FOLDER = "jobs/mark/1.1/"
 

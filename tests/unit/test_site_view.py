@@ -22,7 +22,8 @@ from pilotage.bus.port import Message
 from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import edge_seen, site_view
+from pilotage.edge import view
+from pilotage.hub import site_view
 from pilotage.hub.flows import accept, dispatch
 from pilotage.hub.project import Project
 from pilotage.hub.site_view import Drain, Seen
@@ -101,7 +102,7 @@ def test_what_the_hub_says_counts_while_it_is_fresh(project):
     assert (seen(project)["kit"].state, seen(project)["kit"].words) == ("not answering",) * 2
     assert seen(project)["kit"].since == NOW - 60
     assert seen(project)["kit"].kept
-    late = seen(project, NOW + edge_seen.FRESH_S + 1)["kit"]
+    late = seen(project, NOW + view.FRESH_S + 1)["kit"]
     assert (late.state, late.words, late.kept) == ("not connected", "", False)
     show(project, "kit")
     assert seen(project)["kit"].state == "connected"

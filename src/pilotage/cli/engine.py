@@ -15,8 +15,8 @@ from pilotage.cli import shape
 from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
+from pilotage.edge.forward import Target
 from pilotage.hub import wiring
-from pilotage.hub.forward import Target
 from pilotage.hub.project import Project
 from pilotage.project import settings
 

@@ -121,7 +121,7 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.hub.feed import view
+    from pilotage.edge.factory import view
     from pilotage.pilot import view as fleet
     from pilotage.pool import account as pool_account
 

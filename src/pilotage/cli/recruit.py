@@ -62,13 +62,13 @@ def start(
     at: Common = HERE,
 ) -> Answer:
     """Have pilots started at a site: they wait in its batch queue, and come when they run."""
-    from pilotage.hub import edge_seen
+    from pilotage.edge import view
     from pilotage.pool import site as pool_site
 
     if not 1 <= count <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} pilots at once, not {count}")
     with at.open() as project:
-        agents = edge_seen.pilot_sites(project.db, project.clock.now(), running=project.running())
+        agents = view.pilot_sites(project.db, project.clock.now(), running=project.running())
         pool_site.read(project.root, site, agents)
         numbers = project.want_pilots(site, wishes.read(), count, pool)
         idle = not project.running()

@@ -10,7 +10,7 @@ from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.hub.edge_seen import Edge
+from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
 from pilotage.hub.site_view import Looked
 

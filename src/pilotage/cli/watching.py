@@ -37,7 +37,7 @@ def watch(
 ) -> Answer:
     """Watch and match here, and have a hub run the jobs, until Ctrl-C."""
     from pilotage.cli import engine
-    from pilotage.hub.forward import Target
+    from pilotage.edge.forward import Target
     from pilotage.link import connect
 
     way = connect.route(hub, proxy, str(ca or ""))

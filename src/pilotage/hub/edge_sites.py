@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from pilotage.base import units
-from pilotage.edge.link.sites import Lines
+from pilotage.edge import broker, view
+from pilotage.edge.data import EdgeData
 from pilotage.edge.message import Address
 from pilotage.edge.place import Facts, Hub
+from pilotage.edge.port.sites import Lines
 from pilotage.edge.service import Carriers, Connection, EdgeSites
 from pilotage.edge.silence import Patience
-from pilotage.hub import edge_bus, edge_seen
-from pilotage.hub.edge_data import EdgeData
-from pilotage.hub.edge_seen import Edge
+from pilotage.edge.view import Edge
 from pilotage.hub.flows import line
 from pilotage.hub.flows.heard import FlowSteps
 from pilotage.hub.project import Project
@@ -39,7 +39,7 @@ def make(
     def connect() -> AbstractAsyncContextManager[Connection]:
         pattern = settings.flows.reply or "status.**"
         own = {pattern: f"{settings.bus.exchange}:jobs:{address.hub}"}
-        return edge_bus.connect(settings.bus, project.root, queues=own, fading=(pattern,))
+        return broker.connect(settings.bus, project.root, queues=own, fading=(pattern,))
 
     def known(db: Db, now: float) -> Mapping[str, Facts]:
         # Names that stand for a file of the project are not theirs.
@@ -49,10 +49,10 @@ def make(
                 one.batch,
                 one.applications,
                 _closed(one, rows[one.name][6]),
-                edge_seen.offer(one, now),
+                view.offer(one, now),
                 (one.rules, *(f"{queue.name}:{queue.time}" for queue in one.scheduler.queues)),
             )
-            for one in edge_seen.look(db, now).edges
+            for one in view.look(db, now).edges
             if one.name in rows and rows[one.name][10] == "agent"
         }
 

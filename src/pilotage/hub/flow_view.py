@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pilotage.base import units
+from pilotage.edge import view
 from pilotage.flow import look, why
 from pilotage.flow.look import Open, Sheet, StepRow
 from pilotage.flow.model import State
-from pilotage.hub import edge_seen
 from pilotage.job.model import State as JobState
 from pilotage.project.settings import Settings
 from pilotage.store import Db
@@ -46,7 +46,7 @@ def sheet(
 
 def silent(db: Db, now: float, *, running: bool = True) -> dict[str, str]:
     """Say of sites by the bus what keeps them from going on."""
-    seen = edge_seen.look(db, now, running=running)
+    seen = view.look(db, now, running=running)
     if seen.broker.trouble:
         told = f"the broker cannot be reached: {seen.broker.trouble}"
         return {one.name: told for one in seen.edges} if running else {}

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from pilotage.base import errors
-from pilotage.hub.agents import Agents
+from pilotage.edge.enrolment import Agents
 from pilotage.hub.clients import Client, Clients
 from pilotage.pilot import messages
 from pilotage.pilot.enrolment import Desk

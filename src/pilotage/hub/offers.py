@@ -13,7 +13,7 @@ from pilotage.base.owner import me
 from pilotage.batch.model import Site
 from pilotage.batch.offer import place_of
 from pilotage.edge import place as edge
-from pilotage.hub import edge_seen
+from pilotage.edge import view
 from pilotage.job import records
 from pilotage.job.model import JobSpec, Resources
 from pilotage.match.cluster import QUEUE
@@ -163,10 +163,10 @@ def _edges(
 ) -> list[Offered]:
     """Make offers of sites with an agent that this hub has heard of."""
     found = []
-    for one in edge_seen.look(db, now, running=running).edges:
+    for one in view.look(db, now, running=running).edges:
         if one.name not in numbers:
             continue
-        facts = edge.Facts(one.batch, one.applications, attributes=edge_seen.offer(one, now))
+        facts = edge.Facts(one.batch, one.applications, attributes=view.offer(one, now))
         place = edge.place_of(one.name, numbers[one.name], facts)
         idle = _EDGES.get(one.state, DRAINING if one.draining else "")
         words = f"{one.name}: {one.words}" if idle else ""

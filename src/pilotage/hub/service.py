@@ -14,9 +14,9 @@ import anyio.to_thread
 from starlette.types import ASGIApp
 
 from pilotage.base import text, units
-from pilotage.edge.link.sites import Lines
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port.sites import Lines
 from pilotage.hub import front, site_view, tls
-from pilotage.hub.agents import Agents
 from pilotage.hub.clients import Clients
 from pilotage.hub.link import Link
 from pilotage.hub.project import Project
@@ -88,8 +88,8 @@ class Service:
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""
+        from pilotage.edge.port_data import Limits, PortData
         from pilotage.hub import api  # most tests and short runs need no page
-        from pilotage.hub.api.port import Limits, PortData
 
         await self._loaded.wait()
         project, settings = self._project, self._project.settings.hub

@@ -14,11 +14,11 @@ import msgspec
 from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.model import FACTORY
+from pilotage.edge import forward_records, view
+from pilotage.edge.factory.fed import silence
+from pilotage.edge.health import MISSING, USUAL_S
+from pilotage.edge.view import FRESH_S, Broker, Edge
 from pilotage.flow.model import Flow, Step
-from pilotage.hub import away, edge_seen
-from pilotage.hub.edge_health import MISSING, USUAL_S
-from pilotage.hub.edge_seen import FRESH_S, Broker, Edge
-from pilotage.hub.feed.fed import silence
 from pilotage.job.model import JobSpec, Workflow
 from pilotage.match import wish
 from pilotage.match.place import SITE
@@ -92,7 +92,7 @@ class Looked(NamedTuple):
 
 def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = True) -> Looked:
     """List all sites; while no hub is `running`, nothing is known of agents."""
-    heard = edge_seen.look(db, now, running=running)
+    heard = view.look(db, now, running=running)
     brokered = settings.bus.url or any(not one.ported for one in heard.edges)
     broker = heard.broker if brokered else None
     return Looked(_List(db, root, now, {one.name: one for one in heard.edges}).all(), broker)
@@ -351,7 +351,7 @@ def _known(one: Seen, orders: Collection[str]) -> Known:
 
 def _unsure(db: Db, broker: Broker | None, now: float) -> str:
     """Say why there may be sites that are not known yet."""
-    if away.forwards(db):
+    if forward_records.forwards(db):
         return _FORWARDS
     if broker is None:
         return ""

@@ -22,7 +22,7 @@ from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Jails
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
-from pilotage.hub.feed.fed import Fed
+from pilotage.edge.factory.fed import Fed
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue

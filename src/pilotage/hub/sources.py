@@ -211,7 +211,7 @@ def _ended_tasks(db: Db, after: int, root: str) -> list[Line]:
 
 def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
     """Return the addresses of what a task has left that is done."""
-    from pilotage.flow import hand  # most projects have no workflows
+    from pilotage.edge import handoff  # most projects have no workflows
     from pilotage.flow import records as flows
     from pilotage.project import settings
 
@@ -220,7 +220,7 @@ def _left(db: Db, task: int, number: int, state: str, root: str) -> list[str]:
         return []
     place = settings.at_home(made.place, Path(root) / settings.STATE)
     return [
-        hand.address(place, text.load_path(one.name))
+        handoff.address(place, text.load_path(one.name))
         for one in flows.files(db, task, number)[:_MOST_OUTPUTS]
     ]
 

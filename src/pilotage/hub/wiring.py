@@ -28,10 +28,10 @@ from pilotage.batch import files, records
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
-from pilotage.edge.link.sites import Lines
+from pilotage.edge.forward import Forward, Target
+from pilotage.edge.port.sites import Lines
 from pilotage.hub import housekeeping
 from pilotage.hub.flows import start as flows
-from pilotage.hub.forward import Forward, Target
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
 from pilotage.hub.service import ADDRESS, Service
@@ -182,8 +182,8 @@ class Hub:
             ported = await wrap_future(self._writer.submit(edges.ported))
             while not (ported or self._lines.sites):
                 await self._lines.changed()
+        from pilotage.edge.heartbeats import Edges
         from pilotage.hub import edge_sites  # most projects have none, and it is much to load
-        from pilotage.hub.edges import Edges
         from pilotage.pool.edge_orders import EdgePilots
 
         text.prime_all()

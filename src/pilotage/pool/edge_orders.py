@@ -16,16 +16,15 @@ import anyio
 
 from pilotage.base import crash, errors
 from pilotage.base.owner import me
-from pilotage.edge import pilots
+from pilotage.edge import pilots, view
 from pilotage.edge.message import Address
+from pilotage.edge.order import PilotOrder
 from pilotage.edge.pilots import Wanted
-from pilotage.hub import edge_seen
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
 from pilotage.pool import orders
 from pilotage.pool.orders import Home
 from pilotage.project import tokens
-from pilotage.site.apps.order import PilotOrder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.pilot")
@@ -84,7 +83,7 @@ class EdgePilots:
 
     def _order(self, db: Db, home: Home | str, now: float) -> int:
         """Order what is wanted, or say why it is not; return how many were ordered."""
-        sites, ordered = edge_seen.pilot_sites(db, now), 0
+        sites, ordered = view.pilot_sites(db, now), 0
         for one in pilots.wanted(db, list(sites), now):
             if closed := sites[one.site].closed:
                 pilots.say(db, one, closed)

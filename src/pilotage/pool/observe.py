@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from pilotage.batch.model import Site
-from pilotage.hub import edge_seen
+from pilotage.edge import view
 from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pool.efficiency import Meter, meter
@@ -112,7 +112,7 @@ def look(
     hints = {
         name: (group, told) for group, names, told in waiting.groups() for name in names
     }  # fmt: skip
-    agents = edge_seen.pilot_sites(db, now)
+    agents = view.pilot_sites(db, now)
     there = {site: (pilots, cores) for site, pilots, cores in db.rows("site_taken")}
     seen = {}
     for name, pool in pools.items():

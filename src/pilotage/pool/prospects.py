@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pilotage.base import errors, units
 from pilotage.batch.model import Site
 from pilotage.batch.wish import Wish, lasts
-from pilotage.hub import edge_seen
+from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import Reason
 from pilotage.match.wish import FOLDER
@@ -93,7 +93,7 @@ def holds(pilot: Wish, kind: Cluster) -> bool:
 
 def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
     """Say what each pool that suits jobs of a kind would do for them, the best first."""
-    rows, agents = reading.rows(db), edge_seen.pilot_sites(db, now)
+    rows, agents = reading.rows(db), view.pilot_sites(db, now)
     found = []
     for name in files.names(root):
         row = rows.get(name, Row(name))

@@ -18,7 +18,7 @@ import msgspec
 from pilotage.base import crash, errors, text
 from pilotage.batch.model import Site
 from pilotage.batch.wish import Wish
-from pilotage.hub import edge_seen
+from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
@@ -153,7 +153,7 @@ class Pools:
         found: list[Collection[str]] = []
 
         def read(_ledger: Ledger, db: Db, now: float) -> None:
-            found.append(edge_seen.pilot_sites(db, now).keys())
+            found.append(view.pilot_sites(db, now).keys())
 
         await self._queue.do(read)
         return found[-1]
@@ -181,7 +181,7 @@ class Pools:
             self._part(ledger, db, found, now)
             return
         due = _due(pools, rows, now)
-        agents = edge_seen.pilot_sites(db, now)
+        agents = view.pilot_sites(db, now)
         sites = {
             name: pool_site.of(site, agents.get(name)) for name, site in self._files.sites.items()
         }

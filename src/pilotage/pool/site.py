@@ -10,7 +10,7 @@ import msgspec
 from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.model import Site
-from pilotage.hub.edge_seen import PilotSite
+from pilotage.edge.view import PilotSite
 
 #: What stands for the batch system of a site whose agent has not said which it is.
 AGENT = "agent"

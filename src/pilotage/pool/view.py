@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.hub import edge_seen
-from pilotage.hub.edge_seen import PilotSite
+from pilotage.edge import view
+from pilotage.edge.view import PilotSite
 from pilotage.pool import decide, files, outside
 from pilotage.pool import reading as pool_model
 from pilotage.pool import site as pool_site
@@ -89,7 +89,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 def pools(db: Db, root: Path, now: float) -> list[Look]:
     """List all pools that the project has files of."""
-    rows, agents = pool_model.rows(db), edge_seen.pilot_sites(db, now)
+    rows, agents = pool_model.rows(db), view.pilot_sites(db, now)
     found = [
         _look(root, name, rows.get(name, Row(name)), agents, now) for name in files.names(root)
     ]
@@ -100,7 +100,7 @@ def pool(db: Db, root: Path, name: str, now: float) -> Look:
     """Look at one pool."""
     if name not in files.names(root):
         files.read(root, name)
-    row, agents = pool_model.rows(db).get(name, Row(name)), edge_seen.pilot_sites(db, now)
+    row, agents = pool_model.rows(db).get(name, Row(name)), view.pilot_sites(db, now)
     found = _look(root, name, row, agents, now)
     return msgspec.structs.replace(found, said=pool_model.said(db, name))
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pilotage.bus.port import Bus
-from pilotage.edge.link.bus import HubBus, Pace
-from pilotage.edge.link.serve import Served
+from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.serve import Served
 from pilotage.link import connect
 from pilotage.link.dialer import Line
 from pilotage.pilot import messages

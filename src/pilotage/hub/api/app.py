@@ -18,14 +18,15 @@ from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
 from pilotage.base import errors, text
+from pilotage.edge import port_data
+from pilotage.edge.port_data import PortData
 from pilotage.event import http, http_errors
 from pilotage.hub import metrics
-from pilotage.hub.api import measure, openapi, port, routes, tell
+from pilotage.hub.api import measure, openapi, routes, tell
 from pilotage.hub.api.call import Call, Hands, Nothing, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.api.page import Page
-from pilotage.hub.api.port import PortData
 from pilotage.hub.api.reader import Readers
 from pilotage.project.tokens import Gate, Grant, Scope
 
@@ -79,7 +80,7 @@ class Face:
             places.append(Path("/events/{topic}", events))
         if self._data is not None:
             serve = functools.partial(self._port, self._data)
-            places.append(Path(port.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
+            places.append(Path(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
         failure = http_errors.answer
         made = Starlette(
             routes=places,

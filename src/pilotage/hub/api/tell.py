@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from pilotage.edge.view import Broker
 from pilotage.flow.detail import Task
 from pilotage.flow.look import Row as FlowRow
 from pilotage.flow.look import StepRow
 from pilotage.flow.records import Line
-from pilotage.hub.edge_seen import Broker
 from pilotage.hub.site_view import Seen
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.match.chosen import Chosen

@@ -17,8 +17,8 @@ from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
 from pilotage.data.transfer.kind.hub import Home
-from pilotage.edge.link import keys
-from pilotage.edge.link.bus import HubBus, Pace
+from pilotage.edge.port import keys
+from pilotage.edge.port.bus import HubBus, Pace
 from pilotage.hub.edge.follow import Followed
 from pilotage.hub.edge.keep import Parts
 from pilotage.hub.project import Project

@@ -20,12 +20,13 @@ import anyio
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text, units
-from pilotage.flow import hand, moves, records
-from pilotage.flow.hand import HUB, Stores
-from pilotage.hub.flows import deliver, reach
+from pilotage.edge import handoff, reach
+from pilotage.edge.handoff import HUB, Stores
+from pilotage.edge.publish import ASIDE
+from pilotage.edge.reach import Reach
+from pilotage.flow import moves, records
+from pilotage.hub.flows import deliver
 from pilotage.hub.flows.heal import Healer
-from pilotage.hub.flows.publish import ASIDE
-from pilotage.hub.flows.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.job.moves import declare
 from pilotage.project.settings import FLOWS
@@ -163,7 +164,7 @@ class Ends:
             if records.flow(self._reader, flow).cleared is None:
                 # Somebody runs it again.
                 return
-            name = hand.mark(number, key, created)
+            name = handoff.mark(number, key, created)
             places = {place for (place,) in self._reader.rows("flow_hand_places", flow=number)}
             for top in self._tops(places, name):
                 await self._reach.inside.clear(f"{top}{name}/", f"{top}{ASIDE}{name}/")
@@ -177,7 +178,7 @@ class Ends:
             top, cut, _ = place.partition(f"{name}/")
             if cut:
                 found.add(top)
-        return {hand.seen(self._stores, one, HUB) for one in found}
+        return {handoff.seen(self._stores, one, HUB) for one in found}
 
     @contextlib.contextmanager
     def _lasting(self) -> Iterator[None]:

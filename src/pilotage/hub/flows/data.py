@@ -20,16 +20,17 @@ import anyio
 from pilotage.base import errors
 from pilotage.bus.model import Input, Output
 from pilotage.data.transfer.url import PORT
-from pilotage.flow import hand, records
-from pilotage.flow.hand import HUB, Piece, Place
+from pilotage.edge import folders, handoff, reach
+from pilotage.edge.handoff import HUB, Piece, Place
+from pilotage.edge.inspect import Inspector
+from pilotage.edge.publish import NOWHERE, Publisher
+from pilotage.edge.reach import Reach
+from pilotage.flow import records
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import local, reach, reads, results
+from pilotage.hub.flows import reads, results
 from pilotage.hub.flows.heal import Healer, Task
-from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.flows.model import Order, Prepared, Unfit
-from pilotage.hub.flows.publish import NOWHERE, Publisher
-from pilotage.hub.flows.reach import Reach
 from pilotage.hub.flows.results import Leaves
 from pilotage.hub.project import Project
 from pilotage.project.settings import FLOWS
@@ -92,13 +93,13 @@ class Hand:
     def _place(self, order: Order) -> Place:
         readers = reads.readers(self._reader, order.flow, order.step)
         site = order.site if order.way == "edge" else HUB
-        store = hand.base(self._stores, site, readers)
+        store = handoff.base(self._stores, site, readers)
         if store is None:
             raise Unfit(NOWHERE)
-        return hand.place(store, self._below(order.flow, order.step, order.item, order.number))
+        return handoff.place(store, self._below(order.flow, order.step, order.item, order.number))
 
     def _below(self, flow: int, step: str, item: int, number: int) -> str:
-        return hand.below(mark(self._reader, flow), step, item, number)
+        return handoff.below(mark(self._reader, flow), step, item, number)
 
     async def _inputs(self, order: Order, pieces: Sequence[Piece]) -> tuple[Input, ...]:
         """Name what a site fetches by itself, as it is named there."""
@@ -117,7 +118,9 @@ class Hand:
             found = [await self._publisher.bundle(f"{below.rstrip('/')}~in/", found)]
         return tuple(
             Input(
-                url=hand.seen(self._stores, one.url, order.site), path=one.path, sha256=one.sha256
+                url=handoff.seen(self._stores, one.url, order.site),
+                path=one.path,
+                sha256=one.sha256,
             )
             for one in found
         )
@@ -125,11 +128,11 @@ class Hand:
     async def _here(self, order: Order, pieces: Sequence[Piece], place: Place) -> Prepared:
         folder = self._folder(order.flow, order.step, order.item, order.number)
         named = [
-            Piece(hand.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
+            Piece(handoff.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
             for one in pieces
         ]
         try:
-            read = await local.bring(self._reach, self._root, named, folder)
+            read = await folders.bring(self._reach, self._root, named, folder)
         except (errors.Conflict, errors.NotFound) as error:
             task = Task(order.flow, order.step, order.item, order.task)
             why = await self.heal.sources(task, order.number)
@@ -188,7 +191,9 @@ class Hand:
             return End(state="lost", reason=reason, kind="staging", code="damaged")
         read = None
         if attempt.way == "here":
-            read = local.read(self._folder(attempt.flow, *self._task(attempt.task), attempt.number))
+            read = folders.read(
+                self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
+            )
         keep = functools.partial(
             results.keep, attempt=attempt, kept=found.kept(read), result=result
         )
@@ -198,12 +203,12 @@ class Hand:
     async def _send(self, attempt: AttemptRow, leaves: Leaves, *, anew: bool = False) -> str:
         """Put what a job of ours has left where others find it; say what of it cannot be."""
         folder = self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
-        where = hand.seen(self._stores, attempt.place, HUB)
+        where = handoff.seen(self._stores, attempt.place, HUB)
         try:
-            source = await local.gather(folder, leaves.outputs)
+            source = await folders.gather(folder, leaves.outputs)
         except (errors.NotFound, errors.Denied, errors.Conflict) as error:
             return error.message
-        await local.send(self._reach.inside, folder, source, where, anew=anew)
+        await folders.send(self._reach.inside, folder, source, where, anew=anew)
         return ""
 
     async def _send_anew(self, attempt: AttemptRow) -> str:
@@ -242,7 +247,7 @@ def _at_port(piece: Piece) -> bool:
 def mark(db: Db, flow: int) -> str:
     """Name the folder of a flow."""
     row = records.flow(db, flow)
-    return hand.mark(row.id, row.key, row.created)
+    return handoff.mark(row.id, row.key, row.created)
 
 
 def _failed(reason: str, code: str) -> End:

@@ -18,14 +18,14 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
-from pilotage.flow import definition, hand, records
-from pilotage.flow.hand import HUB, Piece, Stores
+from pilotage.edge import folders, handoff, reach
+from pilotage.edge.handoff import HUB, Piece, Stores
+from pilotage.edge.reach import Reach
+from pilotage.flow import definition, records
 from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
 from pilotage.flow.template import line
 from pilotage.flow.values import Values
-from pilotage.hub.flows import local, reach
-from pilotage.hub.flows.reach import Reach
 from pilotage.project import settings
 from pilotage.store import Db
 
@@ -39,12 +39,12 @@ async def deliver(
     """Send what comes out of a flow; what was sent before is not sent again."""
     to, pieces = address(db, flow), outputs(db, flow)
     named = [
-        Piece(hand.seen(stores, one.url, HUB), one.path, one.sha256, own=True) for one in pieces
+        Piece(handoff.seen(stores, one.url, HUB), one.path, one.sha256, own=True) for one in pieces
     ]
     folder = scratch / f"to-{flow}"
     courier, where = _target(here, root, to)
     try:
-        await local.bring(here, root, named, folder)
+        await folders.bring(here, root, named, folder)
         await _send(courier, str(folder), where, again=_runs(db, flow) > 1)
     finally:
         await run_sync(functools.partial(_remove, folder))
@@ -119,7 +119,7 @@ def _sources(db: Db, flow: int) -> Iterator[tuple[str, Source]]:
     """Yield what is behind all that comes out, and the folder that each has below the target."""
     named = _named(db, flow)
     for name, take in named.items():
-        path = hand.word(name) if len(named) > 1 else ""
+        path = handoff.word(name) if len(named) > 1 else ""
         some = sources(db, flow, take)
         for at, one in enumerate(some):
             yield f"{path}/{at}".lstrip("/") if len(some) > 1 else path, one
@@ -171,8 +171,8 @@ def _named(db: Db, flow: int) -> dict[str, Take]:
 def _pieces(db: Db, one: Source) -> list[Piece]:
     rows = records.files(db, one.task, one.number) if one.output else []
     files = tuple(Artifact(text.load_path(row.name), row.size, row.sha256) for row in rows)
-    source = hand.Source(one.item, one.place, one.digest, files)
-    return hand.pieces(Take(one.step, one.output), [source], many=False)
+    source = handoff.Source(one.item, one.place, one.digest, files)
+    return handoff.pieces(Take(one.step, one.output), [source], many=False)
 
 
 def _remove(folder: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from pilotage.base import crash, errors
+from pilotage.edge import view
 from pilotage.flow import moves, records
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
-from pilotage.hub import edge_seen, site_view
+from pilotage.hub import site_view
 from pilotage.hub.flows import choose, job
 from pilotage.hub.flows.choose import Site
 from pilotage.hub.flows.model import Order, Prepared, Unfit
@@ -117,7 +118,7 @@ def _refusal(db: Db, site: str, step: Step, now: float) -> str:
     A site that was not heard of yet may have the application: see `heard.FlowSteps.offered`.
     """
     app, named = site_view.application(step)
-    found = edge_seen.offering(db, site).object(site, app, named=named)
+    found = view.offering(db, site).object(site, app, named=named)
     return sites.sentence(found, now) if found is not None and found.final else ""
 
 
@@ -196,5 +197,5 @@ def _read(db: Db, now: float) -> dict[str, Site]:
         one.name: Site(
             one.name, one.state, max(one.live, ours.get(one.name, 0)), one.batch, one.disk_free
         )
-        for one in edge_seen.look(db, now).edges
+        for one in view.look(db, now).edges
     }

@@ -10,11 +10,11 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pilotage.base import units
+from pilotage.edge.inspect import Inspector
 from pilotage.edge.message import Address
 from pilotage.flow import moves, records
 from pilotage.flow.records import AttemptRow
 from pilotage.hub.flows import line, reads, results
-from pilotage.hub.flows.inspect import Inspector
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer
 

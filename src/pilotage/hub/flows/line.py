@@ -16,8 +16,8 @@ import anyio
 from pilotage.base import errors
 from pilotage.bus import batches
 from pilotage.bus.port import Message
+from pilotage.edge import broker
 from pilotage.event import records
-from pilotage.hub import edge_bus
 from pilotage.hub.project import Project
 from pilotage.store import Db
 
@@ -61,7 +61,7 @@ class Line:
         project = self._project
         bus, flows = project.settings.bus, project.settings.flows
         async with (
-            edge_bus.connect(bus, project.root) as line,
+            broker.connect(bus, project.root) as line,
             anyio.create_task_group() as tasks,
         ):
             for topic in {*(flows.topics if flows.users else ()), *bus.jobs}:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pilotage.base import text
-from pilotage.flow import definition, hand, records
-from pilotage.flow.hand import HUB, Piece
+from pilotage.edge import handoff
+from pilotage.edge.handoff import HUB, Piece
+from pilotage.flow import definition, records
 from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
 from pilotage.hub.flows.model import Order, Unfit
@@ -36,7 +37,7 @@ def of_item(
 ) -> list[Source]:
     """Return the sources that a task reads among those of its step, if they have left anything."""
     some = [one for one in sources if one.place]
-    if _nested(flow, some) or not hand.pairs(take.step, *_lists(db, flow, take.step, step)):
+    if _nested(flow, some) or not handoff.pairs(take.step, *_lists(db, flow, take.step, step)):
         return some
     return [one for one in some if one.item == item]
 
@@ -54,14 +55,14 @@ def _lists(db: Db, flow: int, made: str, read: str) -> tuple[str, str]:
 def _of_step(db: Db, order: Order, take: Take, sources: Sequence[Source]) -> list[Piece]:
     nested = _nested(order.flow, sources)
     made, read = _lists(db, order.flow, take.step, order.step)
-    many = len(sources) > 1 if nested else bool(made) and not hand.pairs(take.step, made, read)
+    many = len(sources) > 1 if nested else bool(made) and not handoff.pairs(take.step, made, read)
     found: list[Piece] = []
     for at, one in enumerate(sources):
         files = _files(db, one) if one.output else ()
         # What several flows within have left is told apart by its place among all of that.
-        source = hand.Source(at if nested else one.item, one.place, one.digest, files)
+        source = handoff.Source(at if nested else one.item, one.place, one.digest, files)
         wanted = msgspec.structs.replace(take, output=one.output)
-        found += hand.pieces(wanted, [source], many=many)
+        found += handoff.pieces(wanted, [source], many=many)
     return found
 
 

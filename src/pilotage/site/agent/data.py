@@ -29,6 +29,7 @@ from pilotage.bus.fields import Step
 from pilotage.bus.model import Job
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.patience import Told
+from pilotage.edge.order import PILOT
 from pilotage.job import moves
 from pilotage.job.model import Binding, State
 from pilotage.site.agent import aside, pilots, prepare, records, shortage, staging
@@ -40,7 +41,6 @@ from pilotage.site.agent.settings import Settings
 from pilotage.site.agent.staging import Errand, Lanes
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
-from pilotage.site.apps.order import PILOT
 from pilotage.site.apps.trust import Trust
 from pilotage.store import Db, Writer
 

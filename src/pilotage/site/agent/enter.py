@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from pilotage.base import text
+from pilotage.edge.order import PILOT
 from pilotage.job import records as jobs
 from pilotage.job.model import JobSpec, State
 from pilotage.site.agent import accept, caps, pilots, records
 from pilotage.site.agent.model import Accepted, Arrival, Refused
 from pilotage.site.agent.refuse import refuse
 from pilotage.site.agent.settings import Settings
-from pilotage.site.apps.order import PILOT
 from pilotage.store import Db
 
 

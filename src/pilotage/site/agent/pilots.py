@@ -16,6 +16,8 @@ from pilotage.base import errors, text
 from pilotage.batch.model import Site
 from pilotage.bus.model import Job
 from pilotage.data.transfer.names import inside
+from pilotage.edge import order
+from pilotage.edge.order import PILOT, PilotOrder
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -23,10 +25,8 @@ from pilotage.job.retry import Next
 from pilotage.site.agent import records
 from pilotage.site.agent.caps import Going
 from pilotage.site.agent.settings import Settings
-from pilotage.site.apps import order
 from pilotage.site.apps.command import Command
 from pilotage.site.apps.model import App
-from pilotage.site.apps.order import PILOT, PilotOrder
 from pilotage.site.share import Claim, Limit, Use, share
 from pilotage.store import Db
 

@@ -10,8 +10,9 @@ import msgspec
 from pilotage.base import errors
 from pilotage.bus.model import Job
 from pilotage.bus.strict import BAD
+from pilotage.edge import order
 from pilotage.job import model
-from pilotage.site.apps import fill, order
+from pilotage.site.apps import fill
 from pilotage.site.apps.model import App
 
 

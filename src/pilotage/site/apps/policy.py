@@ -13,7 +13,8 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.bus.model import BatchQueue, Job
-from pilotage.site.apps import fill, hosts, order
+from pilotage.edge import order
+from pilotage.site.apps import fill, hosts
 from pilotage.site.apps.model import App, Limits
 
 

@@ -10,8 +10,8 @@ import httpx2
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.hub.feed.files import Known
-from pilotage.hub.feed.wire import FactoryEnrol, FactoryOrders, FactoryReport, FactorySecrets
+from pilotage.edge.factory.files import Known
+from pilotage.edge.factory.wire import FactoryEnrol, FactoryOrders, FactoryReport, FactorySecrets
 
 _T = TypeVar("_T")
 #: Seconds that a hub has for an answer in all, and the bytes that such an answer has at most.

@@ -16,12 +16,12 @@ from pilotage.base.clock import Clock, dice
 from pilotage.batch import wish
 from pilotage.batch.connections import Ways
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed import book
-from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.caller import Caller
-from pilotage.hub.feed.files import Known
-from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.wire import LONGEST, MOST_SECRETS, FactoryOrders
+from pilotage.edge.factory import book
+from pilotage.edge.factory.book import Wanted
+from pilotage.edge.factory.caller import Caller
+from pilotage.edge.factory.files import Known
+from pilotage.edge.factory.floor import Floor
+from pilotage.edge.factory.wire import LONGEST, MOST_SECRETS, FactoryOrders
 from pilotage.site.share import Claim, Limit
 from pilotage.store import Db, Writer
 

@@ -16,9 +16,9 @@ from pilotage.base import errors
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.names import sync_folder
-from pilotage.flow.hand import Piece
-from pilotage.hub.flows import reach
-from pilotage.hub.flows.reach import Reach
+from pilotage.edge import reach
+from pilotage.edge.handoff import Piece
+from pilotage.edge.reach import Reach
 from pilotage.site.agent import staging
 
 

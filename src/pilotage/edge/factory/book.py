@@ -8,7 +8,7 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed.wire import (
+from pilotage.edge.factory.wire import (
     LONGEST,
     FactoryOrders,
     FactoryPilot,

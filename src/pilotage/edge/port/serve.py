@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.bus.port import Bus, Message
-from pilotage.edge.link import model
+from pilotage.edge.port import model
 from pilotage.pilot import messages as wire
 
 _log = logging.getLogger("pilotage.link")

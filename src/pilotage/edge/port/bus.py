@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from pilotage.base import errors
 from pilotage.bus.port import Message
-from pilotage.edge.link.model import Delivery
+from pilotage.edge.port.model import Delivery
 from pilotage.link.dialer import Line
 
 _log = logging.getLogger("pilotage.bus")

@@ -9,8 +9,8 @@ import msgspec
 from pilotage.base import errors
 from pilotage.batch import files as sites
 from pilotage.batch.model import FACTORY
-from pilotage.hub.feed import files
-from pilotage.hub.feed.fed import silence
+from pilotage.edge.factory import files
+from pilotage.edge.factory.fed import silence
 from pilotage.store import Db
 
 #: A hub that was heard of within this time, beside three intervals, is well, in seconds.

@@ -15,10 +15,10 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
 from pilotage.data.transfer import tree
-from pilotage.flow import hand
-from pilotage.flow.hand import HUB, Piece, Stores
-from pilotage.hub.flows import local, reach
-from pilotage.hub.flows.reach import Reach
+from pilotage.edge import folders, reach
+from pilotage.edge import handoff as hand
+from pilotage.edge.handoff import HUB, Piece, Stores
+from pilotage.edge.reach import Reach
 
 #: Names of steps are written otherwise, so this is none of them.
 INPUTS = "~inputs"
@@ -81,7 +81,7 @@ class Publisher:
                 Piece(hand.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
                 for one in pieces
             ]
-            await local.bring(self._reach, self._root, named, folder)
+            await folders.bring(self._reach, self._root, named, folder)
             url, digest, _ = await self._send(str(folder), name)
         finally:
             await run_sync(functools.partial(_remove, folder))

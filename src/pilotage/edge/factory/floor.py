@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pilotage.base import crash
 from pilotage.base.clock import Clock
 from pilotage.batch import records
-from pilotage.hub.feed import book
-from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.wire import MOST_HELD
+from pilotage.edge.factory import book
+from pilotage.edge.factory.book import Wanted
+from pilotage.edge.factory.wire import MOST_HELD
 from pilotage.site.share import Limit, Verdict, share
 from pilotage.store import Db, Writer
 

@@ -19,7 +19,7 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.data.transfer.version import Version
-from pilotage.edge.link import model
+from pilotage.edge.port import model
 from pilotage.link.dialer import Line
 from pilotage.node.dial import Route
 

@@ -18,13 +18,11 @@ from anyio.to_thread import run_sync
 from pilotage.base import errors, text
 from pilotage.bus.model import Input
 from pilotage.data.transfer.names import sync_folder
-from pilotage.edge import records
-from pilotage.flow import hand
-from pilotage.flow.hand import HUB, Piece
-from pilotage.hub.flows import reach
-from pilotage.hub.flows.inspect import Inspector
-from pilotage.hub.flows.publish import ASIDE, INPUTS, NOWHERE, Publisher
-from pilotage.hub.flows.reach import Reach
+from pilotage.edge import handoff, reach, records
+from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.inspect import Inspector
+from pilotage.edge.publish import ASIDE, INPUTS, NOWHERE, Publisher
+from pilotage.edge.reach import Reach
 from pilotage.hub.project import Project
 from pilotage.project import settings
 from pilotage.project.settings import FLOWS
@@ -67,16 +65,16 @@ class EdgeData:
             own = path.removeprefix(f"{self._root}/")
             async with self._lanes:
                 piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
-            url = hand.seen(self._stores, piece.url, site)
+            url = handoff.seen(self._stores, piece.url, site)
             found.append(Input(url=url, path=there, sha256=piece.sha256))
         return tuple(found)
 
     def folder(self, job: int, number: int, site: str) -> tuple[str, str]:
         """Name the folder for the outputs of an attempt: as the site names it, and as we do."""
-        store = hand.base(self._stores, site, [HUB])
+        store = handoff.base(self._stores, site, [HUB])
         if store is None:
             raise errors.UsageError(NOWHERE)
-        made = hand.place(store, f"{_JOBS}/{self._mark()}/{job}.{number}/")
+        made = handoff.place(store, f"{_JOBS}/{self._mark()}/{job}.{number}/")
         return made.write, made.read
 
     def _mark(self) -> str:
@@ -106,7 +104,7 @@ class EdgeData:
         try:
             if left:
                 _, place = self.folder(*attempt, site)
-                url = hand.seen(self._stores, place, HUB).rstrip("/")
+                url = handoff.seen(self._stores, place, HUB).rstrip("/")
                 top, _, name = url.rpartition("/")
                 await self._reach.inside.clear(f"{url}/", f"{top}/{ASIDE}{name}/")
         finally:

@@ -10,8 +10,8 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed.book import ROOM
-from pilotage.hub.feed.feeder import Feeder
+from pilotage.edge.factory.book import ROOM
+from pilotage.edge.factory.feeder import Feeder
 from pilotage.pool.orders import Home, Lot, Papers
 from pilotage.store import Db, Writer
 

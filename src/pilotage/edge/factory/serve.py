@@ -19,10 +19,10 @@ from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
 from pilotage.batch.model import FACTORY, Site
 from pilotage.batch.tunnels import Doors
-from pilotage.hub.feed import book, files
-from pilotage.hub.feed.feeder import Feeder
-from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.guests import Guests
+from pilotage.edge.factory import book, files
+from pilotage.edge.factory.feeder import Feeder
+from pilotage.edge.factory.floor import Floor
+from pilotage.edge.factory.guests import Guests
 from pilotage.hub.project import Project
 from pilotage.link.relay import Relay
 from pilotage.pilot import pack

@@ -20,9 +20,9 @@ from pilotage.batch import records
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import edge_bus, edge_health, edge_seen
-from pilotage.hub.edge_seen import Record
+from pilotage.edge import broker, health, view
+from pilotage.edge.port.sites import Lines
+from pilotage.edge.view import Record
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer
 
@@ -89,7 +89,7 @@ class Edges:
         pattern, self._bound = self._settings.beats, False
         trouble = "it is begun anew after a mistake"
         try:
-            async with edge_bus.connect(self._settings, self._root, pattern) as bus:
+            async with broker.connect(self._settings, self._root, pattern) as bus:
                 self._broker = lambda: bus.trouble or ("" if self._bound else _NOT_BOUND)
                 async with bus.subscribe(pattern) as messages:
                     self._bound = True
@@ -171,7 +171,7 @@ class Edges:
         # Of sites by a broker that is away nothing is known now.
         known = [
             self._judged(db, one, self._begun if one.ported else self._since, now)
-            for one in edge_seen.records(db)
+            for one in view.records(db)
             if one.ported or not trouble
         ]
         files = {row[1] for row in db.rows("site_all") if row[10] == "batch"}
@@ -179,14 +179,14 @@ class Edges:
 
     def _judged(self, db: Db, one: Record, listening: float, now: float) -> Record:
         """Say anew how a site is; of one that was not heard of since we listen, what is known."""
-        word = edge_health.judge(one.beat, now - max(one.heard, listening), one.gaps)
+        word = health.judge(one.beat, now - max(one.heard, listening), one.gaps)
         if word != "silent" and one.heard < listening:
             word = one.state
         if word == one.state:
             return one
         since = one.heard if word == "silent" else now
         _log.warning("site %s is %s: %s", one.name, word,
-                     edge_health.tell(word, one.beat, now - one.heard))  # fmt: skip
+                     health.tell(word, one.beat, now - one.heard))  # fmt: skip
         db.run("edges_became", name=one.name, state=word, since=since)
         return msgspec.structs.replace(one, state=word, since=since)
 
@@ -215,18 +215,18 @@ def _by_broker(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
 
 def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
     """Note a heartbeat that has just come."""
-    before = edge_seen.record(db, beat.site)
+    before = view.record(db, beat.site)
     gaps: list[float] = []
     if before:
         quiet = now - before.heard
-        if edge_health.stale(before.beat, beat, quiet, before.gaps):
+        if health.stale(before.beat, beat, quiet, before.gaps):
             _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
             return
-        gaps = edge_health.learn(before.gaps, before.beat, beat)
+        gaps = health.learn(before.gaps, before.beat, beat)
     if not records.stand(db, beat.site, "agent") and not before:
         _log.error("an agent speaks for %s, and sites/%s.toml has that name: the file counts",
                    beat.site, beat.site)  # fmt: skip
-    word = edge_health.judge(beat, 0.0, gaps)
+    word = health.judge(beat, 0.0, gaps)
     since = before.since if before and before.state == word else now
     db.run(
         "edges_heard", name=beat.site, speaker=speaker, heard=now, state=word, since=since,
@@ -252,6 +252,6 @@ def _alarms(
             words = f"site {one.name} is silent: no heartbeat comes from its agent"
             found[name] = (one.since, words)
         elif one.state == "trouble" and now - one.since >= _ALARM_S:
-            said = "; ".join(edge_health.troubles(one.beat, now - one.heard))
+            said = "; ".join(health.troubles(one.beat, now - one.heard))
             found[name] = (one.since, f"site {one.name}: {said}")
     return found

@@ -14,8 +14,8 @@ from anyio.to_thread import run_sync
 from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.model import UNKNOWN, Item
-from pilotage.flow import hand
-from pilotage.flow.hand import HUB, Stores
+from pilotage.edge import handoff
+from pilotage.edge.handoff import HUB, Stores
 from pilotage.flow.model import Artifact
 from pilotage.hub.flows.results import MOST_BYTES, Kept
 
@@ -52,7 +52,7 @@ class Inspector:
 
         Names and sizes are looked at; with `deep` every byte is. Raises what may pass by itself.
         """
-        found = Found(hand.seen(self._stores, place, HUB))
+        found = Found(handoff.seen(self._stores, place, HUB))
         try:
             manifest = await self._courier.look(found.url)
             found.digest, found.bytes = manifest.digest, manifest.bytes
@@ -99,7 +99,7 @@ class Inspector:
             message = f"it has {item.size} bytes, and {MOST_BYTES} are the most"
             raise errors.TooLarge(message, hint="a result is small; large data is an output")
         try:
-            body = await self._courier.content(hand.address(found.url, name), MOST_BYTES)
+            body = await self._courier.content(handoff.address(found.url, name), MOST_BYTES)
         except (errors.NotFound, errors.TooLarge) as error:
             raise errors.Damaged(error.message) from error
         if len(body) != item.size or hashlib.sha256(body).hexdigest() != item.sha256:

@@ -17,7 +17,7 @@ from pilotage.base import errors, units
 from pilotage.batch import files as sites
 from pilotage.batch.model import FACTORY
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed.wire import MOST_HELD
+from pilotage.edge.factory.wire import MOST_HELD
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.rule import named

@@ -15,7 +15,7 @@ from pilotage.data.transfer.courier import Courier, flags
 from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.patience import Patience
 from pilotage.data.transfer.url import PORT
-from pilotage.flow.hand import Store, Stores
+from pilotage.edge.handoff import Store, Stores
 from pilotage.project.settings import FLOWS, Flows, port_folder
 from pilotage.store import Db
 

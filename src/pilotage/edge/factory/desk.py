@@ -17,7 +17,7 @@ from pilotage.base.owner import me
 from pilotage.batch import files, records
 from pilotage.batch.model import FACTORY
 from pilotage.batch.wish import Wish
-from pilotage.hub.feed.wire import (
+from pilotage.edge.factory.wire import (
     MOST_WANTED,
     OVER,
     FactoryEnrol,

@@ -11,9 +11,9 @@ import anyio
 import msgspec
 
 from pilotage.base import crash, errors, text
-from pilotage.edge.link import model
-from pilotage.edge.link.serve import Served
-from pilotage.edge.link.sites import Lines
+from pilotage.edge.port import model
+from pilotage.edge.port.serve import Served
+from pilotage.edge.port.sites import Lines
 from pilotage.pilot import messages
 from pilotage.pilot.data_link import streams
 from pilotage.project import tokens

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from pilotage.bus.model import Drain, Heartbeat, Scheduler
-from pilotage.hub import edge_health
-from pilotage.hub.edge_health import Word
+from pilotage.edge import health
+from pilotage.edge.health import Word
+from pilotage.edge.order import PILOT
 from pilotage.match.sites import Sites
 from pilotage.match.sites import offering as offered
-from pilotage.site.apps.order import PILOT
 from pilotage.store import Db
 
 #: What the hub writes of sites and of the broker counts for so long, in seconds.
@@ -93,7 +93,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> int:
         """How many jobs are not at an end."""
-        return edge_health.live(self.jobs)
+        return health.live(self.jobs)
 
 
 def offer(one: Edge, now: float) -> dict[str, Any]:
@@ -232,11 +232,11 @@ def _edge(one: Record, broker: Broker, now: float) -> Edge:
     beat, age = one.beat, max(0.0, now - one.heard)
     # What is wrong with the broker matters to those alone that come by it.
     known = not broker.trouble or (one.ported and broker.trouble != _DEAF)
-    words = edge_health.tell(one.state, beat, age) if known else edge_health.past(one.state)
-    left = edge_health.days(beat, age)
+    words = health.tell(one.state, beat, age) if known else health.past(one.state)
+    left = health.days(beat, age)
     return Edge(
         name=one.name, state=one.state if known else "unknown", words=words,
-        warned=known and edge_health.warned(beat, age), draining=beat.draining, drain=beat.drain,
+        warned=known and health.warned(beat, age), draining=beat.draining, drain=beat.drain,
         since=one.since, heard=one.heard, speaker=one.speaker, ported=one.ported,
         batch=beat.scheduler.batch, scheduler=beat.scheduler, applications=beat.applications,
         rules=beat.rules,
@@ -244,5 +244,5 @@ def _edge(one: Record, broker: Broker, now: float) -> Edge:
         certificate_days=None if left is None else round(left, 2),
         disk_free=beat.disk_free, version=beat.version, epoch=beat.epoch,
         age=max(0.0, beat.time - beat.since) + age if beat.since else age,
-        interval=edge_health.interval(one.gaps),
+        interval=health.interval(one.gaps),
     )  # fmt: skip

@@ -19,8 +19,8 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.clock import Clock
-from pilotage.hub import away
-from pilotage.hub.away import End, Out
+from pilotage.edge import forward_records
+from pilotage.edge.forward_records import End, Out
 from pilotage.hub.sources import Bell, patience
 from pilotage.job import machine, records
 from pilotage.job.model import State
@@ -67,7 +67,7 @@ class Forward:
         self._listener = listener
         self._bell = bell
         self._dice = dice
-        self._at = away.Where("", "")
+        self._at = forward_records.Where("", "")
         #: Taken, and not known to be at the hub; and those that are, by their number there.
         self._unsent: list[Out] = []
         self._away: dict[int, Out] = {}
@@ -106,9 +106,9 @@ class Forward:
             _log.warning("%s; jobs wait here", error)
 
     async def _load(self) -> None:
-        def read(db: Db) -> tuple[away.Where, list[Out]]:
-            at, moved = away.where(db, self._target.name)
-            return at, away.load(db, anew=moved)
+        def read(db: Db) -> tuple[forward_records.Where, list[Out]]:
+            at, moved = forward_records.where(db, self._target.name)
+            return at, forward_records.load(db, anew=moved)
 
         self._at, found = await self._do(read)
         for out in found:
@@ -149,7 +149,9 @@ class Forward:
         now = self._clock.now()
 
         def step(db: Db) -> tuple[list[Out], float | None]:
-            taken = away.take(db, dict(self._limited), _JOBS, self._folder, self._base, now)
+            taken = forward_records.take(
+                db, dict(self._limited), _JOBS, self._folder, self._base, now
+            )
             return taken, db.value("forward_due", now=now)
 
         taken, due = await self._do(step)
@@ -174,7 +176,7 @@ class Forward:
                 await self._refuse(out, State.CANCELLED, why)
                 continue
             try:
-                ready.append((out, away.order(out, self._at, self._base)))
+                ready.append((out, forward_records.order(out, self._at, self._base)))
             except OSError as error:
                 await self._refuse(out, State.FAILED, f"cannot start: {error}")
         if ready:
@@ -203,7 +205,7 @@ class Forward:
     async def _confirm(self, outs: list[Out], ids: list[int]) -> None:
         def step(db: Db) -> None:
             for out, remote in zip(outs, ids, strict=True):
-                away.confirm(db, out, remote, self._target.name)
+                forward_records.confirm(db, out, remote, self._target.name)
 
         await self._do(step)
         early = []
@@ -222,7 +224,7 @@ class Forward:
 
     async def _refuse(self, out: Out, state: State, why: str) -> None:
         await self._do(
-            lambda db: away.finish(db, out, End(0, state, reason=why), self._clock.now())
+            lambda db: forward_records.finish(db, out, End(0, state, reason=why), self._clock.now())
         )
         self._unsent.remove(out)
         self._over(out)
@@ -278,9 +280,9 @@ class Forward:
 
     def _write(self, db: Db, *, over: list[tuple[Out, End]], note: bool) -> None:
         for out, end in over:
-            away.finish(db, out, end, self._clock.now())
+            forward_records.finish(db, out, end, self._clock.now())
         if note:
-            away.note(db, self._at)
+            forward_records.note(db, self._at)
 
     def _over(self, out: Out) -> None:
         if out.limit:
