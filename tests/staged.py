@@ -20,6 +20,14 @@ from typing import Any
 import anyio
 import msgspec
 
+from pilotage.agent import accept, records
+from pilotage.agent import settings as settings_
+from pilotage.agent.app import files, trust
+from pilotage.agent.app.model import App, Staging
+from pilotage.agent.data import EdgeData
+from pilotage.agent.janitor import Janitor
+from pilotage.agent.model import Accepted
+from pilotage.agent.registry import Registry
 from pilotage.base import clock
 from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
@@ -33,14 +41,6 @@ from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.project import settings
 from pilotage.run.local import Listener
-from pilotage.site.agent import accept, records
-from pilotage.site.agent import settings as settings_
-from pilotage.site.agent.data import EdgeData
-from pilotage.site.agent.janitor import Janitor
-from pilotage.site.agent.model import Accepted
-from pilotage.site.agent.registry import Registry
-from pilotage.site.apps import files, trust
-from pilotage.site.apps.model import App, Staging
 from pilotage.store import Writer, connect
 
 SITE = "edge"

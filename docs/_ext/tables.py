@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from pilotage.agent import settings as agent
+from pilotage.agent.app import fill
+from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
 from pilotage.cli import about
 from pilotage.data.transfer import keys
@@ -17,9 +20,6 @@ from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
 from pilotage.project import settings as config
 from pilotage.rule import schema
-from pilotage.site.agent import settings as agent
-from pilotage.site.apps import fill
-from pilotage.site.apps import model as apps
 
 from . import commands, facts, matrix, messages
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.agent import aside
 from pilotage.base import errors
-from pilotage.site.agent import aside
 from tests.hands import wait_for
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pilotage.agent import prepare
+from pilotage.agent.app.model import App, Config, Parameter, Staging
+from pilotage.agent.prepare import Kept
 from pilotage.base import errors
 from pilotage.batch import job as guest
 from pilotage.batch.job import Guest, Room
@@ -15,9 +18,6 @@ from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
 from pilotage.run import launch
-from pilotage.site.agent import prepare
-from pilotage.site.agent.prepare import Kept
-from pilotage.site.apps.model import App, Config, Parameter, Staging
 
 APP = App(
     executable="/opt/sim",

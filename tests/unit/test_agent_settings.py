@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.agent import draft, settings
+from pilotage.agent.settings import Hub
 from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
 from pilotage.project.tokens import Scope
-from pilotage.site.agent import draft, settings
-from pilotage.site.agent.settings import Hub
 
 HEAD = 'site = "kit"\n[batch]\nbatch = "slurm"\n'
 BUS = '[bus]\nurl = "amqps://broker:5671/"\n'

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pilotage.agent.share import Claim
 from pilotage.base import errors, text
 from pilotage.batch import records
 from pilotage.batch.wish import Wish
@@ -16,7 +17,6 @@ from pilotage.cli.spec import Wishes
 from pilotage.edge.factory import book
 from pilotage.edge.factory.book import Wanted
 from pilotage.project.tokens import Scope
-from pilotage.site.share import Claim
 from pilotage.store import Db
 
 HUB = 'url = "https://h:1"\ntoken_file = "t"\nmaximum = 8\n[sites]\ngrid = "batch"\n'

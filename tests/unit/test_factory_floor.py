@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pilotage.agent.share import Claim, Limit
 from pilotage.base.clock import WallClock
 from pilotage.batch.wish import Wish
 from pilotage.edge.factory import files, floor
@@ -17,7 +18,6 @@ from pilotage.edge.factory.book import Wanted
 from pilotage.edge.factory.feeder import Feeder
 from pilotage.edge.factory.floor import Floor
 from pilotage.edge.factory.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
-from pilotage.site.share import Claim, Limit
 from pilotage.store import Db, Writer, connect
 
 GOOD = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pilotage.agent import tell
 from pilotage.batch import ending
 from pilotage.batch.party import End
 from pilotage.batch.system import model as batch
@@ -13,7 +14,6 @@ from pilotage.pilot import model as pilots
 from pilotage.pilot import validate
 from pilotage.run.model import Ending, Usage, Why
 from pilotage.run.outcome import classify
-from pilotage.site.agent import tell
 
 
 def ended(why: Why, code: int | None = None) -> Ending:

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotage.agent import accept, prepare
+from pilotage.agent.app import policy
+from pilotage.agent.app.model import App, Limits
 from pilotage.batch import job as guest
 from pilotage.batch import malleable
 from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
@@ -20,9 +23,6 @@ from pilotage.batch.system.model import BatchError, Order, Said, Windows
 from pilotage.batch.system.slurm import Slurm, gaps, windows
 from pilotage.bus.model import Job, Shape
 from pilotage.job import model, moves
-from pilotage.site.agent import accept, prepare
-from pilotage.site.apps import policy
-from pilotage.site.apps.model import App, Limits
 
 NOW = 1_000_000.0
 LONGER = 60.0

@@ -89,7 +89,7 @@ def show(
     selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
 ) -> Answer:
     """Show all that is known of jobs: definition, attempts and files."""
-    from pilotage.site.agent.records import owner_of
+    from pilotage.agent.records import owner_of
 
     with at.open() as project:
         now = project.clock.now()

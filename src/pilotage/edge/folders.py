@@ -12,6 +12,7 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
+from pilotage.agent import staging
 from pilotage.base import errors
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
@@ -19,7 +20,6 @@ from pilotage.data.transfer.names import sync_folder
 from pilotage.edge import reach
 from pilotage.edge.handoff import Piece
 from pilotage.edge.reach import Reach
-from pilotage.site.agent import staging
 
 
 async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import msgspec
 
+from pilotage.agent import FILE as AGENT
 from pilotage.base import errors, text
 from pilotage.base.clock import Clock, WallClock
 from pilotage.base.owner import me
@@ -25,7 +26,6 @@ from pilotage.job import logs, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
 from pilotage.project import settings
-from pilotage.site.agent import FILE as AGENT
 from pilotage.store import Db, connect
 
 if TYPE_CHECKING:

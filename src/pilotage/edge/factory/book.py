@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from pilotage.agent.share import Claim, Use
 from pilotage.base import text
 from pilotage.batch.wish import Wish
 from pilotage.edge.factory.wire import (
@@ -15,7 +16,6 @@ from pilotage.edge.factory.wire import (
     FactoryReport,
     FactorySite,
 )
-from pilotage.site.share import Claim, Use
 from pilotage.store import Db
 
 UNWANTED = "its hub does not want it any more"

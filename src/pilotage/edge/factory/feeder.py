@@ -11,6 +11,7 @@ from typing import TypeVar
 import anyio
 from msgspec import structs
 
+from pilotage.agent.share import Claim, Limit
 from pilotage.base import crash, errors
 from pilotage.base.clock import Clock, dice
 from pilotage.batch import wish
@@ -22,7 +23,6 @@ from pilotage.edge.factory.caller import Caller
 from pilotage.edge.factory.files import Known
 from pilotage.edge.factory.floor import Floor
 from pilotage.edge.factory.wire import LONGEST, MOST_SECRETS, FactoryOrders
-from pilotage.site.share import Claim, Limit
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")

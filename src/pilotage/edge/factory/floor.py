@@ -6,13 +6,13 @@ import functools
 from asyncio import wrap_future
 from collections.abc import Mapping
 
+from pilotage.agent.share import Limit, Verdict, share
 from pilotage.base import crash
 from pilotage.base.clock import Clock
 from pilotage.batch import records
 from pilotage.edge.factory import book
 from pilotage.edge.factory.book import Wanted
 from pilotage.edge.factory.wire import MOST_HELD
-from pilotage.site.share import Limit, Verdict, share
 from pilotage.store import Db, Writer
 
 

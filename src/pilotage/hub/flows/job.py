@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage.agent.app.command import literal
 from pilotage.base import crash, errors
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
@@ -35,7 +36,6 @@ from pilotage.job.model import (
 )
 from pilotage.match import submission
 from pilotage.match.place import queue_mark
-from pilotage.site.apps.command import literal
 from pilotage.store import Db
 
 _LONGEST = 200
