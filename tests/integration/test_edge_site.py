@@ -15,9 +15,9 @@ import pytest
 
 from pilotage.batch import files
 from pilotage.batch.model import Site
-from pilotage.hub import offers
 from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, Resources, State
+from pilotage.status import offers
 from testbed.rabbit import Rabbit
 from tests.edge.rig import SRC, Edge
 from tests.flowed import Hub, served

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.match.explain import explain
 from pilotage.match.facts import Explanation
 from pilotage.pilot import view
 from pilotage.pool import view as pool_view
+from pilotage.status.explain import Witness
 from tests.pooled import Pooled
 from tests.sites import PATIENCE, SRC
 

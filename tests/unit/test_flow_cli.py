@@ -22,10 +22,9 @@ from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
 from pilotage.cli.picture import Form
 from pilotage.draw.graph import as_text
-from pilotage.flow import moves, picture, records
-from pilotage.flow.look import StepRow
+from pilotage.flow import explain, moves, picture, records
 from pilotage.flow.model import Flow, Step
-from pilotage.hub import flow_view
+from pilotage.flow.view import StepRow
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
 from tests.flows import Story, command
@@ -193,7 +192,7 @@ def test_a_task_at_a_silent_site_says_so(project: Project):
     now = project.clock.now()
 
     def why() -> str:
-        found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+        found = explain.sheet(project.db, story.number, now, project.settings, project.root)
         return found.steps[0].why
 
     assert why() == ""
@@ -216,7 +215,7 @@ def test_a_job_of_the_hub_that_waits_says_why(project: Project):
         moves.attempt(db, task, "here", "", "", story.now, job=job)
         moves.hear(db, f"flow.{story.number}.{task}.1", 1, "queued", "", "", "", story.now)
     now = project.clock.now()
-    found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+    found = explain.sheet(project.db, story.number, now, project.settings, project.root)
     assert f"job {job} " in found.steps[0].why
     assert "nothing that could run it" in found.steps[0].why
 

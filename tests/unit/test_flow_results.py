@@ -13,9 +13,9 @@ from pilotage.edge.handoff import Piece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import Publisher
 from pilotage.edge.reach import Reach
+from pilotage.flow import results
 from pilotage.flow.model import Step
-from pilotage.hub.flows import results
-from pilotage.hub.flows.results import Leaves
+from pilotage.flow.results import Leaves
 from pilotage.project import settings as config
 from pilotage.store import connect
 

@@ -23,10 +23,8 @@ from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
 from pilotage.edge import view
-from pilotage.hub import site_view
-from pilotage.hub.flows import accept, dispatch
+from pilotage.flow import accept, dispatch
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Drain, Seen
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import App, Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
@@ -35,6 +33,8 @@ from pilotage.match.sites import Cause, Sites
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.tokens import Scope
+from pilotage.status import sites
+from pilotage.status.sites import Drain, Seen
 from pilotage.store import Writer
 from pilotage.store.sqlite import connect
 from tests.heard import beat
@@ -77,12 +77,12 @@ def hear(project: Project, name: str, state: str = "well", **more: Any) -> None:
 
 
 def seen(project: Project, now: float = NOW) -> dict[str, Seen]:
-    found = site_view.look(project.db, project.root, project.settings, now)
+    found = sites.look(project.db, project.root, project.settings, now)
     return {one.name: one for one in found.sites}
 
 
 def cause(project: Project, site: str, app: str = "") -> Cause | None:
-    known = site_view.standing(project.db, project.root, project.settings, NOW, [site])
+    known = sites.standing(project.db, project.root, project.settings, NOW, [site])
     found = known.judge(JobSpec(App(app) if app else Command(("true",)), "job", site=site))
     return found.cause if found else None
 
@@ -205,7 +205,7 @@ def test_what_keeps_a_site_from_taking_a_job(project):
     assert cause(project, "mira", "sim") is Cause.SILENT
     drained = Drained(by="eve", why="upgrade", since=NOW - 9)
     hear(project, "mira", "draining", applications=("sim",), draining=True, drain=drained)
-    known = site_view.standing(project.db, project.root, project.settings, NOW, ["mira"])
+    known = sites.standing(project.db, project.root, project.settings, NOW, ["mira"])
     found = known.judge(JobSpec(App("sim"), "job", site="mira"))
     assert found is not None
     assert (found.cause, found.by, found.words, found.since) == (
@@ -287,7 +287,7 @@ async def post(project: Project) -> None:
         raise AssertionError
 
     def standing(named: Collection[str]) -> Sites:
-        return site_view.standing(project.db, project.root, settings, NOW, named)
+        return sites.standing(project.db, project.root, settings, NOW, named)
 
     writer = Writer(connect(project.db.path))
     try:
@@ -317,7 +317,7 @@ async def test_each_source_refuses_an_application_in_the_same_words(project: Pro
     assert wrong.value.hint == meant
     spec = JobSpec(App("coutn"), "job", site="mira")
     with pytest.raises(errors.NotFound, match=said) as refused:
-        site_view.check(project.db, project.root, project.settings, [spec], NOW)
+        sites.check(project.db, project.root, project.settings, [spec], NOW)
     assert refused.value.hint == meant
     await post(project)
     told = [row[3] for row in project.db.rows("flows_refusals", most=9)]

@@ -28,7 +28,8 @@ def retry(
     at: Common = HERE,
 ) -> Answer:
     """Run a workflow again from its failed steps, or from others; what is done before stays."""
-    from pilotage.flow import look, moves
+    from pilotage.flow import moves
+    from pilotage.flow import view as look
 
     with at.open() as project:
         number = flow.number(project, name)
@@ -61,7 +62,8 @@ def cancel(
 ) -> Answer:
     """Call workflows off; what runs at sites is ended there."""
     from pilotage.base.owner import me
-    from pilotage.flow import look, moves
+    from pilotage.flow import moves
+    from pilotage.flow import view as look
 
     with at.open() as project:
         numbers = flow.numbers(project, names)

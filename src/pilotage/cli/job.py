@@ -51,7 +51,8 @@ def ls(
         where = shape.where(project.db, found) if at.mode != "quiet" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
-            from pilotage.hub import facts, offers
+            from pilotage.status import explain as facts
+            from pilotage.status import offers
 
             running = project.running()
             scene = offers.read(project.db, project.settings, now=now, running=running)
@@ -71,9 +72,9 @@ def _sites(project: Project, found: list[Job], now: float) -> Sites | None:
     named = {one.spec.site for one in found if one.state is State.QUEUED and one.spec.site}
     if not named:
         return None
-    from pilotage.hub import site_view
+    from pilotage.status import sites
 
-    return site_view.standing(
+    return sites.standing(
         project.db, project.root, project.settings, now, named, running=project.running()
     )
 

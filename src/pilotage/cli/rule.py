@@ -181,10 +181,10 @@ def check(
 
 def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
     """Refuse rules whose sites will never take their jobs; return why those of others will wait."""
-    from pilotage.hub import site_view
+    from pilotage.status import sites
 
     now, running = project.clock.now(), project.running()
-    return site_view.check_rules(
+    return sites.check_rules(
         project.db, project.root, project.settings, rules, now, running=running
     )
 

@@ -20,7 +20,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
 from pilotage.edge import view
 from pilotage.edge.order import PILOT
-from pilotage.hub.site_view import Seen
+from pilotage.status.sites import Seen
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"

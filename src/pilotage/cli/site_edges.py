@@ -12,7 +12,7 @@ from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Looked
+from pilotage.status.sites import Looked
 
 #: What to do about a site that was not heard of.
 SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"

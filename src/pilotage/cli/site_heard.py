@@ -14,7 +14,7 @@ from pilotage.cli.doctor import Check
 from pilotage.edge import broker, health
 from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Seen
+from pilotage.status.sites import Seen
 
 #: How long an agent may take to answer, in seconds.
 _PATIENCE_S = 10.0

@@ -93,7 +93,7 @@ def _mention(project: Project, numbers: list[int]) -> None:
     """Say that a job waits for a pool which waits for a person; else the wait may be long."""
     if not (project.root / "pools").is_dir() or not project.running():
         return
-    from pilotage.hub.facts import Witness
+    from pilotage.status.explain import Witness
 
     queued = [one for one in numbers[:_TAIL] if project.job(one).state is State.QUEUED]
     if queued:

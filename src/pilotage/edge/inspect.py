@@ -17,7 +17,7 @@ from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.edge import handoff
 from pilotage.edge.handoff import HUB, Stores
 from pilotage.flow.model import Artifact
-from pilotage.hub.flows.results import MOST_BYTES, Kept
+from pilotage.flow.results import MOST_BYTES, Kept
 
 #: Of more files only the number is kept.
 _MOST_FILES = 100_000

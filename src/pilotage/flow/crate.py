@@ -16,11 +16,11 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.base import text
-from pilotage.flow import look
+from pilotage.flow import view
 from pilotage.flow.detail import Left, Task
-from pilotage.flow.look import Sheet
 from pilotage.flow.model import Flow, Step
 from pilotage.flow.records import AttemptRow
+from pilotage.flow.view import Sheet
 
 Entity = dict[str, Any]
 
@@ -205,7 +205,7 @@ class _Graph:
         """Tell of what a step runs: an application, a program, or a flow of its own."""
         if one.flow is not None:
             return self._flow(one.flow)
-        word = look.runs(one) or "tool"
+        word = view.runs(one) or "tool"
         argv = one.recipe.get("argv")
         return self.add(
             f"#tool-{_named(word)}", "SoftwareApplication", name=word,
@@ -268,7 +268,7 @@ class _Graph:
 
     def _action(self, part: Part, step: str, task: Task, one: AttemptRow) -> str:
         asked = part.sheet.flow.steps[step]
-        where = look.place(one.way, one.site)
+        where = view.place(one.way, one.site)
         counts = one.number == task.attempt and not one.fenced
         made = self._made(task, one) if counts else []
         item = f" for item {task.item}" if asked.each is not None else ""
@@ -390,7 +390,7 @@ def _flow_key(flow: Flow) -> str:
     return f"#flow-{_named(flow.name)}-{digest[:8]}"
 
 
-def _ended(row: look.Row) -> Entity:
+def _ended(row: view.Row) -> Entity:
     failed = row.state in ("failed", "cancelled")
     return {
         **_between(row.created, row.ended),

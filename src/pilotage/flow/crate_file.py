@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pilotage.base import errors
-from pilotage.flow import crate, detail, look, report
+from pilotage.flow import crate, detail, report, view
 from pilotage.flow.crate import Part, Run
 from pilotage.flow.detail import Left, Task
 from pilotage.store import Db
@@ -61,7 +61,7 @@ def write(
 
 
 def _part(db: Db, number: int) -> Part:
-    return Part(look.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
+    return Part(view.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
 
 
 def _within(db: Db, part: Part) -> dict[str, Part]:

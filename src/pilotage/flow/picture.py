@@ -18,9 +18,9 @@ import msgspec
 from pilotage.base import units
 from pilotage.draw import graph, layout, svg
 from pilotage.draw.graph import Edge, Graph
-from pilotage.flow import look
-from pilotage.flow.look import StepRow
+from pilotage.flow import view
 from pilotage.flow.model import Flow, State
+from pilotage.flow.view import StepRow
 
 #: Pixels: the height of a box, and its bounds of width.
 HIGH, NARROW, WIDE = 52.0, 204.0, 320.0
@@ -126,7 +126,7 @@ def plan(flow: Flow) -> list[StepRow]:
         StepRow(
             name=name, place=place, state="", reason="", total=0, open=0, failed=0, tasks={},
             started=None, ended=None, needs=list(one.needs), sites=list(one.sites),
-            runs=look.runs(one), each=one.each is not None, attempts=0, files=0, bytes=0, read=0,
+            runs=view.runs(one), each=one.each is not None, attempts=0, files=0, bytes=0, read=0,
         )
         for place, (name, one) in enumerate(flow.steps.items())
     ]  # fmt: skip
@@ -143,7 +143,7 @@ def _node(rows: Sequence[StepRow]) -> Node:
         )  # fmt: skip
     begun = [one.started for one in rows if one.started is not None]
     ends = [one.ended for one in rows]
-    over = [one for one in rows if look.over(one.state)]
+    over = [one for one in rows if view.over(one.state)]
     states = {one.state for one in rows}
     state = next((str(each) for each in _LOUDEST if each in states), first.state)
     if state == State.WAITING and over:

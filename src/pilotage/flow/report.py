@@ -10,9 +10,9 @@ from pilotage.base import text, units
 from pilotage.draw import graph, page, svg, timeline
 from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Table
 from pilotage.draw.timeline import Span
-from pilotage.flow import detail, look, picture, why
+from pilotage.flow import detail, picture, view, why
 from pilotage.flow.detail import Task
-from pilotage.flow.look import Sheet, StepRow
+from pilotage.flow.view import Sheet, StepRow
 from pilotage.store import Db
 
 #: Attempts in the timeline, failures told in full, lines of the story.
@@ -30,7 +30,7 @@ class Moved(NamedTuple):
 
 def render(db: Db, number: int, now: float, title: str = "") -> str:
     """Return the report of a flow."""
-    found = look.sheet(db, number)
+    found = view.sheet(db, number)
     row = found.row
     name = title or f"{row.name}, flow {number}"
     cleared = " The data of this flow was removed since." if row.cleared else ""
@@ -93,12 +93,12 @@ def moved(found: Sheet) -> list[Moved]:
         sources: dict[str, int] = {}
         for take in asked.inputs if asked else ():
             for work in found.works.get(take.step, ()) if take.step else ():
-                place = look.place(work.way, work.site)
+                place = view.place(work.way, work.site)
                 sources[place] = sources.get(place, 0) + work.bytes
         outside = any(take.url for take in asked.inputs) if asked else False
         for work in works:
             if work.read:
-                _share(totals, sources, outside, look.place(work.way, work.site), work.read)
+                _share(totals, sources, outside, view.place(work.way, work.site), work.read)
     found_all = [Moved(source, target, round(count)) for (source, target), count in totals.items()]
     return sorted((one for one in found_all if one.bytes), key=lambda one: -one.bytes)
 
@@ -131,7 +131,7 @@ def _timeline(
         for one in task.attempts:
             start = one.started or one.created
             end = max(start, one.ended or now)
-            place = look.place(one.way, one.site)
+            place = view.place(one.way, one.site)
             hint = (
                 f"{_title(task, found)}, attempt {one.number} at {place}: {one.state}, "
                 f"{units.for_people(end - start)}"
@@ -159,7 +159,7 @@ def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
     for task in tasks:
         for one in task.attempts:
             if one.state in _BAD:
-                facts = (f"attempt {one.number}", look.place(one.way, one.site), one.kind)
+                facts = (f"attempt {one.number}", view.place(one.way, one.site), one.kind)
                 mended = "; done after all" if task.state == "done" else ""
                 failures.append(
                     Failure(
@@ -173,7 +173,7 @@ def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
 
 def _facts(found: Sheet, now: float) -> list[Fact]:
     row, steps = found.row, found.steps
-    sites = {look.place(work.way, work.site) for works in found.works.values() for work in works}
+    sites = {view.place(work.way, work.site) for works in found.works.values() for work in works}
     facts = [
         Fact("state", row.state.replace("_", " "), row.state),
         Fact("steps", page.count(len(steps))),

@@ -14,8 +14,8 @@ from pilotage.edge.port.sites import Lines
 from pilotage.edge.service import Carriers, Connection, EdgeSites
 from pilotage.edge.silence import Patience
 from pilotage.edge.view import Edge
-from pilotage.hub.flows import line
-from pilotage.hub.flows.heard import FlowSteps
+from pilotage.flow import broker as line
+from pilotage.flow.outcomes import FlowSteps
 from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
 from pilotage.run.local import Listener

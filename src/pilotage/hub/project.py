@@ -135,7 +135,7 @@ class Project:
 
     def retry(self, numbers: Sequence[int]) -> dict[int, State]:
         """Try jobs again that ended badly."""
-        from pilotage.flow.again import retry  # most commands have nothing to do with workflows
+        from pilotage.flow.rerun import retry  # most commands have nothing to do with workflows
 
         return self._each(numbers, retry)
 
@@ -146,7 +146,7 @@ class Project:
 
     def check_flow(self, flow: Flow) -> tuple[str, ...]:
         """Refuse a workflow whose sites will never take its steps; return which steps will wait."""
-        from pilotage.hub import site_view  # most commands need no sites
+        from pilotage.status import sites as site_view  # most commands need no sites
 
         now, running = self.clock.now(), self.running()
         return tuple(

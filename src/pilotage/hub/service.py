@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from pilotage.base import text, units
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
-from pilotage.hub import front, site_view, tls
+from pilotage.hub import front, tls
 from pilotage.hub.clients import Clients
 from pilotage.hub.link import Link
 from pilotage.hub.project import Project
@@ -32,6 +32,7 @@ from pilotage.pilot.table import Roster
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.run.local import Listener
+from pilotage.status import sites
 from pilotage.store import Db, Writer
 
 #: Where programs on this machine find the hub.
@@ -84,7 +85,7 @@ class Service:
     def _judge(self, db: Db, specs: Iterable[JobSpec]) -> list[str]:
         """Refuse jobs that their sites will never take; say why others wait."""
         project = self._project
-        return site_view.check(db, project.root, project.settings, specs, project.clock.now())
+        return sites.check(db, project.root, project.settings, specs, project.clock.now())
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""

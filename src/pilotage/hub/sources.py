@@ -239,8 +239,8 @@ def _ended_flow(
 
 def _of_flow(db: Db, flow: int, state: str, root: str) -> dict[str, Any]:
     """Say what came out of a workflow that is over."""
+    from pilotage.flow import deliver
     from pilotage.flow.ends import outcome  # most projects have no workflows
-    from pilotage.hub.flows import deliver
 
     name = db.value("flow_name", flow=flow)
     facts: dict[str, Any] = {"flow": flow, "flow_name": name, "result": None}

@@ -30,8 +30,8 @@ from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
 from pilotage.edge.forward import Forward, Target
 from pilotage.edge.port.sites import Lines
+from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
-from pilotage.hub.flows import start as flows
 from pilotage.hub.project import Project
 from pilotage.hub.reception import Reception
 from pilotage.hub.service import ADDRESS, Service

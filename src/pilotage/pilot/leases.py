@@ -9,7 +9,6 @@ import anyio
 import msgspec
 
 from pilotage.base import text
-from pilotage.hub.offers import HOLE
 from pilotage.match import patience
 from pilotage.match.cluster import QUEUE
 from pilotage.match.queue import Queue
@@ -18,6 +17,7 @@ from pilotage.match.turn import Ledger
 from pilotage.pilot.model import State
 from pilotage.pilot.table import OVER, Pilot, Roster
 from pilotage.project.settings import Match
+from pilotage.status.offers import HOLE
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")

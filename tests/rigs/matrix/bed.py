@@ -23,12 +23,12 @@ from typing import Any
 import pilotage
 from pilotage.base.owner import me
 from pilotage.client.sync import Client
-from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
 from pilotage.match.explain import explain
 from pilotage.match.facts import Facts
 from pilotage.project import tokens
+from pilotage.status.explain import Witness
 from testbed.condor import Condor
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit

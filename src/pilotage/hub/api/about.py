@@ -9,11 +9,11 @@ from msgspec import UNSET, UnsetType
 from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.facts import Witness
 from pilotage.job import logs, records
 from pilotage.job.model import Attempt
 from pilotage.match import explain as explaining
 from pilotage.result import story
+from pilotage.status.explain import Witness
 from pilotage.store import Db
 
 

@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from pilotage.base import text
-from pilotage.flow import look
+from pilotage.flow import view as look
 from pilotage.hub.api import jobs, pilots, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.api.overview import Whole, alarms

@@ -23,10 +23,10 @@ from pilotage.hub.api import (
 )
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.site_view import Seen
 from pilotage.pool.demands import Taken
 from pilotage.pool.view import Look
 from pilotage.project.tokens import Scope
+from pilotage.status.sites import Seen
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20

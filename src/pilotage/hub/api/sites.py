@@ -5,10 +5,10 @@ from __future__ import annotations
 from pilotage.base import errors
 from pilotage.batch import records
 from pilotage.edge import view
-from pilotage.hub import site_view
 from pilotage.hub.api import tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
+from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pilotage.base import errors, text
 from pilotage.base.names import closest
 from pilotage.flow import definition, graph, policy, records
-from pilotage.flow.calloff import call_off_child
+from pilotage.flow.cancel import call_off_child
 from pilotage.flow.ends import deliver, finish
 from pilotage.flow.journal import note
 from pilotage.flow.model import FINAL, job_of

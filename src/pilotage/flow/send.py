@@ -11,8 +11,8 @@ import anyio
 
 from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
-from pilotage.hub.flows import outbox
-from pilotage.hub.flows.outbox import Kind, Word
+from pilotage.flow import outbox
+from pilotage.flow.outbox import Kind, Word
 from pilotage.hub.sources import Bell, patience
 from pilotage.store import Db, Writer
 

@@ -21,7 +21,7 @@ _GLANCE_S = 0.05
 def upgrade(db: Db, project: Project) -> None:
     """Give attempts from before steps at sites with an agent were jobs their jobs."""
     if db.rows("flows_unadopted"):
-        from pilotage.hub.flows.job import adopt  # only once
+        from pilotage.flow.job import adopt  # only once
 
         adopt(db, str(project.state / "jobs"), project.clock.now())
 
@@ -40,9 +40,9 @@ async def keep(
         settings = project.settings
         if not (settings.bus.url and (settings.flows.users or settings.bus.jobs)):
             await _until_any(open_reader(), bell)
-        from pilotage.hub.flows.clear import Ends
-        from pilotage.hub.flows.data import Hand
-        from pilotage.hub.flows.service import Flows
+        from pilotage.flow.clear import Ends
+        from pilotage.flow.data import Hand
+        from pilotage.flow.service import Flows
 
         text.prime_all()
         data = Hand(project, writer, open_reader())
@@ -66,7 +66,7 @@ async def begin(
     db = open_reader()
     if not db.rows("flow_jobs_live"):
         await bell.wait()
-    from pilotage.hub.flows.begin import Beginner
+    from pilotage.flow.jobs_that_are_flows import Beginner
 
     text.prime_all()
     await Beginner(project, writer, db, listener, queued, bell).run()

@@ -12,9 +12,8 @@ import msgspec
 from pilotage.base import units
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.message import Address
-from pilotage.flow import moves, records
+from pilotage.flow import broker, moves, reads, records, results
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import line, reads, results
 from pilotage.hub.project import Project
 from pilotage.store import Db, Writer
 
@@ -53,7 +52,7 @@ class Healer:
         """Have what an attempt has left sent again; say whether it may still come."""
         if attempt.way != "edge":
             return False
-        address = Address(line.hub(self._reader), self._reply)
+        address = Address(broker.hub(self._reader), self._reply)
         return await self._do(
             functools.partial(
                 results.ask, attempt=attempt, reason=why, address=address, now=self._now(),

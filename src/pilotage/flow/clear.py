@@ -24,9 +24,8 @@ from pilotage.edge import handoff, reach
 from pilotage.edge.handoff import HUB, Stores
 from pilotage.edge.publish import ASIDE
 from pilotage.edge.reach import Reach
-from pilotage.flow import moves, records
-from pilotage.hub.flows import deliver
-from pilotage.hub.flows.heal import Healer
+from pilotage.flow import deliver, moves, records
+from pilotage.flow.recover import Healer
 from pilotage.hub.project import Project
 from pilotage.job.moves import declare
 from pilotage.project.settings import FLOWS

@@ -18,15 +18,14 @@ from pilotage.base import errors, text
 from pilotage.bus import key, legacy, strict
 from pilotage.bus import model as bus
 from pilotage.bus.port import Message
-from pilotage.flow import moves, read
+from pilotage.flow import moves, outbox, post, read
 from pilotage.flow.model import Flow, NewFlow, Notify
+from pilotage.flow.notify import NO_JOB, argo, balsam, ours
 from pilotage.flow.read import is_route
 from pilotage.flow.records import Line
-from pilotage.hub import site_view
-from pilotage.hub.flows import outbox, post
-from pilotage.hub.flows.notify import NO_JOB, argo, balsam, ours
 from pilotage.match.sites import Sites
 from pilotage.project import settings as config
+from pilotage.status import sites as site_view
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

@@ -10,9 +10,10 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.edge import view
-from pilotage.flow import look, why
-from pilotage.flow.look import Open, Sheet, StepRow
+from pilotage.flow import view as look
+from pilotage.flow import why
 from pilotage.flow.model import State
+from pilotage.flow.view import Open, Sheet, StepRow
 from pilotage.job.model import State as JobState
 from pilotage.project.settings import Settings
 from pilotage.store import Db
@@ -77,8 +78,8 @@ def _explained(
             jobs.setdefault(task.step, task.job)
     if not jobs:
         return steps
-    from pilotage.hub.facts import Witness  # most flows need it not
     from pilotage.match import explain
+    from pilotage.status.explain import Witness  # most flows need it not
 
     witness = Witness(db, settings, now=now, running=True, root=root)
     told = {

@@ -16,10 +16,9 @@ from pilotage.agent.app.command import literal
 from pilotage.base import crash, errors
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
-from pilotage.flow import definition, records
+from pilotage.flow import definition, records, results
+from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Step
-from pilotage.hub.flows import results
-from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.job import bulk, machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import (

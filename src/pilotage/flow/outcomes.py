@@ -13,11 +13,10 @@ import msgspec
 
 from pilotage.bus.model import Result, Status
 from pilotage.edge import records as edges
-from pilotage.flow import definition, moves, records
+from pilotage.flow import definition, moves, records, results
 from pilotage.flow.ends import OVER
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import results
 from pilotage.job import moves as job_moves
 from pilotage.match import sites
 from pilotage.store import Db

@@ -12,16 +12,15 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.edge import view
-from pilotage.flow import moves, records
+from pilotage.flow import choose, job, moves, records
+from pilotage.flow.choose import Site
+from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
-from pilotage.hub import site_view
-from pilotage.hub.flows import choose, job
-from pilotage.hub.flows.choose import Site
-from pilotage.hub.flows.model import Order, Prepared, Unfit
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.match import sites
+from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 #: Tasks that are sent in one transaction.

@@ -20,8 +20,8 @@ import anyio.to_thread
 import httpx2
 
 from pilotage.base import crash, errors, text
-from pilotage.hub.flows import outbox
-from pilotage.hub.flows.outbox import Kind, Word
+from pilotage.flow import outbox
+from pilotage.flow.outbox import Kind, Word
 from pilotage.hub.sources import Bell, patience
 from pilotage.project import settings as config
 from pilotage.store import Db, Writer

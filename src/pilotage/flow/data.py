@@ -25,13 +25,12 @@ from pilotage.edge.handoff import HUB, Piece, Place
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import NOWHERE, Publisher
 from pilotage.edge.reach import Reach
-from pilotage.flow import records
+from pilotage.flow import reads, records, results
+from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import reads, results
-from pilotage.hub.flows.heal import Healer, Task
-from pilotage.hub.flows.model import Order, Prepared, Unfit
-from pilotage.hub.flows.results import Leaves
+from pilotage.flow.recover import Healer, Task
+from pilotage.flow.results import Leaves
 from pilotage.hub.project import Project
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer

@@ -19,21 +19,20 @@ from anyio.abc import TaskGroup
 from pilotage.base import crash, errors
 from pilotage.batch import files
 from pilotage.bus.port import Message
-from pilotage.flow import moves, records
-from pilotage.hub import site_view
-from pilotage.hub.flows import accept, dispatch, heard, job
-from pilotage.hub.flows.dispatch import Sent, World
-from pilotage.hub.flows.heard import Heard
-from pilotage.hub.flows.line import Line
-from pilotage.hub.flows.model import Data, Order, Prepared, Unfit
-from pilotage.hub.flows.post import Post
-from pilotage.hub.flows.send import Sender
-from pilotage.hub.flows.stories import Stories
+from pilotage.flow import accept, dispatch, job, moves, outcomes, records
+from pilotage.flow.broker import Line
+from pilotage.flow.dispatch import Sent, World
+from pilotage.flow.handoff import Data, Order, Prepared, Unfit
+from pilotage.flow.outcomes import Heard
+from pilotage.flow.post import Post
+from pilotage.flow.send import Sender
+from pilotage.flow.stories import Stories
 from pilotage.hub.project import Project
 from pilotage.hub.sources import Bell
 from pilotage.hub.sources import patience as pause
 from pilotage.match.queue import Queue
 from pilotage.match.sites import Sites
+from pilotage.status import sites
 from pilotage.store import Db, Writer
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class Flows:
         What needs more than the store is found there by who does it.
         """
         crash.point("flow.news")
-        if heard.news(db, now).ended:
+        if outcomes.news(db, now).ended:
             dispatch.look(db, self._world, self._busy, now)
             crash.point("flow.followed")
 
@@ -205,7 +204,7 @@ class Flows:
         while True:
             await self._news.wait()
             while True:
-                found = await self._after(functools.partial(heard.news, now=self._now()))
+                found = await self._after(functools.partial(outcomes.news, now=self._now()))
                 if not found.more:
                     break
 
@@ -235,10 +234,10 @@ class Flows:
         while True:
             await self._over.wait()
             found = records.over(db)
-            late = [one for one in found if not heard.wants_check(one)]
+            late = [one for one in found if not outcomes.wants_check(one)]
             if late:
                 await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
-            self._check((one.task, one.number) for one in found if heard.wants_check(one))
+            self._check((one.task, one.number) for one in found if outcomes.wants_check(one))
             # While data is looked at they stay, and whoever commits rings: few are soon read.
             await anyio.sleep(min(_GLANCE_S, _EACH_S * len(found)))
 
@@ -293,7 +292,7 @@ class Flows:
         project, now = self._project, self._now()
 
         def standing(named: Collection[str]) -> Sites:
-            return site_view.standing(self._reader, project.root, project.settings, now, named)
+            return sites.standing(self._reader, project.root, project.settings, now, named)
 
         await accept.take(messages, project.settings, self._writer, standing, now)
         crash.point("flow.posted")
@@ -307,4 +306,4 @@ class Flows:
 
 
 def _all_over(db: Db, attempts: Iterable[records.AttemptRow], now: float) -> Heard:
-    return Heard(ended=sum(heard.finish(db, one, now) for one in attempts))
+    return Heard(ended=sum(outcomes.finish(db, one, now) for one in attempts))

@@ -11,11 +11,10 @@ from pilotage.bus import speech
 from pilotage.bus.fields import State
 from pilotage.bus.model import Job, Reason, Status
 from pilotage.event import records
-from pilotage.flow import definition
+from pilotage.flow import definition, outbox
 from pilotage.flow import records as flow_records
 from pilotage.flow.definition import Head
 from pilotage.flow.records import Line
-from pilotage.hub.flows import outbox
 from pilotage.store import Db
 
 #: How far the stories were read.

@@ -8,8 +8,6 @@ from typing import Any
 
 from pilotage.base import text, units
 from pilotage.base.owner import me
-from pilotage.hub import offers, site_view
-from pilotage.hub.offers import Scene
 from pilotage.job import logs, records
 from pilotage.job.model import Attempt, Job, JobSpec, State, Workflow
 from pilotage.match import queued, sites
@@ -20,6 +18,9 @@ from pilotage.match.share import Row, Shares, group_of
 from pilotage.match.sites import Objection, Sites
 from pilotage.project import settings as config
 from pilotage.project.settings import Settings
+from pilotage.status import offers
+from pilotage.status import sites as site_view
+from pilotage.status.offers import Scene
 from pilotage.store import Db
 
 _LONGEST = 200

@@ -10,9 +10,9 @@ from pilotage.base import text
 from pilotage.edge import handoff
 from pilotage.edge.handoff import HUB, Piece
 from pilotage.flow import definition, records
+from pilotage.flow.handoff import Order, Unfit
 from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
-from pilotage.hub.flows.model import Order, Unfit
 from pilotage.store import Db
 
 

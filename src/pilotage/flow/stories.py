@@ -5,8 +5,7 @@ from __future__ import annotations
 from asyncio import wrap_future
 
 from pilotage.event import records
-from pilotage.flow import definition
-from pilotage.hub.flows import notify
+from pilotage.flow import definition, notify
 from pilotage.hub.sources import Bell
 from pilotage.store import Db, Writer
 
