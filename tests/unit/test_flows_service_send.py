@@ -15,7 +15,7 @@ from pilotage.bus.memory import MemoryBus
 from pilotage.flow import outbox, send
 from pilotage.flow.outbox import Word
 from pilotage.flow.send import Sender
-from pilotage.hub.sources import Bell
+from pilotage.rule.timers import Bell
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
 

@@ -14,10 +14,10 @@ from pilotage.base.names import closest
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import books as shelf
 from pilotage.hub.project import Project
 from pilotage.rule import book as books
 from pilotage.rule import graph as graphs
+from pilotage.rule import rulebook as shelf
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 

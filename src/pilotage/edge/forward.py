@@ -21,13 +21,13 @@ from pilotage.base import errors
 from pilotage.base.clock import Clock
 from pilotage.edge import forward_records
 from pilotage.edge.forward_records import End, Out
-from pilotage.hub.sources import Bell, patience
 from pilotage.job import machine, records
 from pilotage.job.model import State
 from pilotage.link.dialer import Line
 from pilotage.node import link
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
+from pilotage.rule.timers import Bell, patience
 from pilotage.run import unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer

@@ -22,12 +22,12 @@ from pilotage.flow import moves, read
 from pilotage.flow.ends import end_job
 from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell, patience
 from pilotage.job import bulk, records, retry, template
 from pilotage.job import moves as job_moves
 from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
+from pilotage.rule.timers import Bell, patience
 from pilotage.run import unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer

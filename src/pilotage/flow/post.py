@@ -22,8 +22,8 @@ import httpx2
 from pilotage.base import crash, errors, text
 from pilotage.flow import outbox
 from pilotage.flow.outbox import Kind, Word
-from pilotage.hub.sources import Bell, patience
 from pilotage.project import settings as config
+from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

@@ -13,7 +13,7 @@ from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.flow import outbox
 from pilotage.flow.outbox import Kind, Word
-from pilotage.hub.sources import Bell, patience
+from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")

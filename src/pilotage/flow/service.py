@@ -28,10 +28,10 @@ from pilotage.flow.post import Post
 from pilotage.flow.send import Sender
 from pilotage.flow.stories import Stories
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell
-from pilotage.hub.sources import patience as pause
 from pilotage.match.queue import Queue
 from pilotage.match.sites import Sites
+from pilotage.rule.timers import Bell
+from pilotage.rule.timers import patience as pause
 from pilotage.status import sites
 from pilotage.store import Db, Writer
 

@@ -9,8 +9,8 @@ import anyio
 
 from pilotage.base import text
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
+from pilotage.rule.timers import Bell
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 

@@ -6,7 +6,7 @@ from asyncio import wrap_future
 
 from pilotage.event import records
 from pilotage.flow import definition, notify
-from pilotage.hub.sources import Bell
+from pilotage.rule.timers import Bell
 from pilotage.store import Db, Writer
 
 #: Lines that nobody wants to hear of are noted as read when there are so many.

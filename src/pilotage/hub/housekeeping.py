@@ -19,11 +19,11 @@ from pilotage.batch import files
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows
-from pilotage.hub.intake import Intake
-from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
 from pilotage.project.settings import Retention
 from pilotage.rule import named
+from pilotage.rule.intake import Intake
+from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.hub")

@@ -31,9 +31,9 @@ from pilotage.store import Db, connect
 if TYPE_CHECKING:
     from pilotage.batch.wish import Wish
     from pilotage.flow.model import Flow
-    from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
+    from pilotage.rule.rulebook import Known, Loaded
 
 _LOCK = "lock"
 _POKE = "poke"
@@ -184,13 +184,13 @@ class Project:
 
     def read_books(self) -> Loaded:
         """Read all books without changing anything."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.read(self.db, self.folder, self.root)
 
     def apply_books(self) -> tuple[Diff, Loaded]:
         """Read all books and put their rules in force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             loaded = books.read(db, self.folder, self.root)
@@ -198,7 +198,7 @@ class Project:
 
     def add_book(self, file: Path) -> Diff:
         """Put the rules of a file in force, or what it has become."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             origin = books.add(db, file, self.root, self.clock.now())
@@ -209,7 +209,7 @@ class Project:
 
     def put_rules(self, book: str, rules: Iterable[Rule]) -> Diff:
         """Put the rules that a program made in force, in the place of those of the same book."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             books.put(db, book, rules, self.clock.now())
@@ -220,13 +220,13 @@ class Project:
 
     def rules_in_force(self) -> bool:
         """Say whether whoever runs the project has taken up the last change of the rules."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.in_force(self.db)
 
     def drop_book(self, name: str) -> Diff:
         """Take the rules of an added book out of force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             known = {row[0] for row in db.rows("book_list")}
@@ -241,13 +241,13 @@ class Project:
 
     def rules(self) -> dict[str, Known]:
         """Read the rules in force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.known(self.db)
 
     def enable(self, names: Sequence[str], *, on: bool = True) -> None:
         """Let rules take events, or not."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             books.enable(db, names, on=on)

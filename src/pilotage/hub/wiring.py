@@ -33,11 +33,11 @@ from pilotage.edge.port.sites import Lines
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
 from pilotage.hub.project import Project
-from pilotage.hub.reception import Reception
 from pilotage.hub.service import ADDRESS, Service
-from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
 from pilotage.project import settings
+from pilotage.rule.pipeline import Reception
+from pilotage.rule.timers import Bell
 from pilotage.run.local import LocalSite
 from pilotage.store import Db, Writer, connect
 

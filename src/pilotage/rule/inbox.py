@@ -13,12 +13,12 @@ from starlette.applications import Starlette
 from pilotage.base import errors, units
 from pilotage.bus.port import Bus
 from pilotage.event import http, socket
-from pilotage.hub.intake import Intake
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell
 from pilotage.project import secret
 from pilotage.project.settings import Http, Tcp
+from pilotage.rule.intake import Intake
 from pilotage.rule.model import MessagePattern
+from pilotage.rule.timers import Bell
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.event")

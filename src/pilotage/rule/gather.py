@@ -11,8 +11,8 @@ import msgspec
 from pilotage.base import text
 from pilotage.event import records
 from pilotage.event.model import Event
-from pilotage.hub import firing
 from pilotage.job import template
+from pilotage.rule import firing
 from pilotage.rule.model import Gather
 from pilotage.store import Db
 

@@ -13,9 +13,9 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.batch import files as sites
 from pilotage.event import records
-from pilotage.hub import rule_flow
 from pilotage.job.model import Workflow
 from pilotage.rule import book as books
+from pilotage.rule import flows as rule_flow
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 from pilotage.store import Db

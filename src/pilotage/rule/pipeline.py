@@ -14,14 +14,15 @@ from pilotage.base import text
 from pilotage.bus.port import Bus
 from pilotage.event.file.known import StoredFiles
 from pilotage.event.file.source import FileSource
-from pilotage.hub import guard, housekeeping
-from pilotage.hub.doors import Doors
-from pilotage.hub.intake import Intake
-from pilotage.hub.keeper import Keeper
+from pilotage.hub import housekeeping
 from pilotage.hub.project import Project
-from pilotage.hub.sources import Bell, Ends, Timers
 from pilotage.job import model, moves
 from pilotage.project import settings as config
+from pilotage.rule import guard
+from pilotage.rule.inbox import Doors
+from pilotage.rule.intake import Intake
+from pilotage.rule.reload import Keeper
+from pilotage.rule.timers import Bell, Ends, Timers
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 

@@ -15,8 +15,8 @@ from pilotage.base.clock import Clock
 from pilotage.event import records, timer
 from pilotage.event.model import Event, Kind
 from pilotage.flow.model import job_key
-from pilotage.hub.intake import Intake
 from pilotage.job.model import State
+from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, Rule, TimerPattern
 from pilotage.store import Db, Writer
 

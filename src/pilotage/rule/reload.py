@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from pilotage.base import text
 from pilotage.event.file.source import FileSource
-from pilotage.hub import books, sources
-from pilotage.hub.intake import Intake
 from pilotage.hub.project import Project
 from pilotage.job import records
+from pilotage.rule import rulebook, timers
 from pilotage.rule.book import Diff
+from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern
 from pilotage.store import Db, Writer
 
@@ -61,7 +61,7 @@ class Keeper:
     def _refresh(self) -> None:
         if self._project.settings.rules.watch:
             self._read_folder()
-        if self._source and self._writer.do(books.generation) != self._generation:
+        if self._source and self._writer.do(rulebook.generation) != self._generation:
             self._swap()
             # New ground is watched and scanned before the call returns; what it finds is matched
             # by the new rules, and the key of a job keeps anything from being made twice.
@@ -80,23 +80,23 @@ class Keeper:
         for name, error in loaded.failed.items():
             hint = f" ({error.hint})" if error.hint else ""
             _log.error("%s: its rules stay as they were: %s%s", name, error, hint)
-        if summary := books.summary(diff):
+        if summary := rulebook.summary(diff):
             _log.info("rules: %s", summary)
 
     def _look(self) -> str:
-        return books.fingerprint(self._project.folder, self._flows)
+        return rulebook.fingerprint(self._project.folder, self._flows)
 
-    def _apply(self, db: Db) -> tuple[books.Loaded, Diff]:
-        loaded = books.read(db, self._project.folder, self._project.root)
-        return loaded, books.apply(db, loaded, self._project.clock.now())
+    def _apply(self, db: Db) -> tuple[rulebook.Loaded, Diff]:
+        loaded = rulebook.read(db, self._project.folder, self._project.root)
+        return loaded, rulebook.apply(db, loaded, self._project.clock.now())
 
     def _swap(self) -> None:
-        def step(db: Db) -> tuple[int, dict[str, books.Known], dict[str, int]]:
-            found = books.known(db)
+        def step(db: Db) -> tuple[int, dict[str, rulebook.Known], dict[str, int]]:
+            found = rulebook.known(db)
             specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
             live = (one.rule.pattern for one in found.values() if one.enabled)
-            sources.start_ends(db, wanted=any(isinstance(one, JobPattern) for one in live))
-            return books.generation(db), found, specs
+            timers.start_ends(db, wanted=any(isinstance(one, JobPattern) for one in live))
+            return rulebook.generation(db), found, specs
 
         self._generation, found, specs = self._writer.do(step)
         rules = [one.rule for one in found.values()]
@@ -104,10 +104,10 @@ class Keeper:
 
     def _bear(self) -> None:
         """Let rules that are new or changed fire on the files that were known before them."""
-        known = self._writer.do(books.known)
+        known = self._writer.do(rulebook.known)
         unborn = [name for name, one in known.items() if not one.settled and one.enabled]
         if unborn:
             self._intake.flush()
             self._intake.birth(unborn)
             _log.debug("rules born: %s", text.dump(unborn))
-        self._writer.do(lambda db: books.take_effect(db, self._generation))
+        self._writer.do(lambda db: rulebook.take_effect(db, self._generation))

@@ -15,8 +15,8 @@ from pilotage.base.clock import Clock
 from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, Batch
 from pilotage.event.model import Event, FileVersion, Kind
-from pilotage.hub import firing, gather, guard
 from pilotage.job.model import State
+from pilotage.rule import firing, gather, guard
 from pilotage.rule.model import FilePattern, Rule
 from pilotage.rule.pattern import Index
 from pilotage.store import Db, Writer
