@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pilotage.compat.cobald.build import load
+from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.composite.composite import uniform, weighted
 from pilotage.pool.composite.factory import Factory
-from pilotage.pool.config.build import load
-from pilotage.pool.config.formats import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.controller.relative import RelativeSupply
 from pilotage.pool.controller.stepwise import stepwise

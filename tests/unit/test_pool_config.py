@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
+from pilotage.compat.cobald import foreign
+from pilotage.compat.cobald.build import load, load_file
+from pilotage.compat.cobald.document import Element, read
+from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.composite.composite import Composite
 from pilotage.pool.composite.factory import Factory
-from pilotage.pool.config import foreign
-from pilotage.pool.config.build import load, load_file
-from pilotage.pool.config.document import Element, read
-from pilotage.pool.config.formats import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.controller.relative import RelativeSupply
 from pilotage.pool.controller.stepwise import Stepwise

@@ -17,9 +17,9 @@ from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, lin
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
+    from pilotage.compat.cobald.policies import Policy
     from pilotage.pool.simulate.film import Film
     from pilotage.pool.simulate.model import Figures
-    from pilotage.pool.simulate.policy import Policy
 
 _HEADS = columns(
     "SCENARIO POLICY SEED> SCORE> USED> SERVED> WAIT> P95> ORDERS> PILOTS> UNUSED> COST>"

@@ -13,11 +13,11 @@ from pilotage.base import errors, units
 from pilotage.cli.common import Common
 
 if TYPE_CHECKING:
+    from pilotage.compat.cobald.policies import Policy
     from pilotage.hub.project import Project
     from pilotage.pool.files import Pool
     from pilotage.pool.simulate.dice import Jobs
     from pilotage.pool.simulate.model import Scenario
-    from pilotage.pool.simulate.policy import Policy
 
 _RECORDED = "recorded"
 
@@ -131,8 +131,8 @@ def pool(word: str, at: Common) -> tuple[str, Pool]:
 
 def policy(word: str, pools: dict[str, Pool], hints: str, at: Common) -> Policy:
     """Find a policy by its name, that of a pool, or a file."""
+    from pilotage.compat.cobald import policies as known
     from pilotage.pool.files import Outside
-    from pilotage.pool.simulate import policy as known
 
     if known.is_pipeline(word):
         return known.pipeline(Path(word), pools)

@@ -1,6 +1,7 @@
 """Scripts written for MEOW run here once they import from this module.
 
-All names of a script come from here: `from pilotage.meow import FileEventPattern, MeowRunner, …`.
+All names of a script come from here:
+`from pilotage.compat.meow import FileEventPattern, MeowRunner, …`.
 Constructors take what MEOW's take, and jobs end as folders `job_N` of `job_output_dir` with
 `job.yml` (which is JSON), `stdout.txt`, `stderr.txt`, the recipe and the notebook. What differs:
 
@@ -23,8 +24,8 @@ Constructors take what MEOW's take, and jobs end as folders `job_N` of `job_outp
 
 from __future__ import annotations
 
-from pilotage.meow.monitor import SocketMonitor, WatchdogMonitor
-from pilotage.meow.pattern import (
+from pilotage.compat.meow.monitor import SocketMonitor, WatchdogMonitor
+from pilotage.compat.meow.pattern import (
     DEFAULT_MASK,
     DIR_CREATED_EVENT,
     DIR_DELETED_EVENT,
@@ -41,22 +42,22 @@ from pilotage.meow.pattern import (
     SocketPattern,
     create_parameter_sweep,
 )
-from pilotage.meow.recipe import (
+from pilotage.compat.meow.recipe import (
     BashRecipe,
     JupyterNotebookRecipe,
     PythonRecipe,
     create_python_requirements,
     get_recipe_from_notebook,
 )
-from pilotage.meow.role import (
+from pilotage.compat.meow.role import (
     BashHandler,
     LocalBashConductor,
     LocalPythonConductor,
     PapermillHandler,
     PythonHandler,
 )
-from pilotage.meow.rule import Rule
-from pilotage.meow.runner import MeowRunner
+from pilotage.compat.meow.rule import Rule
+from pilotage.compat.meow.runner import MeowRunner
 
 __all__ = [
     "DEFAULT_MASK",

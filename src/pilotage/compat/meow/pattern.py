@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pilotage.compat.meow import check
 from pilotage.event.model import Kind
-from pilotage.meow import check
 from pilotage.rule import glob, sweep
 
 FILE_CREATED_EVENT = "file_created"

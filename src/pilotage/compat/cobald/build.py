@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.config import document, foreign, logs
-from pilotage.pool.config.advise import advise
-from pilotage.pool.config.document import Element, wrong
-from pilotage.pool.config.names import KNOWN, TAGS, Maker
+from pilotage.compat.cobald import document, foreign, logs
+from pilotage.compat.cobald.advise import advise
+from pilotage.compat.cobald.document import Element, wrong
+from pilotage.compat.cobald.names import KNOWN, TAGS, Maker
 from pilotage.pool.model import Pool, Target
 from pilotage.pool.pipeline import Chain, Pipeline, Stage, adopt
 

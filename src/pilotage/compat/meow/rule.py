@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 
 from pilotage.base import text
+from pilotage.compat.meow import check
+from pilotage.compat.meow import pattern as patterns
+from pilotage.compat.meow.pattern import (
+    FILE_RETROACTIVE_EVENT,
+    FileEventPattern,
+    Pattern,
+    SocketPattern,
+)
+from pilotage.compat.meow.recipe import Recipe
 from pilotage.job import template
 from pilotage.job.model import JobSpec, Limit
-from pilotage.meow import check
-from pilotage.meow import pattern as patterns
-from pilotage.meow.pattern import FILE_RETROACTIVE_EVENT, FileEventPattern, Pattern, SocketPattern
-from pilotage.meow.recipe import Recipe
 from pilotage.rule import model
 
 #: What stands for what in parameters and outputs.

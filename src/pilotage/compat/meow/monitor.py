@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO, TypeVar
 
-from pilotage.meow import check
-from pilotage.meow.pattern import FileEventPattern, Pattern, SocketPattern
-from pilotage.meow.recipe import Recipe
-from pilotage.meow.rule import Rule
+from pilotage.compat.meow import check
+from pilotage.compat.meow.pattern import FileEventPattern, Pattern, SocketPattern
+from pilotage.compat.meow.recipe import Recipe
+from pilotage.compat.meow.rule import Rule
 
 _Named = TypeVar("_Named", Pattern, Recipe)
 #: One for all monitors: a change of one is put in force together with the rules of the others.

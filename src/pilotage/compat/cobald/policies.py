@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pilotage.base import errors
-from pilotage.pool.config import build, tardis
+from pilotage.compat.cobald import build, tardis
 from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, Steps
 from pilotage.pool.pipeline import Pipeline, adopt
-
-from .lot import Lot, piped
-from .run import Steer
-from .wheel import wheel
-from .world import World
+from pilotage.pool.simulate.lot import Lot, piped
+from pilotage.pool.simulate.run import Steer
+from pilotage.pool.simulate.wheel import wheel
+from pilotage.pool.simulate.world import World
 
 #: What is known by a name.
 KINDS: Mapping[str, Control] = {

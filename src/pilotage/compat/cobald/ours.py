@@ -13,10 +13,10 @@ import msgspec
 from pilotage.base import errors
 from pilotage.client import where
 from pilotage.client.where import Address
-from pilotage.pool.config import build, tardis
-from pilotage.pool.config.build import Loaded
-from pilotage.pool.config.names import Maker, stage
-from pilotage.pool.config.service import Services
+from pilotage.compat.cobald import build, tardis
+from pilotage.compat.cobald.build import Loaded
+from pilotage.compat.cobald.names import Maker, stage
+from pilotage.compat.cobald.service import Services
 from pilotage.pool.guarded import Guarded
 from pilotage.pool.pipeline import Pipeline
 from pilotage.pool.remote import Hub, Remote, Voice

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pilotage.base import text
+from pilotage.compat.meow import check, default
 from pilotage.job import model
-from pilotage.meow import check, default
 
 
 class Recipe:

@@ -6,7 +6,7 @@ import secrets
 import sys
 from typing import ClassVar, TextIO
 
-from pilotage.meow import check
+from pilotage.compat.meow import check
 
 _UNSENT = "no mail is sent; a rule on ended jobs can run a program that does"
 

@@ -17,14 +17,14 @@ import msgspec
 from anyio.from_thread import start_blocking_portal
 
 from pilotage.base import errors
+from pilotage.compat.meow import output
 from pilotage.hub import wiring
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.job.records import Selection
-from pilotage.meow import output
 from pilotage.rule.model import Rule
 
-_log = logging.getLogger("pilotage.meow")
+_log = logging.getLogger("pilotage.compat.meow")
 _BOOK = "meow"
 _GLANCE_S = 0.1
 _MOMENT_S = 0.01

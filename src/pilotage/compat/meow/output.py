@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pilotage.compat.meow import rule
+from pilotage.compat.meow.pattern import KINDS
 from pilotage.event import records as events
 from pilotage.job import machine, records, template
 from pilotage.job.model import Job, State
-from pilotage.meow import rule
-from pilotage.meow.pattern import KINDS
 from pilotage.store import Db
 
 _CURSOR = "meow job_output"

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
+from pilotage.compat.cobald import document
+from pilotage.compat.cobald.document import Element, wrong
 from pilotage.pool.composite.composite import Composite, weighted
-from pilotage.pool.config import document
-from pilotage.pool.config.document import Element, wrong
 from pilotage.pool.decorator.logger import Logger
 from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.model import Target

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pilotage.pool.config import foreign
-from pilotage.pool.config.document import Element, wrong
-from pilotage.pool.config.formats import JsonFormatter, LineProtocolFormatter
+from pilotage.compat.cobald import foreign
+from pilotage.compat.cobald.document import Element, wrong
+from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
 
 #: COBalD's formatters, and ours in their place.
 _OURS: Mapping[str, type] = {

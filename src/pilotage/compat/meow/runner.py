@@ -12,11 +12,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+from pilotage.compat.meow import check, rule
+from pilotage.compat.meow.engine import Engine
+from pilotage.compat.meow.monitor import EDITING, Monitor, nothing
+from pilotage.compat.meow.role import Conductor, Handler
 from pilotage.job.model import Limit
-from pilotage.meow import check, rule
-from pilotage.meow.engine import Engine
-from pilotage.meow.monitor import EDITING, Monitor, nothing
-from pilotage.meow.role import Conductor, Handler
 from pilotage.rule.model import Rule
 
 _LEVELS = (logs.CRITICAL, logs.ERROR, logs.WARNING, logs.INFO, logs.DEBUG)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.pool.config.document import Element
+from pilotage.compat.cobald.document import Element
 
 #: Options of asyncssh, and what they are called in a settings file of `ssh`.
 _WORDS = {

@@ -10,9 +10,9 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.batch.model import Defaults, Site
+from pilotage.compat.cobald.reach import Reach, reach
+from pilotage.compat.cobald.tardis import Machine, Place, Tardis, plain_name, pool_name
 from pilotage.pool import files
-from pilotage.pool.config.reach import Reach, reach
-from pilotage.pool.config.tardis import Machine, Place, Tardis, plain_name, pool_name
 from pilotage.pool.files import Outside, Pilot, Pool
 
 #: TARDIS's adapters, and what runs pilots here.
