@@ -17,8 +17,8 @@ import msgspec
 from pilotage.base.clock import WallClock
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
-from pilotage.hub.clients import Clients
-from pilotage.hub.link import Link
+from pilotage.hub.connection import Link
+from pilotage.hub.programs import Clients
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
 from pilotage.match.negotiate import Matcher

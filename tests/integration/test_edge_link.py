@@ -22,7 +22,7 @@ from pilotage.edge.port import keys, model
 from pilotage.edge.port.bus import HubBus, Pace
 from pilotage.edge.port.keys import Keys, Proof
 from pilotage.edge.port.sites import Lines
-from pilotage.hub.link import Link
+from pilotage.hub.connection import Link
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.pilot import messages as wire

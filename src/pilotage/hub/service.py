@@ -17,8 +17,8 @@ from pilotage.base import text, units
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
 from pilotage.hub import front, tls
-from pilotage.hub.clients import Clients
-from pilotage.hub.link import Link
+from pilotage.hub.connection import Link
+from pilotage.hub.programs import Clients
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue

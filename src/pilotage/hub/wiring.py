@@ -183,13 +183,13 @@ class Hub:
             while not (ported or self._lines.sites):
                 await self._lines.changed()
         from pilotage.edge.heartbeats import Edges
-        from pilotage.hub import edge_sites  # most projects have none, and it is much to load
+        from pilotage.hub import edge  # most projects have none, and it is much to load
         from pilotage.pool.edge_orders import EdgePilots
 
         text.prime_all()
         project = self._project
-        address = await wrap_future(self._writer.submit(lambda db: edge_sites.address(db, project)))
-        sites = edge_sites.make(
+        address = await wrap_future(self._writer.submit(lambda db: edge.address(db, project)))
+        sites = edge.make(
             project, self._writer, self._open_reader, self._queue, self._reception, self._lines,
             address,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pilotage.base import errors
 from pilotage.edge.enrolment import Agents
-from pilotage.hub.clients import Client, Clients
+from pilotage.hub.programs import Client, Clients
 from pilotage.pilot import messages
 from pilotage.pilot.enrolment import Desk
 from pilotage.pilot.table import Pilot
