@@ -77,7 +77,7 @@ class Frontend(Farm):
 
     def token(self, site: str = SITE) -> str:
         """Make a token for a factory."""
-        with Project(self.root) as project, project._change() as db:
+        with Project(self.root) as project, project.change() as db:
             now = time.time()
             made = tokens.mint(db, tokens.Scope.FACTORY, "", now=now, lifetime=3600, site=site)
         return made[0]

@@ -81,7 +81,7 @@ class RealHub:
 
     def token(self, scope: tokens.Scope, owner: str = "me", **facts: object) -> str:
         """Make a token."""
-        with self.project._change() as db:
+        with self.project.change() as db:
             return tokens.mint(db, scope, owner, now=time.time(), lifetime=3600, **facts)[0]  # type: ignore[arg-type]
 
     def secret(self) -> str:

@@ -122,16 +122,16 @@ class Hub:
     def submit(self, flow: Flow, key: str = "") -> int:
         """Have a workflow run, as the command does it."""
         new = NewFlow(flow=flow, key=key or secrets.token_hex(8), owner="me")
-        with self._change() as project, project.db.transaction() as db:
+        with self.change() as project, project.db.transaction() as db:
             return moves.submit(db, new, project.clock.now())
 
     def cancel(self, flow: int, reason: str = "enough") -> None:
         """Call a workflow off, as the command does it."""
-        with self._change() as project, project.db.transaction() as db:
+        with self.change() as project, project.db.transaction() as db:
             moves.cancel(db, flow, reason, project.clock.now())
 
     @contextmanager
-    def _change(self) -> Iterator[Project]:
+    def change(self) -> Iterator[Project]:
         with self._rig.project() as project:
             yield project
             project.poke()

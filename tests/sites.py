@@ -87,7 +87,7 @@ class Farm:
         """
         script = _RUN.format(ledger=self.ledger, gate=self.gate if gate else "", more=more)
         facts = {"site": SITE, "name": "line"} | facts
-        with Project(self.root) as project, project._change() as db:
+        with Project(self.root) as project, project.change() as db:
             now, made = project.clock.now(), []
             for number in range(count):
                 facts |= {"priority": number} if alone else {}

@@ -158,7 +158,7 @@ class Edge:
         found = settings_.read(self.root / "agent.toml")
         verdict = accept.judge(body, ALICE, Registry(self.root).find, found)
         assert isinstance(verdict, Accepted), verdict
-        with Project(self.root) as project, project._change() as db:
+        with Project(self.root) as project, project.change() as db:
             return records.accept(db, ALICE, verdict, State.QUEUED, "", project.clock.now())
 
     def job(self, number: int) -> Job:

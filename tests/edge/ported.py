@@ -101,7 +101,7 @@ class Ported(Edge):
 
     def _add(self, spec: JobSpec) -> int:
         new = NewJob(spec)
-        with self.hub._change() as project, project.db.transaction() as db:
+        with self.hub.change() as project, project.db.transaction() as db:
             job = records.add(db, new, project.clock.now())
         assert job is not None
         return job

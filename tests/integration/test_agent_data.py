@@ -147,7 +147,7 @@ def again(edge: Edge, job: int) -> None:
     """Have a job tried again that has failed."""
     with Project(edge.root) as project:
         project.retry([job])
-        with project._change() as db:
+        with project.change() as db:
             caps.settle(db, Limits(), project.clock.now())
 
 

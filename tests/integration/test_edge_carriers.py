@@ -32,7 +32,7 @@ class Both:
 
     def submit(self, site: str, application: str = "count") -> int:
         new = NewJob(JobSpec(recipe=App(application), name="job", site=site))
-        with self.hub._change() as project, project.db.transaction() as db:
+        with self.hub.change() as project, project.db.transaction() as db:
             job = records.add(db, new, project.clock.now())
         assert job is not None
         return job

@@ -62,7 +62,7 @@ class Ordered:
     def submit(self, count: int = 1) -> list[int]:
         """Have files copied by jobs that run in pilots of the pool alone."""
         made = []
-        with self.hub._change() as project, project.db.transaction() as db:
+        with self.hub.change() as project, project.db.transaction() as db:
             for at in range(count):
                 source, target = f"{self.hub.root}/in{at}.txt", f"{self.hub.root}/out{at}.txt"
                 Path(source).write_text(f"file {at}\n")
@@ -109,7 +109,7 @@ class Ordered:
     def beat_often(self) -> None:
         """Have the hub know, as it would after some heartbeats, how far these are apart."""
         gaps = json.dumps([1.0] * 5)
-        with self.hub._change() as project, project.db.transaction() as db:
+        with self.hub.change() as project, project.db.transaction() as db:
             db._connection.execute("UPDATE edge_site SET gaps = ?", (gaps,))
 
     def told(self) -> str:

@@ -70,7 +70,7 @@ def hub(edge: Edge, web: Web, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def submit(hub: Hub, recipe: Recipe, site: str, **more: Any) -> int:
     new = NewJob(JobSpec(recipe=recipe, name="job", site=site, **more))
-    with hub._change() as project, project.db.transaction() as db:
+    with hub.change() as project, project.db.transaction() as db:
         job = records.add(db, new, project.clock.now())
     assert job is not None
     return job
@@ -155,7 +155,7 @@ def test_what_the_limits_of_the_site_refuse_waits_until_they_are_others(hub: Hub
 def test_a_job_that_is_cancelled_ends_there(hub: Hub, edge: Edge):
     job = submit(hub, App("gate"), edge.site)
     wait(hub, job, State.RUNNING)
-    with hub._change() as project:
+    with hub.change() as project:
         project.cancel([job])
     assert wait(hub, job, *OVER).state is State.CANCELLED
     edge.wait(lambda: not edge.programs.running())

@@ -16,10 +16,10 @@ from pilotage.base import errors
 from pilotage.base.crash import LINK, PORT, REMOTE
 from pilotage.edge.data import EdgeData
 from pilotage.edge.port import keys
+from pilotage.flow import events
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.job.model import Command, State
 from pilotage.project.settings import port_folder
-from pilotage.rule import timers
 from pilotage.store import connect
 from tests.edge.ported import OVER, Ported, command, pair
 from tests.flowed import Hub
@@ -182,7 +182,7 @@ def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, 
     # Ends of steps name what they left by its path here.
     with hub._rig.project() as project:
         (task,) = hub.query("SELECT id FROM flow_task WHERE flow = ? AND step = 'first'", number)
-        (left,) = timers._left(project.db, task[0], 1, "done", str(hub.root))
+        (left,) = events._left(project.db, task[0], 1, "done", str(hub.root))
     assert Path(left.removeprefix("file://")).read_text() == "QUICK"
 
 
@@ -244,7 +244,7 @@ def test_what_the_site_refuses_is_rejected_with_the_reason(site: Ported):
 def test_a_job_that_is_cancelled_ends_there(hub: Hub, site: Ported):
     job = site.submit("gate")
     site.wait_job(job, State.RUNNING)
-    with hub._change() as project:
+    with hub.change() as project:
         project.cancel([job])
     assert site.wait_over(job) == [State.CANCELLED]
     site.wait(lambda: not site.programs.running())
@@ -349,7 +349,7 @@ def test_an_agent_killed_after_it_has_cancelled_cancels_once(hub: Hub, site: Por
     job = site.submit("gate")
     site.wait_job(job, State.RUNNING)
     try:
-        with hub._change() as project:
+        with hub.change() as project:
             project.cancel([job])
         assert site.process.wait(90) == -9, site.told()
     finally:

@@ -59,7 +59,7 @@ def sites(hub: Hub) -> list[dict[str, Any]]:
 
 def submit(hub: Hub, **facts: Any) -> int:
     new = NewJob(JobSpec(**{"recipe": App("count"), "name": "job", **facts}))
-    with hub._change() as project, project.db.transaction() as db:
+    with hub.change() as project, project.db.transaction() as db:
         job = records.add(db, new, project.clock.now())
     assert job is not None
     return job
@@ -190,7 +190,7 @@ def test_what_runs_there_counts_in_fair_share_while_it_runs(hub: Hub, edge: Edge
     assert cores() >= 1
     hub.wait(lambda: used() > before + 1)
     assert state(hub, job) is State.RUNNING
-    with hub._change() as project:
+    with hub.change() as project:
         project.cancel([job])
     hub.wait(lambda: state(hub, job) in OVER)
 

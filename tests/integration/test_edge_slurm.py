@@ -43,6 +43,6 @@ def test_queues_and_reasons_of_slurm_reach_the_hub(tmp_path: Path, rabbit: Rabbi
             assert state(hub, waits) is State.SUBMITTED
             assert "PartitionTimeLimit" in explained(hub, waits)
             assert "PartitionTimeLimit" in run(hub.root, "job", "ls").stdout
-            with hub._change() as project:
+            with hub.change() as project:
                 project.cancel([waits])
             hub.wait(lambda: state(hub, waits) in OVER)

@@ -117,7 +117,7 @@ def test_a_node_that_eats_jobs_and_a_silent_one_are_named(shell, tmp_path):
     with enrol(shell, tmp_path / "a", "--cpus", "2", "--attribute", "kind='x'"):
         wait_for(lambda: shell.states() == ["available"], 60)
         facts = {"host": "hole", "work": "/w", "cpus": 16, "memory": 2**34, "os": "linux"}
-        with shell.hub.project._change() as db:
+        with shell.hub.project.change() as db:
             for number, host in enumerate(("hole", "mute")):
                 name = {"name": host, "site": "far", "pool": "", "digest": f"{number}"}
                 body = text.dump({**facts, "host": host})
@@ -132,7 +132,7 @@ def test_a_node_that_eats_jobs_and_a_silent_one_are_named(shell, tmp_path):
 
 def _says(shell: Shell, told: tuple[str, ...]) -> bool:
     """Explain while an alarm is raised; the hub, which knows better, drops it within a second."""
-    with shell.hub.project._change() as db:
+    with shell.hub.project.change() as db:
         db.run("alarm_put", name="node gets no work: hole", words="9 of 9 failed", now=1.0)
     found = shell("explain", "1")
     return all(one in found for one in told)

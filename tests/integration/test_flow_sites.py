@@ -191,7 +191,7 @@ def test_nobody_reads_the_folder_of_another_s_step(near: Hub) -> None:
             Command(("cat", "out")), name="mine/make", cwd=str(work), inputs=(str(work),),
             site=SITE, via="batch",
         )  # fmt: skip
-        with Project(near.root) as project, project._change() as db:
+        with Project(near.root) as project, project.change() as db:
             job = records.add(
                 db, NewJob(spec, tag=f"flow:{number}", owner="eve"), project.clock.now()
             )

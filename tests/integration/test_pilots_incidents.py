@@ -89,7 +89,7 @@ def _submit(hub: RealHub, count: int, **more: Any) -> list[int]:
     """Queue jobs in one transaction."""
     spec = {"recipe": Command(("true",)), "name": "job", **more}
     owner = spec.pop("owner", "")
-    with hub.project._change() as db:
+    with hub.project.change() as db:
         new = NewJob(JobSpec(**spec), owner=owner)
         found = [records.add(db, new, time.time()) for _ in range(count)]
     return [one for one in found if one is not None]

@@ -106,7 +106,7 @@ def test_after_a_restart_of_the_hub(farm: Farm) -> None:
 
 def test_a_site_that_is_drained_finishes_what_it_has(farm: Farm) -> None:
     def drain(asked: str) -> None:
-        with Project(farm.root) as project, project._change() as db:
+        with Project(farm.root) as project, project.change() as db:
             records.ask(db, SITE, asked, by="me", why="", now=0.0)
 
     (first,) = farm.submit(1, gate=True)

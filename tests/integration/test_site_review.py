@@ -81,7 +81,7 @@ def test_what_is_said_of_a_job_moves_no_terminal(tmp_path: Path) -> None:
     (job,) = farm.submit(1, more="exit 3", outputs={})
     with farm.up():
         farm.wait_ended(job)
-    with Project(tmp_path) as project, project._change() as db:
+    with Project(tmp_path) as project, project.change() as db:
         db._connection.execute("UPDATE job SET reason = 'x' || char(27) || '[31m' || char(7)")
     program = [sys.executable, "-m", "pilotage", "explain", str(job), "--project", str(tmp_path)]
     env = os.environ | {"PYTHONPATH": str(SRC)}
@@ -91,5 +91,5 @@ def test_what_is_said_of_a_job_moves_no_terminal(tmp_path: Path) -> None:
 
 
 def _sites(farm: Farm) -> list[tuple[object, ...]]:
-    with Project(farm.root) as project, project._change() as db:
+    with Project(farm.root) as project, project.change() as db:
         return db.rows("site_all")

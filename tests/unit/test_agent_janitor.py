@@ -49,7 +49,7 @@ def janitor(edge: Edge, writer: Writer, now: float, root: Path | None) -> Janito
 
 def end(edge: Edge, job: int, state: State, *, said: bool = True) -> None:
     """Let a job end, and have all told of it, or not."""
-    with Project(edge.root) as project, project._change() as db:
+    with Project(edge.root) as project, project.change() as db:
         now = project.clock.now()
         if state is not State.QUEUED:
             db.run("job_ask", id=job, asked="")

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from pilotage.base import errors
+from pilotage.base.wakeup import Wakeup
 from pilotage.bus.memory import MemoryBus
 from pilotage.flow import outbox, send
 from pilotage.flow.outbox import Word
 from pilotage.flow.send import Sender
-from pilotage.rule.timers import Bell
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
 
@@ -65,7 +65,7 @@ async def test_what_the_broker_does_not_take_keeps_nothing_else_from_it(
         outbox.put(db, 0, "status", "status.mira", "1")
 
     await asyncio.wrap_future(writer.submit(put))
-    bus, bell = Full(), Bell(asyncio.get_running_loop().call_soon_threadsafe)
+    bus, bell = Full(), Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
     reader = sqlite.connect(tmp_path / "store.db")
     sender = Sender(bus, writer, reader, lambda: 5.0, bell)
     async with anyio.create_task_group() as tasks:

@@ -22,7 +22,7 @@ VALUES (?, ?, ?, '', ?, ?, ?, ?)
 
 def test_cores_that_were_held_used_and_lost(tmp_path: Path):
     (tmp_path / "pilotage.toml").touch()
-    with Project(tmp_path) as project, project._change() as db:
+    with Project(tmp_path) as project, project.change() as db:
         spec = JobSpec(Command(("true",)), name="x", resources=Resources(cpus=2))
         job = records.add(db, NewJob(spec), 0.0)
         run = db._connection.execute

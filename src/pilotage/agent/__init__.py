@@ -7,6 +7,3 @@ what became of them as messages, in order. It dials out, and listens to nobody.
 when a job may go on; `prepare` and `data` bring its files and make its command; `tell` and `outbox`
 say what became of it; `control` hears who wants it otherwise; `beat` tells how the site is.
 """
-
-#: The settings, in the folder of the agent.
-FILE = "agent.toml"

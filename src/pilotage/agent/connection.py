@@ -28,9 +28,9 @@ from pilotage.bus.port import Bus
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.edge.port import keys
 from pilotage.edge.port.bus import HubBus, Pace
-from pilotage.hub.project import Project
 from pilotage.link import connect
 from pilotage.node.dial import Route
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -58,7 +58,7 @@ class Talk:
     """Jobs and controls come in, status messages and heartbeats go out."""
 
     def __init__(
-        self, project: Project, settings: Followed, parts: Parts, writer: Writer,
+        self, project: ProjectFolder, settings: Followed, parts: Parts, writer: Writer,
         open_reader: Callable[[], Db], registry: Registry, poke: Callable[[], None],
         beat: Callable[[], Awaitable[Heartbeat]],
     ) -> None:  # fmt: skip

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from pilotage import __version__
-from pilotage.agent import FILE, owner, pilots, records, relay, systemd
+from pilotage.agent import owner, pilots, records, relay, systemd
 from pilotage.agent.caps import Caps, Going
 from pilotage.agent.connection import Talk
 from pilotage.agent.janitor import Janitor
@@ -31,10 +31,11 @@ from pilotage.batch import files
 from pilotage.batch import records as sites
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
-from pilotage.hub import housekeeping
-from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
+from pilotage.project import poke as pokes
 from pilotage.project import settings as config
+from pilotage.project.folder import ProjectFolder
+from pilotage.project.settings import AGENT_FILE
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -48,13 +49,13 @@ class Agent:
     """One process that serves one site."""
 
     def __init__(
-        self, project: Project, writer: Writer, open_reader: Callable[[], Db], *, take_over: bool,
-        hub: str = "",
+        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], *,
+        take_over: bool, hub: str = "",
     ) -> None:  # fmt: skip
         """Read the settings; nothing happens before `run`. Jobs come from `hub`, if it is named."""
         self._project, self._writer, self._take_over = project, writer, take_over
         self._now = project.clock.now
-        self._settings = Followed(project.root / FILE, hub)
+        self._settings = Followed(project.root / AGENT_FILE, hub)
         self._parts = Parts(project.clock)
         self._queue = Queue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
@@ -105,7 +106,7 @@ class Agent:
             "settings": self._settings.run,
             "draining": self._heed,
             "the relay": lambda: relay.run(self._settings),
-            "pokes": lambda: housekeeping.listen(self._project.poke_path, poke),
+            "pokes": lambda: pokes.listen(self._project.poke_path, poke),
             "looking": self._show,
         }
 

@@ -27,10 +27,10 @@ from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.version import Version
-from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
 from pilotage.project import settings as config
+from pilotage.project.folder import ProjectFolder
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
@@ -47,7 +47,7 @@ class Work:
     """Has jobs run, under the settings of each time."""
 
     def __init__(
-        self, project: Project, settings: Followed, writer: Writer, queue: Queue,
+        self, project: ProjectFolder, settings: Followed, writer: Writer, queue: Queue,
         registry: Registry, open_reader: Callable[[], Db],
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""

@@ -18,7 +18,7 @@ from pilotage.batch.shell.choose import choose
 from pilotage.batch.system import known
 from pilotage.batch.system.model import Batch
 from pilotage.batch.tunnels import Doors
-from pilotage.hub.project import Project
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Writer
 
 #: How often the store hears how sites are, in seconds.
@@ -35,7 +35,7 @@ Work = Callable[[str, Driver, Doors], Awaitable[None]]
 class Ways:
     """All sites of a project that this process reaches."""
 
-    def __init__(self, project: Project, writer: Writer, program: bytes) -> None:
+    def __init__(self, project: ProjectFolder, writer: Writer, program: bytes) -> None:
         """Take the program that is run at sites."""
         self._project = project
         self._writer = writer

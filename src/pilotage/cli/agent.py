@@ -10,11 +10,12 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage.agent import FILE, draft, settings
+from pilotage.agent import draft, settings
 from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
+from pilotage.project.settings import AGENT_FILE
 
 app = App(
     name="agent", help="Set up, run and drain the agent of this site.", group_commands="Commands"
@@ -91,7 +92,7 @@ def setup(
         carrier = settings.Hub(url=given.hub, ca=given.ca)
         make = f"`pilotage token new agent --site {name}` at the hub"
         token = (f"put what {make} prints into {root / carrier.token_file}, and `chmod 600` it",)
-    file = draft.write(root / FILE, name, carrier, given.batch, given.admin)
+    file = draft.write(root / AGENT_FILE, name, carrier, given.batch, given.admin)
     notes = (
         *token,
         "`pilotage app add NAME PROGRAM` there says what jobs may run",
@@ -118,7 +119,7 @@ def run(
     from pilotage.cli import engine
 
     with open_project(folder, at) as project:
-        asked = settings.read(project.root / FILE, hub)
+        asked = settings.read(project.root / AGENT_FILE, hub)
         words = (
             f"serves {asked.site}: jobs come from {asked.source}",
             "`pilotage agent status` shows how that goes; jobs go on without this process",
@@ -136,7 +137,7 @@ def run(
 def unit(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
     """Print a unit by which systemd keeps the agent running."""
     with open_project(folder, at) as project:
-        asked = settings.read(project.root / FILE)
+        asked = settings.read(project.root / AGENT_FILE)
         root = project.root
     program = Path(sys.argv[0]).resolve()
     command = str(program) if program.name == "pilotage" else f"{sys.executable} -m pilotage"
@@ -171,7 +172,7 @@ def resume(folder: _Folder = None, /, *, at: Common = HERE) -> Answer:
 
 def _ask(folder: Path | None, asked: str, said: str, reason: str, at: Common) -> Answer:
     with open_project(folder, at) as project:
-        site = settings.read(project.root / FILE).site
+        site = settings.read(project.root / AGENT_FILE).site
         project.ask_site(site, asked, reason)
     return Answer({"site": site, "asked": asked}, (f"{site} {said}",), (site,))
 

@@ -23,8 +23,8 @@ from pilotage.edge.handoff import HUB, Piece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import ASIDE, INPUTS, NOWHERE, Publisher
 from pilotage.edge.reach import Reach
-from pilotage.hub.project import Project
 from pilotage.project import settings
+from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db
 
@@ -39,7 +39,7 @@ _AT_ONCE = 16
 class EdgeData:
     """Carries inputs and outputs of jobs; see `edge.place.Data`."""
 
-    def __init__(self, project: Project, reader: Db) -> None:
+    def __init__(self, project: ProjectFolder, reader: Db) -> None:
         """Take the settings of the project, and a connection that is read from."""
         flows = project.settings.flows
         self._root, self._reader = project.root, reader

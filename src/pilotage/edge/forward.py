@@ -19,6 +19,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.base.clock import Clock
+from pilotage.base.wakeup import Wakeup, patience
 from pilotage.edge import forward_records
 from pilotage.edge.forward_records import End, Out
 from pilotage.job import machine, records
@@ -27,7 +28,6 @@ from pilotage.link.dialer import Line
 from pilotage.node import link
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
-from pilotage.rule.timers import Bell, patience
 from pilotage.run import unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
@@ -57,7 +57,7 @@ class Forward:
 
     def __init__(
         self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
-        listener: Listener, bell: Bell, dice: random.Random,
+        listener: Listener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
         """Get ready; `bell` is rung when there may be jobs, or wishes of people."""
         self._writer = writer
@@ -288,5 +288,5 @@ class Forward:
         if out.limit:
             self._limited[out.limit] -= 1
         # There may be room for others, and others may have waited for this one.
-        self._bell.ring()
+        self._bell.set()
         self._listener.ended(out.rule, out.claim.job)

@@ -23,7 +23,7 @@ from pilotage.bus.port import Message
 from pilotage.edge import broker, health, view
 from pilotage.edge.port.sites import Lines
 from pilotage.edge.view import Record
-from pilotage.hub.project import Project
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
@@ -48,7 +48,7 @@ _MOST_ODD = 100
 class Edges:
     """All sites with an agent that this hub hears of."""
 
-    def __init__(self, project: Project, writer: Writer, lines: Lines) -> None:
+    def __init__(self, project: ProjectFolder, writer: Writer, lines: Lines) -> None:
         """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
         self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus

@@ -18,7 +18,7 @@ from pilotage.bus import batches
 from pilotage.bus.port import Message
 from pilotage.edge import broker
 from pilotage.event import records
-from pilotage.hub.project import Project
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ class Line:
     """One connection to the broker after the other."""
 
     def __init__(
-        self, project: Project, flows: Take, send: Callable[[AmqpBus], Coroutine[Any, Any, None]]
+        self,
+        project: ProjectFolder,
+        flows: Take,
+        send: Callable[[AmqpBus], Coroutine[Any, Any, None]],
     ) -> None:
         """Take what is done with flows, and who sends while there is a bus."""
         self._project, self._flows, self._send = project, flows, send

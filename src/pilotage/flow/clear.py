@@ -26,8 +26,8 @@ from pilotage.edge.publish import ASIDE
 from pilotage.edge.reach import Reach
 from pilotage.flow import deliver, moves, records
 from pilotage.flow.recover import Healer
-from pilotage.hub.project import Project
 from pilotage.job.moves import declare
+from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
@@ -48,8 +48,8 @@ class Ends:
     """Sees to the data of flows that are at their end."""
 
     def __init__(
-        self, project: Project, writer: Writer, reader: Db, heal: Healer, told: Callable[[], None],
-        writes: Callable[[int, int, list[str]], None],
+        self, project: ProjectFolder, writer: Writer, reader: Db, heal: Healer,
+        told: Callable[[], None], writes: Callable[[int, int, list[str]], None],
     ) -> None:  # fmt: skip
         """Take the store, and who has data sent again.
 

@@ -31,7 +31,7 @@ from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
 from pilotage.flow.recover import Healer, Task
 from pilotage.flow.results import Leaves
-from pilotage.hub.project import Project
+from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
@@ -49,7 +49,7 @@ _DOUBTFUL = frozenset({"conflict", "not_found"})
 class Hand:
     """Sees to the data of tasks: before they are sent, and once they say that they are done."""
 
-    def __init__(self, project: Project, writer: Writer, reader: Db) -> None:
+    def __init__(self, project: ProjectFolder, writer: Writer, reader: Db) -> None:
         """Take the store."""
         flows = project.settings.flows
         self._root, self._work = project.root, project.state / FLOWS / "work"

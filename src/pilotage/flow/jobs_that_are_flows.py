@@ -18,16 +18,16 @@ from anyio.to_thread import run_sync
 from pilotage.base import crash, errors
 from pilotage.base.clock import dice
 from pilotage.base.owner import me
+from pilotage.base.wakeup import Wakeup, patience
 from pilotage.flow import moves, read
 from pilotage.flow.ends import end_job
 from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
-from pilotage.hub.project import Project
 from pilotage.job import bulk, records, retry, template
 from pilotage.job import moves as job_moves
 from pilotage.job.model import Job, State, Workflow
 from pilotage.job.outcome import Cause
 from pilotage.job.retry import Next
-from pilotage.rule.timers import Bell, patience
+from pilotage.project.folder import ProjectFolder
 from pilotage.run import unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
@@ -48,8 +48,8 @@ class Beginner:
     """Begins the workflows of queued jobs, and hears what people want of those that run."""
 
     def __init__(
-        self, project: Project, writer: Writer, reader: Db, listener: Listener, queued: set[int],
-        bell: Bell,
+        self, project: ProjectFolder, writer: Writer, reader: Db, listener: Listener,
+        queued: set[int], bell: Wakeup,
     ) -> None:  # fmt: skip
         """Take the jobs in the queue, which others add to, and what is rung then."""
         self._project, self._writer, self._reader = project, writer, reader
@@ -63,7 +63,7 @@ class Beginner:
         for row in self._reader.rows("flow_jobs_live"):
             self._began(job_moves.Claim(*row))
         # Each commit may be the end of a flow, or the wish of a person.
-        with self._writer.telling(self._bell.ring):
+        with self._writer.telling(self._bell.set):
             while True:
                 try:
                     due = await self._step(self._reader)

@@ -20,10 +20,10 @@ import anyio.to_thread
 import httpx2
 
 from pilotage.base import crash, errors, text
+from pilotage.base.wakeup import Wakeup, patience
 from pilotage.flow import outbox
 from pilotage.flow.outbox import Kind, Word
 from pilotage.project import settings as config
-from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -40,7 +40,7 @@ class Post:
 
     def __init__(
         self, settings: config.Flows, writer: Writer, reader: Db, now: Callable[[], float],
-        bell: Bell,
+        bell: Wakeup,
     ) -> None:  # fmt: skip
         """Get ready; `bell` rings when there may be something to tell."""
         self._settings, self._writer, self._reader = settings, writer, reader

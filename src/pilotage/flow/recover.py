@@ -14,7 +14,7 @@ from pilotage.edge.inspect import Inspector
 from pilotage.edge.message import Address
 from pilotage.flow import broker, moves, reads, records, results
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.project import Project
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class Healer:
     """Has data again that somebody has lost."""
 
     def __init__(
-        self, project: Project, writer: Writer, reader: Db, inspector: Inspector, send: Send
+        self, project: ProjectFolder, writer: Writer, reader: Db, inspector: Inspector, send: Send
     ) -> None:
         """Take the store, who looks at data, and who sends that of jobs of this hub."""
         flows = project.settings.flows

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from pilotage.base import crash, errors
+from pilotage.base.wakeup import Wakeup, patience
 from pilotage.bus.port import Bus
 from pilotage.flow import outbox
 from pilotage.flow.outbox import Kind, Word
-from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -29,7 +29,7 @@ class Sender:
     """Sends what is told of flows by the broker."""
 
     def __init__(
-        self, bus: Bus, writer: Writer, reader: Db, now: Callable[[], float], bell: Bell
+        self, bus: Bus, writer: Writer, reader: Db, now: Callable[[], float], bell: Wakeup
     ) -> None:
         """Get ready; `bell` rings when there may be something to send."""
         self._bus, self._writer, self._reader = bus, writer, reader

@@ -17,6 +17,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pilotage.base import crash, errors
+from pilotage.base.wakeup import Wakeup
+from pilotage.base.wakeup import patience as pause
 from pilotage.batch import files
 from pilotage.bus.port import Message
 from pilotage.flow import accept, dispatch, job, moves, outcomes, records
@@ -27,11 +29,9 @@ from pilotage.flow.outcomes import Heard
 from pilotage.flow.post import Post
 from pilotage.flow.send import Sender
 from pilotage.flow.stories import Stories
-from pilotage.hub.project import Project
 from pilotage.match.queue import Queue
 from pilotage.match.sites import Sites
-from pilotage.rule.timers import Bell
-from pilotage.rule.timers import patience as pause
+from pilotage.project.folder import ProjectFolder
 from pilotage.status import sites
 from pilotage.store import Db, Writer
 
@@ -58,8 +58,8 @@ class Flows:
     """All workflows of a project."""
 
     def __init__(
-        self, project: Project, writer: Writer, open_reader: Callable[[], Db], data: Data,
-        bell: Bell, queue: Queue, told: Callable[[], None],
+        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], data: Data,
+        bell: Wakeup, queue: Queue, told: Callable[[], None],
     ) -> None:  # fmt: skip
         """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
         self._project, self._writer, self._data = project, writer, data
@@ -70,7 +70,7 @@ class Flows:
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         self._any = bell
         self._queued, self._over, self._off, self._news, self._out, self._story, self._mail = (
-            Bell(call_soon) for _ in range(7)
+            Wakeup(call_soon) for _ in range(7)
         )
         self._world = self._look_around()
         #: Tasks whose data is got ready, the same for other threads, and attempts whose data is
@@ -110,7 +110,7 @@ class Flows:
             ):  # fmt: skip
                 if wanted:
                     for bell in bells:
-                        bell.ring()
+                        bell.set()
             if not live:
                 await anyio.sleep(_GLANCE_S)
             due = db.value("flows_next", now=now)
@@ -127,7 +127,7 @@ class Flows:
                 _log.exception("%s of flows: this is a mistake in Pilotage", name)
             await anyio.sleep(_ANEW_S)
             # What it was rung for may still be to be done.
-            self._any.ring()
+            self._any.set()
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))
@@ -182,7 +182,7 @@ class Flows:
         finally:
             self._preparing.discard(order.task)
             self._busy = frozenset(self._preparing)
-            self._queued.ring()
+            self._queued.set()
 
     async def _make(self, order: Order, prepared: Prepared) -> None:
         step = functools.partial(dispatch.send, ready=[(order, prepared)], now=self._now())
@@ -223,7 +223,7 @@ class Flows:
         self._sent(sent)
         self._check(found.check)
         if sent.more:
-            self._queued.ring()
+            self._queued.set()
         return found
 
     # -- ends ------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Flows:
             await anyio.sleep(_AGAIN_S)
         finally:
             self._checking.discard((task, number))
-            self._over.ring()
+            self._over.set()
 
     async def _recall(self) -> None:
         """Have jobs of attempts cancelled that are not wanted any more."""
@@ -296,7 +296,7 @@ class Flows:
 
         await accept.take(messages, project.settings, self._writer, standing, now)
         crash.point("flow.posted")
-        self._any.ring()
+        self._any.set()
 
     # -- who is told -----------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import anyio
 
 from pilotage.base import text
-from pilotage.hub.project import Project
+from pilotage.base.wakeup import Wakeup
 from pilotage.match.queue import Queue
-from pilotage.rule.timers import Bell
+from pilotage.project.folder import ProjectFolder
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
@@ -18,7 +18,7 @@ from pilotage.store import Db, Writer
 _GLANCE_S = 0.05
 
 
-def upgrade(db: Db, project: Project) -> None:
+def upgrade(db: Db, project: ProjectFolder) -> None:
     """Give attempts from before steps at sites with an agent were jobs their jobs."""
     if db.rows("flows_unadopted"):
         from pilotage.flow.job import adopt  # only once
@@ -27,7 +27,7 @@ def upgrade(db: Db, project: Project) -> None:
 
 
 async def keep(
-    project: Project, writer: Writer, open_reader: Callable[[], Db], bell: Bell,
+    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], bell: Wakeup,
     queue: Queue, told: Callable[[], None],
     writes: Callable[[int, int, list[str]], None],
 ) -> None:  # fmt: skip
@@ -36,7 +36,7 @@ async def keep(
     `bell` rings when something may be new; `told` is called when tasks ended, and `writes` with a
     job, its depth and the files that its flow is to leave.
     """
-    with writer.telling(bell.ring):
+    with writer.telling(bell.set):
         settings = project.settings
         if not (settings.bus.url and (settings.flows.users or settings.bus.jobs)):
             await _until_any(open_reader(), bell)
@@ -52,15 +52,15 @@ async def keep(
 
 
 async def begin(
-    project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
     listener: Listener,
 ) -> None:  # fmt: skip
     """Begin the workflows of jobs until cancelled, from the first one on."""
-    bell, queued = Bell(asyncio.get_running_loop().call_soon_threadsafe), set[int]()
+    bell, queued = Wakeup(asyncio.get_running_loop().call_soon_threadsafe), set[int]()
 
     def take(jobs: list[int]) -> None:
         queued.update(jobs)
-        bell.ring()
+        bell.set()
 
     queue.on_workflows = take
     db = open_reader()
@@ -72,7 +72,7 @@ async def begin(
     await Beginner(project, writer, db, listener, queued, bell).run()
 
 
-async def _until_any(db: Db, bell: Bell) -> None:
+async def _until_any(db: Db, bell: Wakeup) -> None:
     while not db.value("flows_any"):
         await bell.wait()
         await anyio.sleep(_GLANCE_S)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 
+from pilotage.base.wakeup import Wakeup
 from pilotage.event import records
 from pilotage.flow import definition, notify
-from pilotage.rule.timers import Bell
 from pilotage.store import Db, Writer
 
 #: Lines that nobody wants to hear of are noted as read when there are so many.
@@ -16,7 +16,7 @@ _MOST = 2000
 class Stories:
     """Reads on in all stories; only what is to be told costs a transaction."""
 
-    def __init__(self, writer: Writer, reader: Db, bell: Bell) -> None:
+    def __init__(self, writer: Writer, reader: Db, bell: Wakeup) -> None:
         """Get ready; `bell` rings when there may be something new."""
         self._writer, self._reader, self._bell = writer, reader, bell
         #: The line up to which nothing is to be told, and how many of those are not noted.

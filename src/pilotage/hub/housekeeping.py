@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from asyncio import wrap_future
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,13 +16,10 @@ from pilotage.base import errors, text, units
 from pilotage.base.clock import Clock
 from pilotage.batch import files
 from pilotage.event import records
-from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows
 from pilotage.job import purge
 from pilotage.project.settings import Retention
 from pilotage.rule import named
-from pilotage.rule.intake import Intake
-from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.hub")
@@ -44,56 +40,6 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
             while (paths := await wrap_future(writer.submit(step))) is not None:
                 await anyio.to_thread.run_sync(purge.remove, paths)
         await anyio.sleep(_HOUR_S)
-
-
-async def watch(files: FileSource, intake: Intake, writer: Writer) -> None:
-    """Run the file source in its thread; leave only when all that it put is on disk, or said."""
-
-    def run() -> None:
-        files.run()
-        # What could not be written comes out at whoever brings more, and it brings no more.
-        intake.flush()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, run)
-        try:
-            await anyio.sleep_forever()
-        finally:
-            # A store that cannot be written must not keep us from ending.
-            writer.hurry()
-            intake.close()
-            files.stop()
-            # Whoever waits for the first scan would else keep a failed start from ending.
-            files.ready.set()
-
-
-async def settle(intake: Intake, clock: Clock, bell: Bell) -> None:
-    """Fire rules on files that have been left alone for long enough."""
-    while True:
-        await bell.wait(patience(intake.next_due, clock.now()))
-        if intake.next_due is not None and intake.next_due <= clock.now():
-            await anyio.to_thread.run_sync(intake.due)
-
-
-async def listen(pipe: Path, heard: Callable[[], None]) -> None:
-    """Hear the pokes of other processes."""
-    # Opened for writing too: a pipe whose last writer left would otherwise read as ended for ever.
-    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        while True:
-            await anyio.wait_readable(end)
-            os.read(end, 65536)
-            heard()
-    finally:
-        os.close(end)
-
-
-async def follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> None:
-    """Call `refresh` in a worker thread whenever the folder of rules is not what was read."""
-    while True:
-        await anyio.sleep(_FOLDER_S)
-        if stale():
-            await anyio.to_thread.run_sync(refresh)
 
 
 class Source(Protocol):

@@ -24,20 +24,22 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from pilotage.base import clock, text
+from pilotage.base.wakeup import Wakeup
 from pilotage.batch import files, records
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
 from pilotage.edge.forward import Forward, Target
 from pilotage.edge.port.sites import Lines
+from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS, Service
 from pilotage.match.queue import Queue
 from pilotage.project import settings
+from pilotage.rule import ends
 from pilotage.rule.pipeline import Reception
-from pilotage.rule.timers import Bell
 from pilotage.run.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
@@ -101,10 +103,16 @@ class Hub:
     ) -> None:
         """Put the parts together; nothing happens before `run`."""
         self._project, self._writer, self._open_reader = project, writer, open_reader
-        self._reception = Reception(project, writer, open_reader, bus)
         self._queue = Queue(
             writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
+        )  # fmt: skip
+        #: Set whenever there may be new jobs.
+        self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
+        self._reception = Reception(
+            project, writer, open_reader, bus,
+            {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
+            self._look,
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
         self._lines = Lines()
@@ -125,7 +133,6 @@ class Hub:
         serve: Callable[[str], None] | None,
     ) -> None:  # fmt: skip
         """Do all of it until cancelled, or until nothing is left to do."""
-        self._reception.look = self._queue.poke
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._service.watch)
             tasks.start_soon(self._keep_flows)
@@ -144,6 +151,7 @@ class Hub:
             tasks.start_soon(self._keep_pools)
             tasks.start_soon(self._keep_edges)
             await self._reception.begin(tasks)
+            tasks.start_soon(self._keep_tidy)
             ready()
             if serve:
                 tasks.start_soon(self._service.serve, serve)
@@ -151,6 +159,11 @@ class Hub:
                 await self._quiet(self._queue.never)
                 await self._part()
                 tasks.cancel_scope.cancel()
+
+    def _look(self) -> None:
+        """Look for new jobs: the matchmaker, and what forwards jobs or serves workflows."""
+        self._queue.poke()
+        self._work.set()
 
     async def _keep_sites(self) -> None:
         """Have jobs and pilots run at the sites of the project."""
@@ -203,33 +216,30 @@ class Hub:
 
     async def _keep_flows(self) -> None:
         """Serve workflows, from the first one on."""
-        ring = Bell(asyncio.get_running_loop().call_soon_threadsafe)
-
-        def look() -> None:
-            self._queue.poke()
-            ring.ring()
-
-        self._reception.look = look
         await flows.keep(
-            self._project, self._writer, self._open_reader, ring, self._queue,
+            self._project, self._writer, self._open_reader, self._work, self._queue,
             self._reception.ring_ended, self._reception.writes,
         )  # fmt: skip
 
     async def watch(self, target: Target, *, until_idle: bool, ready: Callable[[], None]) -> None:
         """Take events in and make jobs of them here, and have another hub run those."""
-        project, bell = self._project, Bell(asyncio.get_running_loop().call_soon_threadsafe)
-        self._reception.look = bell.ring
+        project = self._project
         forward = Forward(
             self._writer, target, str(project.root), str(project.state / "jobs"), project.clock,
-            self._reception, bell, clock.dice(),
+            self._reception, self._work, clock.dice(),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(forward.run)
             await self._reception.begin(tasks)
+            tasks.start_soon(self._keep_tidy)
             ready()
             if until_idle:
                 await self._quiet(lambda _: set())
                 tasks.cancel_scope.cancel()
+
+    async def _keep_tidy(self) -> None:
+        retention = self._project.settings.retention
+        await housekeeping.keep_tidy(self._writer, self._project.clock, retention)
 
     async def _quiet(self, never: Callable[[Db], set[int]]) -> None:
         await housekeeping.until_quiet(self._reception.sources, never, self._writer)

@@ -23,6 +23,8 @@ from pilotage.rule import locate
 from pilotage.run.launch import Place
 
 FILE = "pilotage.toml"
+#: The settings of an agent, in the folder of the agent.
+AGENT_FILE = "agent.toml"
 STATE = ".pilotage"
 #: Where the hub is found unless the settings say otherwise.
 PORT = 8420

@@ -11,14 +11,14 @@ import anyio.to_thread
 from starlette.applications import Starlette
 
 from pilotage.base import errors, units
+from pilotage.base.wakeup import Wakeup
 from pilotage.bus.port import Bus
 from pilotage.event import http, socket
-from pilotage.hub.project import Project
 from pilotage.project import secret
+from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import Http, Tcp
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import MessagePattern
-from pilotage.rule.timers import Bell
 from pilotage.store import Writer
 
 _log = logging.getLogger("pilotage.event")
@@ -28,7 +28,9 @@ _AGAIN_S = 5
 class Doors:
     """Takes messages in; each is answered once it is on disk."""
 
-    def __init__(self, project: Project, writer: Writer, intake: Intake, inbox: Bell) -> None:
+    def __init__(
+        self, project: ProjectFolder, writer: Writer, intake: Intake, inbox: Wakeup
+    ) -> None:
         """Ring `inbox` for every message that was stored."""
         self._project = project
         self._writer = writer
@@ -42,7 +44,7 @@ class Doors:
             lambda db: self._project.store_message(db, topic, body, identity)
         )
         number = await wrap_future(step)
-        self._inbox.ring()
+        self._inbox.set()
         return number
 
     async def take(self, refresh: Callable[[], None]) -> None:
@@ -75,7 +77,7 @@ class Doors:
         settings = self._project.settings.http
         return http.app(self.accept, self._token(settings), units.size(settings.max_size))
 
-    async def serve_ports(self, bell: Bell) -> None:
+    async def serve_ports(self, bell: Wakeup) -> None:
         """Open and close the TCP ports of rules, as the rules come and go."""
         tcp = self._project.settings.tcp
         token = self._token(tcp) if tcp.token_file else ""

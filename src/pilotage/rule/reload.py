@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pilotage.base import text
 from pilotage.event.file.source import FileSource
-from pilotage.hub.project import Project
 from pilotage.job import records
-from pilotage.rule import rulebook, timers
+from pilotage.project.folder import ProjectFolder
+from pilotage.rule import ends, rulebook
 from pilotage.rule.book import Diff
+from pilotage.rule.ends import Story
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern
 from pilotage.store import Db, Writer
@@ -23,12 +24,14 @@ class Keeper:
     """Blocking, for a worker thread: file systems are read and events flushed on the way."""
 
     def __init__(
-        self, project: Project, writer: Writer, intake: Intake, changed: Callable[[], None]
-    ) -> None:
+        self, project: ProjectFolder, writer: Writer, intake: Intake,
+        stories: Mapping[str, Story], changed: Callable[[], None],
+    ) -> None:  # fmt: skip
         """Begin with no rules; `changed` is called when they have changed."""
         self._project = project
         self._writer = writer
         self._intake = intake
+        self._stories = stories
         self._changed = changed
         self._source: FileSource | None = None
         self._generation = -1
@@ -95,7 +98,8 @@ class Keeper:
             found = rulebook.known(db)
             specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
             live = (one.rule.pattern for one in found.values() if one.enabled)
-            timers.start_ends(db, wanted=any(isinstance(one, JobPattern) for one in live))
+            wanted = any(isinstance(one, JobPattern) for one in live)
+            ends.start_ends(db, self._stories, wanted=wanted)
             return rulebook.generation(db), found, specs
 
         self._generation, found, specs = self._writer.do(step)

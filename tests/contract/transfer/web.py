@@ -79,10 +79,10 @@ class Web:
             case "PROPFIND" if self.dav:
                 return self._list(path)
             case "MKCOL" | "MOVE" | "DELETE" if self.dav:
-                return self._change(path, request)
+                return self.change(path, request)
         return Response(status_code=405)
 
-    def _change(self, path: Path, request: Request) -> Response:
+    def change(self, path: Path, request: Request) -> Response:
         if request.method == "MKCOL":
             if path.exists() or not path.parent.is_dir():
                 return Response(status_code=405 if path.exists() else 409)

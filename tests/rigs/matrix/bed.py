@@ -249,7 +249,7 @@ class Bed:
             self._pilot.wait()
 
     def _mint(self, scope: tokens.Scope, **facts: Any) -> str:
-        with self.project() as project, project._change() as db:
+        with self.project() as project, project.change() as db:
             return tokens.mint(db, scope, me(), now=time.time(), lifetime=86400, **facts)[0]
 
     def address(self) -> tuple[str, str, str]:

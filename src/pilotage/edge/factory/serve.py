@@ -23,10 +23,10 @@ from pilotage.edge.factory import book, files
 from pilotage.edge.factory.feeder import Feeder
 from pilotage.edge.factory.floor import Floor
 from pilotage.edge.factory.guests import Guests
-from pilotage.hub.project import Project
 from pilotage.link.relay import Relay
 from pilotage.pilot import pack
 from pilotage.pool.pilots_at_site import Factory
+from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.feed")
@@ -41,7 +41,7 @@ _LOOPBACK = "127.0.0.1"
 class Serve:
     """Starts pilots at the sites of a project for the hubs that it has files of."""
 
-    def __init__(self, project: Project, writer: Writer) -> None:
+    def __init__(self, project: ProjectFolder, writer: Writer) -> None:
         """Get ready; nothing happens before `run`."""
         self._project = project
         self._writer = writer

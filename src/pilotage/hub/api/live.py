@@ -12,12 +12,12 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from pilotage.base import text
+from pilotage.base.wakeup import Wakeup
 from pilotage.flow import view as look
 from pilotage.hub.api import jobs, pilots, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.api.overview import Whole, alarms
 from pilotage.hub.api.reader import Readers
-from pilotage.rule.timers import Bell
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.hub")
@@ -54,7 +54,7 @@ class Live:
         self.seen = 0
         self._whole = whole
         self._now = now
-        self._bell = Bell(call_soon)
+        self._bell = Wakeup(call_soon)
         self._moved = anyio.Event()
         self._watchers = 0
         self._ears: set[MemoryObjectSendStream[bytes]] = set()
@@ -67,7 +67,7 @@ class Live:
 
     def poke(self) -> None:
         """Look soon: something was written; from any thread."""
-        self._bell.ring()
+        self._bell.set()
 
     def close(self) -> None:
         """Let everybody go who waits or listens."""
