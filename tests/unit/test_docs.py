@@ -36,6 +36,8 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "testbed" / "README.md",
+        ROOT / "bench" / "README.md",
     ]
 )
 
