@@ -12,9 +12,9 @@ from pathlib import Path
 
 import anyio
 
+from pilotage.base.clock import WallClock
+from pilotage.batch import errand
 from pilotage.cli.main import main
-from pilotage.clock import WallClock
-from pilotage.site import errand
 
 #: How long it may take until somebody who sleeps knows that the clock was moved, in seconds.
 _GLANCE_S = 0.1

@@ -14,18 +14,19 @@ import httpx2
 from starlette.types import ASGIApp
 
 from pilotage.bus.model import Input, Output
+from pilotage.data.transfer.url import PORT
 from pilotage.edge import records as edge
 from pilotage.edge.message import Handoff
+from pilotage.edge.port_data import Limits, PortData
 from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
-from pilotage.hub import api, auth, config, front
-from pilotage.hub.api.port import Limits, PortData
-from pilotage.hub.auth import Gate, Scope
+from pilotage.hub import api, front
 from pilotage.hub.project import Project
 from pilotage.job import bulk, moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.retry import Next
-from pilotage.payload.transfer.url import PORT
+from pilotage.project import settings, tokens
+from pilotage.project.tokens import Gate, Scope
 from pilotage.store import Db, Writer, connect
 
 SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
@@ -54,7 +55,7 @@ class Hub:
         site = "farm" if scope is Scope.AGENT else ""
 
         def step(db: Db) -> str:
-            return auth.mint(db, scope, owner, now=now, lifetime=lifetime, site=site)[0]
+            return tokens.mint(db, scope, owner, now=now, lifetime=lifetime, site=site)[0]
 
         return self.writer.do(step)
 
@@ -63,8 +64,8 @@ class Hub:
         now, key = self.project.clock.now(), f"pil_g_{secrets.token_urlsafe(32)}"
 
         def step(db: Db) -> str:
-            made, _ = auth.mint(db, Scope.AGENT, "", now=now, lifetime=60.0, site=site)
-            auth.admit(db, made, key, site, now)
+            made, _ = tokens.mint(db, Scope.AGENT, "", now=now, lifetime=60.0, site=site)
+            tokens.admit(db, made, key, site, now)
             return key
 
         return self.writer.do(step)
@@ -135,9 +136,9 @@ async def running(
         ),
         gate,
         events,
-        PortData(config.port_folder(project.state), reader, limits),
+        PortData(settings.port_folder(project.state), reader, limits),
     )  # fmt: skip
-    hub.admin = writer.do(lambda db: auth.at_home(db, project.state, project.clock.now()))
+    hub.admin = writer.do(lambda db: tokens.at_home(db, project.state, project.clock.now()))
     opened = front.listen("127.0.0.1", 0, roam=False)
     hub.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
     try:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pilotage.hub import auth, tls
-from pilotage.hub.feed import view
+from pilotage.edge.factory import view
+from pilotage.hub import tls
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from pilotage.project import tokens
 from testbed.ports import free_port
 from tests.driven import Ahead
 from tests.sites import PATIENCE, SITE, SRC, Farm
@@ -78,7 +79,7 @@ class Frontend(Farm):
         """Make a token for a factory."""
         with Project(self.root) as project, project._change() as db:
             now = time.time()
-            made = auth.mint(db, auth.Scope.FACTORY, "", now=now, lifetime=3600, site=site)
+            made = tokens.mint(db, tokens.Scope.FACTORY, "", now=now, lifetime=3600, site=site)
         return made[0]
 
     def states(self) -> collections.Counter[str]:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pilotage import errors
-from pilotage.pilot.node.hand import cache
+from pilotage.base import errors
+from pilotage.node.login import cache
 
-_PROGRAM = (sys.executable, "-m", "pilotage.pilot.node")
+_PROGRAM = (sys.executable, "-m", "pilotage.node")
 _SRC = str(Path(cache.__file__).parents[4])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import Client
 from tests.programs import PATIENCE
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Command, JobSpec, NewJob, State
+from pilotage.project import tokens
 from testbed.ports import free_port
 from tests import programs
 from tests.scripted_hub import Program, pilot, wait_for
@@ -79,14 +79,14 @@ class RealHub:
             self.process.kill()
             self.process.wait()
 
-    def token(self, scope: auth.Scope, owner: str = "me", **facts: object) -> str:
+    def token(self, scope: tokens.Scope, owner: str = "me", **facts: object) -> str:
         """Make a token."""
         with self.project._change() as db:
-            return auth.mint(db, scope, owner, now=time.time(), lifetime=3600, **facts)[0]  # type: ignore[arg-type]
+            return tokens.mint(db, scope, owner, now=time.time(), lifetime=3600, **facts)[0]  # type: ignore[arg-type]
 
     def secret(self) -> str:
         """Make a secret that enrols one pilot."""
-        return self.token(auth.Scope.ENROL, uses=1)
+        return self.token(tokens.Scope.ENROL, uses=1)
 
     def submit(self, *argv: str, name: str = "job") -> int:
         """Queue a program."""
@@ -129,7 +129,7 @@ def enrolled(
     ca: tuple[str, ...] = ()
     if hub.ca:
         ca = ("--ca", str(shutil.copy(hub.ca, base / "ca.pem")))
-    program = [*inside, sys.executable, "-m", "pilotage.pilot.node"]
+    program = [*inside, sys.executable, "-m", "pilotage.node"]
     with pilot(
         url or hub.url, base, *words, *ca, "--secret-file", str(secret), program=program, env=env
     ) as one:

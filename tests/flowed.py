@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pilotage.flow import moves, records
+from pilotage.flow import explain, moves, records
 from pilotage.flow.model import Artifact, Flow, NewFlow, Span, Step, Take
 from pilotage.flow.records import AttemptRow, FlowRow
-from pilotage.hub import flow_view
 from pilotage.hub.project import Project
 from testbed.rabbit import Rabbit
 from tests import programs
@@ -151,7 +150,7 @@ class Hub:
         """Return why the steps of a workflow do not go on, as `pilotage flow explain` says."""
         with self._rig.project() as project:
             now = project.clock.now()
-            found = flow_view.sheet(project.db, number, now, project.settings, project.root)
+            found = explain.sheet(project.db, number, now, project.settings, project.root)
             return {one.name: one.why for one in found.steps}
 
     def reasons(self, number: int) -> dict[str, str]:

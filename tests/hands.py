@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from pilotage.batch.bootstrap import BOOTSTRAP
+from pilotage.node.login.orders import rendered
 from pilotage.pilot import pack
-from pilotage.pilot.node.hand.orders import rendered
-from pilotage.site.bootstrap import BOOTSTRAP
 
 DEADLINE = 60.0
-PACKAGE = [sys.executable, "-m", "pilotage.pilot.node"]
+PACKAGE = [sys.executable, "-m", "pilotage.node"]
 SOURCE = str(Path(__file__).parents[1] / "src")
 
 

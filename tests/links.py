@@ -14,27 +14,28 @@ from typing import Any
 
 import msgspec
 
-from pilotage.clock import WallClock
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth, config
-from pilotage.hub.agents import Agents
-from pilotage.hub.clients import Clients
-from pilotage.hub.config import Match, Pilots
-from pilotage.hub.counter import Counter
-from pilotage.hub.data_link import DataLinks
-from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk, Marker
-from pilotage.hub.roster import Roster
-from pilotage.hub.staging import Staging
-from pilotage.hub.watchman import Watchman
+from pilotage.base.clock import WallClock
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port.sites import Lines
+from pilotage.hub.connection import Link
+from pilotage.hub.programs import Clients
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
 from pilotage.match.negotiate import Matcher
 from pilotage.match.queue import Queue
 from pilotage.match.share import Shares
-from pilotage.pilot import wire
+from pilotage.pilot import messages
+from pilotage.pilot.data import Staging
+from pilotage.pilot.data_link import DataLinks
+from pilotage.pilot.enrolment import Desk, Marker
+from pilotage.pilot.leases import Watchman
 from pilotage.pilot.stencil import Stencils
-from pilotage.site.local import Listener
+from pilotage.pilot.sync import Counter
+from pilotage.pilot.table import Roster
+from pilotage.project import settings as config
+from pilotage.project import tokens
+from pilotage.project.settings import Match, Pilots
+from pilotage.run.local import Listener
 from pilotage.store import Writer, connect
 
 Message = dict[str, Any]
@@ -50,7 +51,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent: list[Message] = []
         self.closed = self.paused = False
-        self._frames = wire.Frames()
+        self._frames = messages.Frames()
         self._begun = False
 
     def write(self, data: Any) -> None:
@@ -91,7 +92,7 @@ class Caller:
         """Send a message; return its number."""
         number = next(self._numbers)
         body = msgspec.json.encode({"op": op, "n": number, **fields})
-        self.link.data_received(wire.frame(body))
+        self.link.data_received(messages.frame(body))
         return number
 
     async def hear(self, number: int) -> Message:
@@ -174,7 +175,7 @@ class Backroom:
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),
             DataLinks(staging),
         )  # fmt: skip
-        self.gate = auth.Gate(connect(folder / "store.db"), clock.now)
+        self.gate = tokens.Gate(connect(folder / "store.db"), clock.now)
         self.clients = Clients(
             self.writer, connect(folder / "store.db"), self.gate, self.queue, clock
         )
@@ -183,11 +184,13 @@ class Backroom:
         self.watchman = Watchman(self.queue, self.roster, Match(), LEASE)
         self._clock = clock
 
-    def token(self, scope: auth.Scope = auth.Scope.ENROL, owner: str = "me", **facts: Any) -> str:
+    def token(
+        self, scope: tokens.Scope = tokens.Scope.ENROL, owner: str = "me", **facts: Any
+    ) -> str:
         """Make a token."""
         now = self._clock.now()
         with self.db.transaction():
-            return auth.mint(self.db, scope, owner, now=now, lifetime=600.0, **facts)[0]
+            return tokens.mint(self.db, scope, owner, now=now, lifetime=600.0, **facts)[0]
 
     def submit(self, count: int = 1, name: str = "job", **facts: Any) -> list[int]:
         """Queue jobs."""

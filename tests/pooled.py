@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage.hub import pool_view
-from pilotage.hub.pool_account import Account, accounts
+from pilotage.batch.wish import Wish
 from pilotage.hub.project import Project
-from pilotage.site.wish import Wish
+from pilotage.pool import view
+from pilotage.pool.account import Account, accounts
 from pilotage.store import Db
 from testbed.condor import Condor
 from testbed.ports import free_port
@@ -119,10 +119,10 @@ class Pooled(Farm):
         """Count pilots that have not ended, of one pool or of all."""
         return sum(one.live for one in self.drones() if pool in {"", one.pool})
 
-    def look(self, pool: str) -> pool_view.Look:
+    def look(self, pool: str) -> view.Look:
         """See a pool as people do."""
         with Project(self.root) as project:
-            return pool_view.pool(project.db, project.root, pool, project.clock.now())
+            return view.pool(project.db, project.root, pool, project.clock.now())
 
     def rests(self, looks: int = 4) -> None:
         """Require that pools which are looked at some times more ask for nothing."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
+from pilotage.agent import records
+from pilotage.agent.app import files, trust
+from pilotage.agent.app.model import App, Limits, Parameter, Staging
+from pilotage.agent.model import Word
+from pilotage.agent.settings import Bus, Settings
+from pilotage.batch.model import Site
 from pilotage.bus.port import Message
 from pilotage.job import records as jobs
 from pilotage.job.model import Job
-from pilotage.site.agent import records
-from pilotage.site.agent.model import Word
-from pilotage.site.agent.settings import Bus, Settings
-from pilotage.site.apps import files, trust
-from pilotage.site.apps.model import App, Limits, Parameter, Staging
-from pilotage.site.model import Site
 from pilotage.store import Db, Writer, connect
 
 SITE = "mira"

@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from pilotage.agent.control import Controls
+from pilotage.agent.ingest import Ingest
+from pilotage.agent.logs import Logs
+from pilotage.agent.outbox import Outbox
+from pilotage.agent.registry import Registry
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
-from pilotage.site.agent.control import Controls
-from pilotage.site.agent.ingest import Ingest
-from pilotage.site.agent.logs import Logs
-from pilotage.site.agent.outbox import Outbox
-from pilotage.site.agent.registry import Registry
 from pilotage.store import Writer, connect
 from tests import posted
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import anyio
 
-from pilotage.payload import Ending, Launch, Starter
-from pilotage.payload.model import Sandbox
+from pilotage.run import Ending, Launch, Starter
+from pilotage.run.model import Sandbox
 from tests import hostile, wards
 from tests.wards import PATIENCE
 

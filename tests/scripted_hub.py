@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pilotage.pilot.node import frame
+from pilotage.node import frame
 
 SECRET = "pil_e_" + "x" * 43
 _SRC = Path(__file__).parents[1] / "src"
@@ -232,7 +232,7 @@ def pilot(
     base.mkdir(exist_ok=True, parents=True)
     secret = base / "secret"
     secret.write_text(SECRET)
-    command = program or [sys.executable, "-m", "pilotage.pilot.node"]
+    command = program or [sys.executable, "-m", "pilotage.node"]
     work = base / "work"
     options = ["--hub", hub, "--secret-file", str(secret), "--work", str(work), "--cpus", "4"]
     environ = {**os.environ, "PYTHONPATH": str(_SRC), **(env or {})}

@@ -20,27 +20,27 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage import clock
-from pilotage.hub import config
+from pilotage.agent import accept, records
+from pilotage.agent import settings as settings_
+from pilotage.agent.app import files, trust
+from pilotage.agent.app.model import App, Staging
+from pilotage.agent.data import EdgeData
+from pilotage.agent.janitor import Janitor
+from pilotage.agent.model import Accepted
+from pilotage.agent.registry import Registry
+from pilotage.base import clock
+from pilotage.batch.connections import Ways
+from pilotage.batch.driver import Driver
+from pilotage.batch.place import Direct
+from pilotage.batch.tunnels import Doors
 from pilotage.hub.project import Project
-from pilotage.hub.ways import Ways
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.site.agent import accept, records
-from pilotage.site.agent import settings as settings_
-from pilotage.site.agent.data import EdgeData
-from pilotage.site.agent.janitor import Janitor
-from pilotage.site.agent.model import Accepted
-from pilotage.site.agent.registry import Registry
-from pilotage.site.apps import files, trust
-from pilotage.site.apps.model import App, Staging
-from pilotage.site.direct import Direct
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver
-from pilotage.site.local import Listener
+from pilotage.project import settings
+from pilotage.run.local import Listener
 from pilotage.store import Writer, connect
 
 SITE = "edge"
@@ -66,7 +66,7 @@ async def serve(root: Path) -> None:
     project = Project(root)
     writer = Writer(connect(project.db.path))
     queue = Queue(
-        writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
+        writer, settings.matcher(project.settings), str(project.state / "jobs"), project.clock,
         clock.dice(),
     )  # fmt: skip
     found = settings_.read(root / "agent.toml")
@@ -77,7 +77,7 @@ async def serve(root: Path) -> None:
         data = EdgeData(
             remote, writer, project.state, Registry(root), lambda: found, project.clock.now
         )
-        place = config.place(project.settings, project.root)
+        place = settings.place(project.settings, project.root)
         direct = Direct(name, driver, queue, writer, place, data, Listener())
         janitor = Janitor(
             project.state, writer, lambda: found, project.clock.now,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.client import wire
+from pilotage.link import codec
 from tests.fleet import RealHub
 
 Message = dict[str, Any]
@@ -27,14 +27,14 @@ class Talk:
     @classmethod
     async def open(cls, hub: RealHub) -> Talk:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
-        writer.write(wire.greeting("127.0.0.1"))
+        writer.write(codec.greeting("127.0.0.1"))
         return cls(reader, writer)
 
     def say(self, op: str, **fields: Any) -> asyncio.Future[Message]:
         """Send a message; the answer comes later, or never."""
         number = next(self._numbers)
         heard = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._writer.write(wire.frame(msgspec.json.encode({"op": op, "n": number, **fields})))
+        self._writer.write(codec.frame(msgspec.json.encode({"op": op, "n": number, **fields})))
         return heard
 
     async def ask(self, op: str, **fields: Any) -> Message:
@@ -56,7 +56,7 @@ class Talk:
         await asyncio.gather(self._hearing, return_exceptions=True)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
-        incoming = wire.Incoming()
+        incoming = codec.Incoming()
         while data := await reader.read(1 << 18):
             for body in incoming.feed(data):
                 message = msgspec.json.decode(body)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import payload
+from pilotage import run
 from pilotage.payload.sandbox import rule
 
 #: What every machine has; the tests' own interpreter may be where only root can go.
@@ -110,7 +110,7 @@ class Ward:
 
     def starter(self) -> Path:
         """Copy the starter and its sandboxes to where the pilot's user can read them."""
-        source = Path(payload.__file__).parent
+        source = Path(run.__file__).parent
         for name in ("starter", "sandbox"):
             shutil.copytree(source / name, self.root / "code" / name, dirs_exist_ok=True)
         return self.root / "code" / "starter"
@@ -211,4 +211,4 @@ def _processes(uid: int) -> Iterator[int]:
 def shift(monkeypatch: pytest.MonkeyPatch, made: Ward) -> None:
     """Have `Starter.open` run the starter as the pilot's user."""
     monkeypatch.setattr(sys, "executable", str(made.interpreter()))
-    monkeypatch.setattr("pilotage.payload.run._PROGRAM", made.starter())
+    monkeypatch.setattr("pilotage.run.starter._PROGRAM", made.starter())

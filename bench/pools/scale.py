@@ -6,9 +6,9 @@ import random
 import time
 from collections.abc import Sequence
 
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Hint, Memory, Sight
-from pilotage.pool.law.windowed import Windowed
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.model import Hint, Memory, Sight
+from pilotage.pool.policy.windowed import Windowed
 
 _POOLS = 10_000
 _DRONES = 10

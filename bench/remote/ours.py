@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from bench.remote.bed import ARRAYS, CORES, Bed
+from pilotage.batch.wish import Wish
 from pilotage.client import Ended, Future
 from pilotage.hub.project import Project
 from pilotage.job.model import Allocation, Command, JobSpec
-from pilotage.site.wish import Wish
 
 _LOCAL = 'site == "local"'
 _GLANCE_S = 0.05

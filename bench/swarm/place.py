@@ -13,10 +13,10 @@ import apsw
 import msgspec
 
 from bench.command import Command
-from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job.model import Command as Program
 from pilotage.job.model import JobSpec, NewJob
+from pilotage.project import tokens
 from testbed.ports import free_port
 
 _DAY_S = 86400.0
@@ -56,8 +56,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         )
         with Project(root) as project, project.db.transaction() as db:
             now = project.clock.now()
-            enrol, _ = auth.mint(db, auth.Scope.ENROL, "", now=now, lifetime=_DAY_S, site="bench")
-            user, _ = auth.mint(db, auth.Scope.USER, "bench", now=now, lifetime=_DAY_S)
+            enrol, _ = tokens.mint(
+                db, tokens.Scope.ENROL, "", now=now, lifetime=_DAY_S, site="bench"
+            )
+            user, _ = tokens.mint(db, tokens.Scope.USER, "bench", now=now, lifetime=_DAY_S)
         return cls(root=root, port=port, enrol=enrol, user=user, tls=_trusting() if tls else None)
 
     def fill(self, jobs: int) -> None:

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple
 
-from pilotage import errors
+from pilotage.base import errors
 
 
 class Field(NamedTuple):

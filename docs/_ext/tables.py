@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from pilotage.agent import settings as agent
+from pilotage.agent.app import fill
+from pilotage.agent.app import model as apps
+from pilotage.batch import model as site
 from pilotage.cli import about
+from pilotage.data.transfer import keys
+from pilotage.edge.factory import files as hubs
 from pilotage.event.model import Event, Kind
 from pilotage.flow import model as flow
 from pilotage.flow import schema as flows
-from pilotage.hub import config
-from pilotage.hub.feed import files as hubs
-from pilotage.job import machine, model, records
-from pilotage.payload.transfer import keys
+from pilotage.job import machine, model, records, template
 from pilotage.pool import files as pools
 from pilotage.pool.efficiency import Efficiency
-from pilotage.rule import schema, template
-from pilotage.site import model as site
-from pilotage.site.agent import settings as agent
-from pilotage.site.apps import fill
-from pilotage.site.apps import model as apps
+from pilotage.project import settings as config
+from pilotage.rule import schema
 
 from . import commands, facts, figures, matrix, messages
 

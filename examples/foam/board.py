@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.job.model import Job, State
 
 from .progress import STEPS, Progress, Scan, trigger

@@ -21,7 +21,7 @@ from typing import Self
 import pytest
 
 from docs._ext import matrix
-from pilotage.errors import IllegalTransition, PilotageError
+from pilotage.base.errors import IllegalTransition, PilotageError
 from pilotage.job import machine
 from pilotage.job.model import State
 from pilotage.job.records import Selection

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.facts import Witness
 from pilotage.job.model import State
 from pilotage.job.records import Selection
+from pilotage.status.explain import Witness
 from tests.fleet import RealHub, blind
 from tests.scripted_hub import wait_for
 

@@ -17,17 +17,18 @@ from typing import Any, Self
 import pytest
 
 import pilotage
-from pilotage import errors, meow
+from pilotage.base import errors
+from pilotage.compat import meow
 from testbed.ports import free_port
 from tests.programs import PATIENCE
 
 EXAMPLE = """
 import glob, os, time
-from pilotage.meow import FileEventPattern, WatchdogMonitor
-from pilotage.meow import BashRecipe, BashHandler
-from pilotage.meow import LocalBashConductor
-from pilotage.meow import MeowRunner
-from pilotage.meow import create_parameter_sweep
+from pilotage.compat.meow import FileEventPattern, WatchdogMonitor
+from pilotage.compat.meow import BashRecipe, BashHandler
+from pilotage.compat.meow import LocalBashConductor
+from pilotage.compat.meow import MeowRunner
+from pilotage.compat.meow import create_parameter_sweep
 os.makedirs("data/raw", exist_ok=True); os.makedirs("data/clean", exist_ok=True)
 clean = FileEventPattern("clean", "raw/*.csv", "cleaner", "infile",
             parameters={"out": "{BASE}/clean/{PREFIX}"},
@@ -462,8 +463,8 @@ def test_stop_waits_for_what_runs_unless_told_otherwise(here: Path):
 def test_results_that_a_killed_runner_did_not_write_are_written_later(here: Path):
     script = f"""
         import os, time
-        from pilotage.meow import *
-        from pilotage.meow import output
+        from pilotage.compat.meow import *
+        from pilotage.compat.meow import output
         def die(db, folder):
             if db.rows("journal_ends", after=0):
                 os.kill(os.getpid(), 9)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pilotage.hub import pool_view
 from pilotage.hub.project import Project
+from pilotage.pool import view
 from testbed.ports import free_port
 from tests.sites import PATIENCE, SITE, SRC, Farm
 
@@ -122,9 +122,9 @@ class Bench:
         asked, more = f'pool == "{pool}"', self.farm.unhurried(0.5)
         return self.farm.submit(count, more=more, site="", requirements=asked)
 
-    def look(self, name: str) -> pool_view.Look:
+    def look(self, name: str) -> view.Look:
         with Project(self.root) as project:
-            return pool_view.pool(project.db, project.root, name, project.clock.now())
+            return view.pool(project.db, project.root, name, project.clock.now())
 
     def live(self) -> collections.Counter[str]:
         """Count the pilots of each pool; there are never more than its maximum."""

@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from pilotage.bus.model import Answer
-from pilotage.hub import edge_seen
+from pilotage.edge import view
 from pilotage.store import connect
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
@@ -56,7 +56,7 @@ class Person:
         """Read which sites were heard of, and how they are."""
         db = connect(self.root / ".pilotage/store.db", readonly=True)
         try:
-            return {one.name: one.state for one in edge_seen.look(db, time.time()).edges}
+            return {one.name: one.state for one in view.look(db, time.time()).edges}
         finally:
             db.close()
 

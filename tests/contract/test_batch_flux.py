@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.flux import Flux
-from pilotage.site.batch.model import BatchError
+from pilotage.batch.system.flux import Flux
+from pilotage.batch.system.model import BatchError
 from pilotage.testing.batch.words import KEY, ORDER
 from tests.replay.tools import Tools, recorded
 

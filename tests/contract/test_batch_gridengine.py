@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.site.batch.gridengine import GridEngine
-from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.batch.system.gridengine import GridEngine
+from pilotage.batch.system.model import Call, Cause, Order, Phase
 from pilotage.testing.batch import beds, life
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.gridengine import GridEngine as Cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.site.batch.htcondor import HTCondor
-from pilotage.site.batch.model import Call, Cause, Order, Phase
+from pilotage.batch.system.htcondor import HTCondor
+from pilotage.batch.system.model import Call, Cause, Order, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
 from testbed.condor import Condor

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.batch.system.local import Local
+from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
 from pilotage.pilot import pack
-from pilotage.site.batch.local import Local
-from pilotage.site.batch.model import Batch, Call, Cause, Item, Order, Phase, Said
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from pilotage.testing.batch.words import Sample, Words

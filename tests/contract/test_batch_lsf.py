@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.lsf import LSF
-from pilotage.site.batch.model import BatchError
+from pilotage.batch.system.lsf import LSF
+from pilotage.batch.system.model import BatchError
 from pilotage.testing.batch.words import KEY, ORDER
 from tests.replay.tools import Tools, recorded
 

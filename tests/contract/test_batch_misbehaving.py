@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.site.batch.model import BatchError, Call, Phase
-from pilotage.site.batch.slurm import Slurm
+from pilotage.batch.system.model import BatchError, Call, Phase
+from pilotage.batch.system.slurm import Slurm
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from tests.misbehaving import faults

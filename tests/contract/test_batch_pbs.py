@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import BatchError, Said
-from pilotage.site.batch.pbs import PBS
+from pilotage.batch.system.model import BatchError, Said
+from pilotage.batch.system.pbs import PBS
 from pilotage.testing.batch.words import ORDER
 from tests.replay.tools import REPLAY, Tools, recorded
 

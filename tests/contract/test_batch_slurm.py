@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import Batch, BatchError, Call, Cause, Order, Phase, Said
-from pilotage.site.batch.slurm import Slurm
+from pilotage.batch.system.model import Batch, BatchError, Call, Cause, Order, Phase, Said
+from pilotage.batch.system.slurm import Slurm
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from pilotage.testing.batch.words import ORDER, Sample, Words, recorded

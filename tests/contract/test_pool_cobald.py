@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from pilotage.pool.compose.composite import uniform, weighted
-from pilotage.pool.compose.factory import Factory
-from pilotage.pool.config.build import load
-from pilotage.pool.config.formats import JsonFormatter, LineProtocolFormatter
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.control.stepwise import stepwise
-from pilotage.pool.control.switch import Switch
-from pilotage.pool.shape.standardise import Standardiser
+from pilotage.compat.cobald.build import load
+from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
+from pilotage.pool.composite.composite import uniform, weighted
+from pilotage.pool.composite.factory import Factory
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller.stepwise import stepwise
+from pilotage.pool.controller.switch import Switch
+from pilotage.pool.decorator.standardise import Standardiser
 
 RECORDED = json.loads((Path(__file__).parents[1] / "replay/cobald/recorded.json").read_text())
 RUNS = RECORDED["runs"]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
-from pilotage.site.batch.model import Call, Order, Phase
+from pilotage.batch.system.model import Call, Order, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, wait
 from testbed.kube import Box

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from pilotage.hub import auth
 from pilotage.job import records
 from pilotage.job.model import App, Job, JobSpec, NewJob, Recipe, State
+from pilotage.project import tokens
 from testbed import processes
 from testbed.fault_proxy import FaultProxy
 from testbed.ports import free_port
@@ -66,8 +66,8 @@ class Ported(Edge):
     def enrol(self, site: str = "") -> int:
         """Have the hub make a token for the agent, and give it that; return its number."""
         with self.hub._rig.project() as project, project.db.transaction() as db:
-            secret, number = auth.mint(
-                db, auth.Scope.AGENT, "", now=project.clock.now(), lifetime=3600.0,
+            secret, number = tokens.mint(
+                db, tokens.Scope.AGENT, "", now=project.clock.now(), lifetime=3600.0,
                 site=site or self.site,
             )  # fmt: skip
         self.secrets.append(secret)
@@ -80,7 +80,7 @@ class Ported(Edge):
     def revoke(self, number: int) -> None:
         """Have the token of the agent count no longer."""
         with self.hub._rig.project() as project, project.db.transaction() as db:
-            auth.revoke(db, number, project.clock.now())
+            tokens.revoke(db, number, project.clock.now())
 
     # -- jobs of the hub -------------------------------------------------------------------------
 

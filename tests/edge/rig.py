@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from pilotage.batch import errand
 from pilotage.hub.project import Project
 from pilotage.job.model import Job
 from pilotage.job.records import Selection
-from pilotage.site import errand
 from testbed import processes
 from testbed.certificates import DAY_S, Authority, put
 from testbed.condor import Condor

@@ -12,13 +12,13 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pilotage import crash
+from pilotage.agent import caps, contents
+from pilotage.agent.app.model import Config, Parameter
+from pilotage.agent.settings import Limits
+from pilotage.base import crash
+from pilotage.data.transfer.model import MANIFEST
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from pilotage.payload.transfer.model import MANIFEST
-from pilotage.site.agent import caps, contents
-from pilotage.site.agent.settings import Limits
-from pilotage.site.apps.model import Config, Parameter
 from tests.contract.transfer.web import Web, serving
 from tests.staged import Edge
 

@@ -19,13 +19,13 @@ import msgspec
 import pytest
 from anyio.abc import TaskStatus
 
-from pilotage import crash
+from pilotage.agent import records
+from pilotage.agent.ingest import Ingest
+from pilotage.agent.outbox import Outbox
+from pilotage.agent.registry import Registry
+from pilotage.base import crash
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
-from pilotage.site.agent import records
-from pilotage.site.agent.ingest import Ingest
-from pilotage.site.agent.outbox import Outbox
-from pilotage.site.agent.registry import Registry
 from pilotage.store import connect
 from testbed.rabbit import Rabbit
 from tests import posted, programs
@@ -150,7 +150,7 @@ async def test_while_it_drains_messages_stay_at_the_broker(desk: Desk, store: St
 async def test_what_the_store_did_not_take_is_not_acknowledged(
     desk: Desk, store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pilotage.site.agent.ingest._PAUSE_S", 0.05)
+    monkeypatch.setattr("pilotage.agent.ingest._PAUSE_S", 0.05)
     store.writer.close()
     await desk.post(posted.body(key="k"))
     async with taking(desk, store):

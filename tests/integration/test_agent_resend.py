@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
-from pilotage.payload.transfer.model import MANIFEST
+from pilotage.data.transfer.model import MANIFEST
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge import rig

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from pilotage.event import http
-from pilotage.hub import auth
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from pilotage.project import tokens
 from pilotage.store import Db
 from tests.face import SPEC, Hub, running
 
@@ -161,7 +161,7 @@ async def test_logs_are_followed_to_their_end_character_by_whole_character(hub):
 async def test_a_payload_cannot_make_its_log_show_other_files(hub, tmp_path):
     job = hub.submit()
     folder = hub.run(job)
-    secret = hub.project.state / auth.FILE
+    secret = hub.project.state / tokens.FILE
     (folder / "stdout").symlink_to(secret)
     async with hub.client() as admin:
         assert secret.read_text().startswith("pil_a_")

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage.hub.auth import Scope
+from pilotage.project.tokens import Scope
 from tests.face import Hub, running
 
 FLOW: dict[str, Any] = {

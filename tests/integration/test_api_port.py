@@ -11,13 +11,14 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from pilotage import crash, errors
-from pilotage.hub import auth, config
-from pilotage.hub.api import port
-from pilotage.hub.api.port import Limits
-from pilotage.hub.auth import Scope
-from pilotage.payload.transfer import settle
-from pilotage.payload.transfer.plan import Room
+from pilotage.base import crash, errors
+from pilotage.data.transfer import settle
+from pilotage.data.transfer.plan import Room
+from pilotage.edge import port_data
+from pilotage.edge.port_data import Limits
+from pilotage.project import settings
+from pilotage.project import tokens as auth
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -44,7 +45,7 @@ async def mira(hub: Hub) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def folder(hub: Hub) -> Path:
-    return config.port_folder(hub.project.state)
+    return settings.port_folder(hub.project.state)
 
 
 def put(hub: Hub, name: str, body: bytes) -> None:
@@ -277,7 +278,7 @@ async def test_a_full_disk_is_said_and_may_pass(
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr(port, "_write", full)
+        patch.setattr(port_data, "_write", full)
         found = await mira.put(f"/data/{WRITES}x", content=b"x" * 5000)
         assert (found.status_code, "full" in found.json()["message"]) == (503, True)
     assert there(hub) == set()
@@ -309,5 +310,5 @@ async def test_an_attempt_that_ends_meanwhile_gets_no_name_for_its_file(
 )
 def test_one_function_judges_names(path: bytes):
     with pytest.raises(errors.Denied):
-        port.path_of(path)
-    assert port.path_of(b"/data/a/%c3%a4%ff/") == "a/\u00e4\udcff/"
+        port_data.path_of(path)
+    assert port_data.path_of(b"/data/a/%c3%a4%ff/") == "a/\u00e4\udcff/"

@@ -11,11 +11,11 @@ import anyio
 import httpx2
 import pytest
 
-from pilotage.hub import auth
 from pilotage.hub.api import routes
 from pilotage.hub.api.call import Route
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.auth import Scope
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from tests.face import SPEC, Hub, running
 
 ROUTES = routes.table(Whole())
@@ -116,7 +116,7 @@ async def test_expired_and_revoked_tokens_count_no_longer(hub):
             assert (await other.get("/api/v1/jobs")).status_code == 401
         listed = (await admin.get("/api/v1/tokens")).text
         assert made["token"] not in listed
-        assert auth.digest(made["token"]) not in listed
+        assert tokens.digest(made["token"]) not in listed
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

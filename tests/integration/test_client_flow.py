@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import Flow, errors
+from pilotage import Flow
+from pilotage.base import errors
 from pilotage.client import AsyncClient, Client, where
 from pilotage.client.flow import definition
 from tests.programs import PATIENCE

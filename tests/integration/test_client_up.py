@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import AsyncClient, Client, Executor, as_completed
 from pilotage.job.model import Command, JobSpec
 from testbed.ports import free_port

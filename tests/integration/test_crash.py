@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import Project, crash
+from pilotage import Project
+from pilotage.base import crash
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from tests.rig import Rig

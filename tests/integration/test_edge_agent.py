@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.hub.edge import look
+from pilotage.agent import status as look
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests import programs, system

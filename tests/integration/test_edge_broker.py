@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pilotage.agent import status
 from pilotage.bus.amqp.link import secured
 from pilotage.bus.amqp.model import Broker
-from pilotage.hub.edge import look
 from testbed.certificates import Authority
 from testbed.rabbit import Rabbit
 from tests.edge import law, rig
@@ -60,7 +60,7 @@ def well(edge: Edge) -> Iterator[None]:
 
 def trouble(edge: Edge) -> str:
     """Return what the agent says of its broker."""
-    return look.read(edge.root / ".pilotage").broker
+    return status.read(edge.root / ".pilotage").broker
 
 
 def wait_trouble(edge: Edge, words: Callable[[str], object]) -> None:

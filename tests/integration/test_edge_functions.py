@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import Client
 from testbed.rabbit import Rabbit
 from tests import filed

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pilotage import crash
+from pilotage.base import crash
 from testbed.processes import Process
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving

@@ -15,18 +15,19 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message
-from pilotage.edge.link import keys, model
-from pilotage.edge.link.bus import HubBus, Pace
-from pilotage.edge.link.keys import Keys, Proof
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth
-from pilotage.hub.agents import Agents
-from pilotage.hub.auth import Scope
-from pilotage.hub.link import Link
-from pilotage.pilot import reach, wire
-from pilotage.pilot.node.dial import Route
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port import keys, model
+from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.keys import Keys, Proof
+from pilotage.edge.port.sites import Lines
+from pilotage.hub.connection import Link
+from pilotage.link import connect
+from pilotage.node.dial import Route
+from pilotage.pilot import messages as wire
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from tests.contract.bus.hubbed import QUICK, dialled, serving
 from tests.links import Caller, backroom
 
@@ -324,7 +325,7 @@ async def met(
         known = Keys(folder, str(folder / "token"), time.time)
 
         def way() -> Route:
-            return reach.route(f"http://127.0.0.1:{port}")
+            return connect.route(f"http://127.0.0.1:{port}")
 
         dial = functools.partial(keys.dial, way, "kit", known, 15.0, versions=agent)
         try:
@@ -388,7 +389,7 @@ async def test_the_hub_lets_nobody_in_who_proves_no_site(tmp_path: Path):
         assert hub.lines.sites == {}
         # None of them has used the token up.
         with hub.db.transaction():
-            assert auth.look(hub.db, token, 0.0).site == "kit"
+            assert tokens.look(hub.db, token, 0.0).site == "kit"
 
 
 # -- keys ----------------------------------------------------------------------------------------

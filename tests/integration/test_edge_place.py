@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.crash import REMOTE
+from pilotage.base.crash import REMOTE
 from pilotage.job import records
 from pilotage.job.model import App, Command, Job, JobSpec, NewJob, Recipe, Resources, State
 from pilotage.job.records import Selection

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
-from pilotage.crash import LINK, PORT, REMOTE
-from pilotage.edge.link import keys
+from pilotage.base import errors
+from pilotage.base.crash import LINK, PORT, REMOTE
+from pilotage.edge.data import EdgeData
+from pilotage.edge.port import keys
 from pilotage.flow.model import Flow, Step, Take
-from pilotage.hub import sources
-from pilotage.hub.config import port_folder
-from pilotage.hub.edge_data import EdgeData
 from pilotage.job.model import Command, State
+from pilotage.project.settings import port_folder
+from pilotage.rule import timers
 from pilotage.store import connect
 from tests.edge.ported import OVER, Ported, command, pair
 from tests.flowed import Hub
@@ -182,7 +182,7 @@ def test_data_goes_from_site_to_hub_and_to_another_site(hub: Hub, site: Ported, 
     # Ends of steps name what they left by its path here.
     with hub._rig.project() as project:
         (task,) = hub.query("SELECT id FROM flow_task WHERE flow = ? AND step = 'first'", number)
-        (left,) = sources._left(project.db, task[0], 1, "done", str(hub.root))
+        (left,) = timers._left(project.db, task[0], 1, "done", str(hub.root))
     assert Path(left.removeprefix("file://")).read_text() == "QUICK"
 
 

@@ -17,9 +17,9 @@ import aio_pika
 import aiormq
 import pytest
 
-from pilotage.site.agent import settings
-from pilotage.site.apps import files
-from pilotage.site.apps.trust import Trust
+from pilotage.agent import settings
+from pilotage.agent.app import files
+from pilotage.agent.app.trust import Trust
 from testbed.certificates import Authority, Papers
 from testbed.fault_proxy import FaultProxy
 from testbed.rabbit import Rabbit

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.site.submission import LINGER_S
+from pilotage.batch.submission import LINGER_S
 from testbed.rabbit import Rabbit
 from testbed.slurm import Slurm
 from tests.edge import law, rig

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pilotage.hub import offers
+from pilotage.batch import files
+from pilotage.batch.model import Site
 from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, Resources, State
-from pilotage.site import files
-from pilotage.site.model import Site
+from pilotage.status import offers
 from testbed.rabbit import Rabbit
 from tests.edge.rig import SRC, Edge
 from tests.flowed import Hub, served

@@ -11,14 +11,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from pilotage.base.clock import WallClock
 from pilotage.bus.model import Scheduler
-from pilotage.clock import WallClock
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import edge_seen
+from pilotage.edge import view
+from pilotage.edge.heartbeats import Edges
+from pilotage.edge.port.sites import Lines
+from pilotage.edge.view import Edge, Seen
 from pilotage.hub.api import measure
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.edge_seen import Edge, Seen
-from pilotage.hub.edges import Edges
 from pilotage.hub.project import Project
 from pilotage.store import Writer, connect
 from testbed.fault_proxy import FaultProxy
@@ -48,7 +48,7 @@ class Ear:
         self.project = Project(root, self.clock)
 
     def look(self) -> Seen:
-        return edge_seen.look(self.project.db, self.clock.now())
+        return view.look(self.project.db, self.clock.now())
 
     def one(self, name: str = "mira") -> Edge | None:
         return next((one for one in self.look().edges if one.name == name), None)
@@ -310,6 +310,6 @@ def test_a_project_without_a_broker_pays_nothing_for_it():
     script = (
         "import sys, pilotage.hub.wiring, pilotage.hub.service, pilotage.hub.api;"
         "import pilotage.cli.site;sys.exit(any(one in sys.modules for one in "
-        "('aio_pika', 'aiormq', 'pilotage.hub.edges', 'pilotage.bus.amqp.bus')))"
+        "('aio_pika', 'aiormq', 'pilotage.edge.heartbeats', 'pilotage.bus.amqp.bus')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.project import Project
 from pilotage.job.model import (
     Command,

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import State
 from tests.rig import Rig
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from pilotage.clock import WallClock
+from pilotage.base.clock import WallClock
 from pilotage.event.file import FileSource, Options
 from pilotage.event.file.memory import Memory
 from pilotage.event.model import Event, FileVersion, Kind

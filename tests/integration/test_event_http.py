@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from anyio.abc import SocketStream
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event import http
 
 HOST = "127.0.0.1"

@@ -14,7 +14,7 @@ from anyio.abc import SocketStream
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event import socket as door
 
 HOST = "127.0.0.1"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job.model import State
 from tests import fleet
 from tests.scripted_hub import Program, wait_for

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors, text
-from pilotage.hub.auth import Grant, Scope
-from pilotage.hub.feed import desk
-from pilotage.hub.feed.fed import SILENT_S, Fed
-from pilotage.hub.feed.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
+from pilotage.base import errors, text
+from pilotage.batch import records
+from pilotage.batch.wish import Wish
+from pilotage.edge.factory import desk
+from pilotage.edge.factory.fed import SILENT_S, Fed
+from pilotage.edge.factory.wire import FactoryEnrol, FactoryPilot, FactoryReport, FactorySite
 from pilotage.job.model import State
-from pilotage.site import records
-from pilotage.site.wish import Wish
+from pilotage.project.tokens import Grant, Scope
 from tests.links import Backroom, Caller, Node, backroom
 
 SITE = "grid"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.hub import fleet
-from pilotage.hub.feed import desk, feeder
+from pilotage.base import errors
+from pilotage.batch.wish import Wish
+from pilotage.edge.factory import desk, feeder
 from pilotage.hub.project import Project
-from pilotage.site.wish import Wish
+from pilotage.pilot import view
 from testbed.ports import free_port
 from tests import programs, suites
 from tests.factories import POOL, Frontend, Plant
@@ -255,5 +255,5 @@ def test_one_hub_is_fed_by_several_factories_each_with_a_site_of_its_own(
 def available(hub: Frontend) -> dict[str, int]:
     """Count the cores of pilots that take jobs by site."""
     with Project(hub.root) as project:
-        found = fleet.pilots(project.db)
+        found = view.pilots(project.db)
     return {one.site: one.facts.cpus for one in found if one.facts and one.state == "available"}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.flow import moves, read, records
+from pilotage.flow import deliver, moves, read, records
 from pilotage.flow.model import NewFlow
-from pilotage.hub.flows import deliver
 from tests.rig import Rig
 
 FLOW = """

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.flow.model import Notify
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub import front, tls
 
 HOST = "127.0.0.1"

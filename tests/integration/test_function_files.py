@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.client import AsyncClient, Client, Executor
-from pilotage.hub import auth
-from pilotage.job.owner import me
+from pilotage.project import tokens
 from tests import filed
 from tests.fleet import RealHub, blind, enrolled, running
 from tests.programs import PATIENCE
@@ -24,7 +24,7 @@ _BOXED = 'heartbeat = "1s"\nlease = "20s"\nsandbox = "bubblewrap"\n'
 
 @contextmanager
 def connected(hub: RealHub, owner: str = "") -> Iterator[Client]:
-    token = hub.token(auth.Scope.USER, owner or me())
+    token = hub.token(tokens.Scope.USER, owner or me())
     with pilotage.connect(hub.url, token=token, ca=hub.ca or None) as client:
         yield client
 
@@ -109,7 +109,7 @@ def test_pools_and_event_loops_take_files_too(tmp_path):
         return pilotage.File("in/plain.txt"), pilotage.File(f"out/{name}", output=True)
 
     async def main(hub: RealHub) -> None:
-        token = hub.token(auth.Scope.USER, me())
+        token = hub.token(tokens.Scope.USER, me())
         async with AsyncClient(hub.url, token, hub.ca or None) as client:
             assert await client.submit(copy, *make("a"), cpus=1) == "a"
             found = [one async for one in client.map(copy, *zip(make("b"), make("c"), strict=True))]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.node import claim
 from pilotage.pilot import pack
-from pilotage.pilot.node import claim
 from tests.hands import PACKAGE, SOURCE, Hand, Place, wait_for
 
 _PYTHONS = Path.home() / ".pyenv" / "versions"

@@ -15,11 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.data.image import Images
 from pilotage.match import wish
-from pilotage.pilot.node import single
-from pilotage.pilot.node.single import image
-from pilotage.site.image import Images
+from pilotage.node import batchjob
+from pilotage.node.batchjob import image
 from tests import boxed, system, wards
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ def ward():
     system.needs(*PODMAN)
     with wards.ward() as made:
         code = made.starter().parent
-        shutil.copytree(Path(single.__file__).parent, code / "single")
+        shutil.copytree(Path(batchjob.__file__).parent, code / "single")
         shutil.copy(str(boxed.__file__), code)
         yield made
         shutil.rmtree(f"/tmp/pilotage-images-{made.uid}", ignore_errors=True)

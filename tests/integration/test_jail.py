@@ -14,8 +14,8 @@ import anyio
 import asyncssh
 import pytest
 
-from pilotage import errors
-from pilotage.site.jail import HOST, Access, Bounds, Jails, lay, take
+from pilotage.base import errors
+from pilotage.data.export import HOST, Access, Bounds, Jails, lay, take
 
 pytestmark = pytest.mark.anyio
 
@@ -478,8 +478,8 @@ def waiting(jails: Jails) -> int:
 
 
 def test_what_is_missing_is_named(monkeypatch, tmp_path):
-    monkeypatch.delattr("pilotage.site.jail.door", raising=False)
-    monkeypatch.setitem(sys.modules, "pilotage.site.jail.door", None)
+    monkeypatch.delattr("pilotage.data.export.door", raising=False)
+    monkeypatch.setitem(sys.modules, "pilotage.data.export.door", None)
 
     async def open_one() -> None:
         await Jails().open("1.1", tmp_path, readonly=[])

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.hub import auth
+from pilotage.base import errors
 from pilotage.job import records
 from pilotage.job.model import Call, JobSpec, NewJob, State
 from pilotage.match.turn import Ledger
+from pilotage.project import tokens
 from pilotage.store import Db
 from tests.links import Backroom, Caller, Node, backroom, end
 
@@ -211,7 +211,7 @@ def test_pilots_of_a_revoked_token_are_sent_away_within_a_round(tmp_path):
         assert await node.sync() == [f"{job}.1"]
         waiting = node.caller.say("sync", wait=20.0)
         with hub.db.transaction():
-            auth.revoke(hub.db, auth.look(hub.db, token, time.time()).id, time.time())
+            tokens.revoke(hub.db, tokens.look(hub.db, token, time.time()).id, time.time())
         await hub.round()
         assert (await node.caller.hear(waiting))["bye"]
         assert hub.job(job).state is State.QUEUED
@@ -280,13 +280,13 @@ def test_a_pilot_is_given_up_although_the_first_try_could_not_be_written(tmp_pat
 
 def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
     async def play(hub: Backroom) -> None:
-        token = hub.token(auth.Scope.USER, "ann")
+        token = hub.token(tokens.Scope.USER, "ann")
         program = Caller(hub)
         await program.ask("login", protocol=1, token=token)
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
         assert len((await program.ask("submit", jobs=[job]))["ids"]) == 1
         with hub.db.transaction():
-            auth.revoke(hub.db, auth.look(hub.db, token, time.time()).id, time.time())
+            tokens.revoke(hub.db, tokens.look(hub.db, token, time.time()).id, time.time())
         hub.gate.forget()
         for op, fields in (("submit", {"jobs": [job]}), ("cancel", {"jobs": [1]}),
                            ("ends", {"tag": "x"})):  # fmt: skip
@@ -298,8 +298,8 @@ def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
 def test_a_program_changes_only_what_is_its_own(tmp_path):
     async def play(hub: Backroom) -> None:
         programs = {}
-        for scope, owner in ((auth.Scope.USER, "ann"), (auth.Scope.USER, "bob"),
-                             (auth.Scope.READ, "ann")):  # fmt: skip
+        for scope, owner in ((tokens.Scope.USER, "ann"), (tokens.Scope.USER, "bob"),
+                             (tokens.Scope.READ, "ann")):  # fmt: skip
             programs[scope, owner] = one = Caller(hub)
             await one.ask("login", protocol=1, token=hub.token(scope, owner))
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
@@ -368,7 +368,7 @@ def test_launches_that_are_too_much_for_one_message_come_in_several(tmp_path):
 def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
     async def play(hub: Backroom) -> None:
         program = Caller(hub)
-        await program.ask("login", protocol=1, token=hub.token(auth.Scope.USER, "ann"))
+        await program.ask("login", protocol=1, token=hub.token(tokens.Scope.USER, "ann"))
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
         assert await program.refusal("submit", jobs=[{**job, **wrong}]) == "E200"
 
@@ -378,7 +378,7 @@ def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
 def test_many_large_results_come_in_several_messages(tmp_path):
     async def play(hub: Backroom) -> None:
         program = Caller(hub)
-        await program.ask("login", protocol=1, token=hub.token(auth.Scope.USER, "ann"))
+        await program.ask("login", protocol=1, token=hub.token(tokens.Scope.USER, "ann"))
         call = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}, "tag": "t"}
         ids = (await program.ask("submit", jobs=[call] * 6))["ids"]
         node = await hub.node(cpus=6)

@@ -18,8 +18,8 @@ import anyio.abc
 import asyncssh
 import pytest
 
-from pilotage.pilot.node import single
-from pilotage.site.jail import HOST, Jails, lay, take
+from pilotage.data.export import HOST, Jails, lay, take
+from pilotage.node import batchjob
 from tests import boxed, system, wards
 
 NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse")
@@ -32,7 +32,7 @@ def ward():
     system.needs(*NEEDS)
     with wards.ward() as made:
         code = made.starter().parent
-        shutil.copytree(Path(single.__file__).parent, code / "single")
+        shutil.copytree(Path(batchjob.__file__).parent, code / "single")
         shutil.copy(str(boxed.__file__), code)
         yield made
 

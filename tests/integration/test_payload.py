@@ -13,8 +13,8 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage.payload import Ending, Launch, Started, Starter, Why, evidence
 from pilotage.payload.starter import process
+from pilotage.run import Ending, Launch, Started, Starter, Why, evidence
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
-from pilotage.payload import Ending, Launch, Starter, Why, alive, end_orphans, evidence
+from pilotage.base import errors
 from pilotage.payload.starter import process
+from pilotage.run import Ending, Launch, Starter, Why, alive, end_orphans, evidence
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 PARENT = """
 import sys, anyio
 from pathlib import Path
-from pilotage.payload import Launch, Starter
+from pilotage.run import Launch, Starter
 
 async def main(root):
     async with Starter.open(root) as starter:
@@ -205,7 +205,7 @@ async def test_a_crash_anywhere_ends_every_payload_once(tmp_path, monkeypatch, p
 
 
 async def test_a_starter_that_cannot_start_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr("pilotage.payload.run._PROGRAM", tmp_path / "missing")
+    monkeypatch.setattr("pilotage.run.starter._PROGRAM", tmp_path / "missing")
     with pytest.raises(errors.Unavailable, match="can't open file"):
         async with Starter.open(tmp_path):
             pass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.node import pilot as node
+from pilotage.node import pilot as node
 from testbed import processes
 from tests.scripted_hub import SECRET, Hub, pilot, wait_for
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.node import spool
+from pilotage.node import spool
 from tests.scripted_hub import Hub, Program, pilot, wait_for
 
 

@@ -19,12 +19,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from pilotage import crash
-from pilotage.hub import auth
-from pilotage.hub.facts import Witness
+from pilotage.base import crash
 from pilotage.job.model import Binding, Call, Command, JobSpec, NewJob, Python, Script, State
 from pilotage.job.records import Selection
 from pilotage.match.explain import explain
+from pilotage.project import tokens as auth
+from pilotage.status.explain import Witness
 from tests.fleet import QUICK, SRC, RealHub, blind, enrolled, running
 from tests.scripted_hub import wait_for
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pilotage.job.model import Command, JobSpec, NewJob, State
-from pilotage.pilot.node import frame
-from pilotage.pilot.node.data.line import CutError, Line, RefusalError
-from pilotage.pilot.node.dial import dial, route
+from pilotage.node import frame
+from pilotage.node.data.line import CutError, Line, RefusalError
+from pilotage.node.dial import dial, route
 from tests.fleet import RealHub, running
 
 TEXT = b"what the job reads"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pilotage.batch import files
+from pilotage.batch.shell.ssh import Ssh
 from pilotage.cli.common import Common
 from pilotage.cli.pool_import import import_
-from pilotage.site import files
-from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd
 
 TEXT = """

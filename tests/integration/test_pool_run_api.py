@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import auth
-from pilotage.hub.auth import Scope
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -30,7 +30,7 @@ def token(hub: Hub, scope: Scope, pool: str) -> str:
     now = hub.project.clock.now()
 
     def step(db: Db) -> str:
-        return auth.mint(db, scope, "anna", now=now, lifetime=60.0, pool=pool)[0]
+        return tokens.mint(db, scope, "anna", now=now, lifetime=60.0, pool=pool)[0]
 
     return hub.writer.do(step)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import pool_view, pools
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from pilotage.pool import service, view
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from tests.sites import PATIENCE, SITE, Farm, on_slurm
@@ -68,9 +68,9 @@ class Watched:
     def live(self) -> int:
         return sum(count for state, count in self.states().items() if state not in _OVER)
 
-    def look(self) -> pool_view.Look:
+    def look(self) -> view.Look:
         with Project(self.farm.root) as project:
-            return pool_view.pool(project.db, project.root, POOL, project.clock.now())
+            return view.pool(project.db, project.root, POOL, project.clock.now())
 
     def looks(self, times: int = 4) -> None:
         """Wait until the pool was looked at some times more."""
@@ -82,9 +82,9 @@ class Watched:
 
         self.farm.wait(often)
 
-    def samples(self) -> list[pool_view.Sample]:
+    def samples(self) -> list[view.Sample]:
         with Project(self.farm.root) as project:
-            return list(pool_view.samples(project.db, 0.0, POOL))
+            return list(view.samples(project.db, 0.0, POOL))
 
     def over(self, jobs: list[int]) -> bool:
         """Say whether all is done and everybody has left."""
@@ -138,7 +138,7 @@ def test_a_pool_grows_from_nothing_works_and_shrinks_to_nothing_though_its_hub_i
 
 @pytest.mark.slow
 @pytest.mark.crash_points
-@pytest.mark.parametrize("point", [*pools.POINTS, "pool.acted:3"])
+@pytest.mark.parametrize("point", [*service.POINTS, "pool.acted:3"])
 def test_nobody_is_forgotten_or_doubled_wherever_the_hub_dies(tmp_path: Path, point: str):
     farm = Farm(tmp_path / "p", 'batch = "local"\n')
     pool = Watched(farm, maximum=2)
@@ -194,9 +194,9 @@ def test_a_pool_asks_before_it_costs_too_much_and_goes_when_its_file_does(tmp_pa
         farm.wait(lambda: "--allow" in pool.look().trouble)
         assert pool.live() == 1
         with Project(farm.root) as project, project.db.transaction():
-            given = pool_view.changed(project.db, POOL)
+            given = view.changed(project.db, POOL)
             assert given.ask_above is None
-            pool_view.change(
+            view.change(
                 project.db, project.root, POOL, type(given)(ask_above=0)
             )  # fmt: skip
         farm.wait(lambda: pool.live() == 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.auth import Scope
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 from tests.face import Hub, running
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.pool_drones import Ended, ended
-from pilotage.hub.pool_model import rows
+from pilotage.node.exits import TOLD
 from pilotage.pilot.model import State
-from pilotage.pilot.node.exits import TOLD
 from pilotage.pool import files
+from pilotage.pool.pilots import Ended, ended
+from pilotage.pool.reading import rows
 from tests.integration.test_pools_recall import POOL, Steered, steered
 from tests.links import Node, end
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub.gauge import Gauge
+from pilotage.pilot.usage import Gauge
 from tests import system
 from tests.scripted_hub import Hub, pilot, wait_for
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import fleet, pool_view
-from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import State
 from pilotage.match.explain import explain
 from pilotage.match.facts import Explanation
+from pilotage.pilot import view
+from pilotage.pool import view as pool_view
+from pilotage.status.explain import Witness
 from tests.pooled import Pooled
 from tests.sites import PATIENCE, SRC
 
@@ -174,7 +175,7 @@ def test_a_person_shrinks_a_pool_and_what_runs_is_ended_only_if_that_is_said(tmp
 
 def _running(farm: Pooled) -> list[int]:
     with Project(farm.root) as project:
-        return [one.running for one in fleet.pilots(project.db) if one.pool]
+        return [one.running for one in view.pilots(project.db) if one.pool]
 
 
 def _command(farm: Pooled, *words: str, check: bool = True) -> str:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import fleet, pool_view
 from pilotage.hub.project import Project
 from pilotage.job.model import State
+from pilotage.pilot import view
+from pilotage.pool import view as pool_view
 from testbed.lanes import Lanes
 from testbed.ports import free_port
 from tests import system
@@ -117,12 +118,12 @@ class Two:
     def live(self) -> collections.Counter[str]:
         """Count the pilots of each pool that have not ended."""
         with Project(self.farm.root) as project:
-            return collections.Counter(one.pool for one in fleet.pilots(project.db) if one.pool)
+            return collections.Counter(one.pool for one in view.pilots(project.db) if one.pool)
 
     def busy(self, pool: str) -> list[float]:
         """How busy the pilots of a pool keep their cores, as far as they have measured."""
         with Project(self.farm.root) as project:
-            found = [one for one in fleet.pilots(project.db, ended=True) if one.pool == pool]
+            found = [one for one in view.pilots(project.db, ended=True) if one.pool == pool]
         return [one.busy for one in found if one.busy is not None]
 
     def words(self, pool: str) -> str:

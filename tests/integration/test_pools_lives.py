@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import pool_model
 from pilotage.hub.project import Project
 from pilotage.job.model import Resources, State
+from pilotage.pool import reading
 from tests.pooled import Pooled
 
 
@@ -25,7 +25,7 @@ def test_pilots_that_end_by_their_lifetime_are_replaced_and_have_not_died(tmp_pa
         assert farm.count().keys() <= {"down", "available", "draining", "booting", "requested",
                                        "submitted"}  # fmt: skip
         with Project(farm.root) as project:
-            row = pool_model.rows(project.db)["short"]
+            row = reading.rows(project.db)["short"]
         assert row.care.deaths == 0
         assert row.seen is not None
         assert not row.seen.sight.lasting

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import fleet
-from pilotage.hub.pool_drones import Drone, drones, ended, last
-from pilotage.hub.pool_model import rows
-from pilotage.hub.pools import Pools
 from pilotage.job.model import Resources
 from pilotage.match.turn import Ledger
+from pilotage.pilot import view
 from pilotage.pilot.model import State
 from pilotage.pool import files
+from pilotage.pool.pilots import Drone, drones, ended, last
+from pilotage.pool.reading import rows
+from pilotage.pool.service import Pools
 from pilotage.store import Db
 from tests.links import Backroom, Caller, Node, backroom, end
 
@@ -58,7 +58,7 @@ class Steered:
         return await Node(Caller(self.hub), **facts).join(token)
 
     def state(self, node: Node) -> str:
-        return fleet.pilot(self.hub.db, node.number).state
+        return view.pilot(self.hub.db, node.number).state
 
     def drained(self, node: Node) -> str:
         return str(self.hub.db.rows("pilot_get", id=node.number)[0][16])
@@ -202,11 +202,11 @@ async def test_who_was_drained_by_a_person_stays_so(tmp_path):
         await one.sync()
         await here.shed(one)
         with here.hub.db.transaction():
-            fleet.ask(here.hub.db, [one.number], "drain")
+            view.ask(here.hub.db, [one.number], "drain")
         assert not await here.recall(one), "a person wants it gone, though nobody did so yet"
         await here.hub.round()
         assert not await here.recall(one)
-        assert "person" in fleet.pilot(here.hub.db, one.number).reason
+        assert "person" in view.pilot(here.hub.db, one.number).reason
 
 
 @pytest.mark.anyio

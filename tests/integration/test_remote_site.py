@@ -13,15 +13,15 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch import remote as module
+from pilotage.batch.model import Site
+from pilotage.batch.remote import Remote
+from pilotage.batch.shell.here import Here
+from pilotage.batch.shell.model import Shell
+from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.system.model import Call
 from pilotage.pilot import pack
-from pilotage.site import remote as module
-from pilotage.site.batch.model import Call
-from pilotage.site.model import Site
-from pilotage.site.remote import Remote
-from pilotage.site.shell.here import Here
-from pilotage.site.shell.model import Shell
-from pilotage.site.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
 from tests import system

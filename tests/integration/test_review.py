@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from pilotage.event import records
-from pilotage.hub import intake
 from pilotage.job import purge
 from pilotage.job.model import Command, JobSpec, NewJob, State
+from pilotage.rule import intake
 from tests.rig import Rig
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import crash
+from pilotage.base import crash
 from pilotage.flow import moves, read, records
 from pilotage.flow.model import NewFlow
 from pilotage.flow.records import FlowRow

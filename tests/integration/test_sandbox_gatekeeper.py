@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.payload import Launch
 from pilotage.payload.sandbox.rule import GATEKEEPER
+from pilotage.run import Launch
 from tests import system, wards
 from tests.scene import opened
 

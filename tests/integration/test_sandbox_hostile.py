@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from pilotage.payload import Launch, Started, Why
 from pilotage.payload.sandbox import KINDS, THREATS, protects, words
+from pilotage.run import Launch, Started, Why
 from tests import hostile, system, wards
 from tests.scene import PROGRAMS, Scene, opened
 from tests.wards import PATIENCE

@@ -14,10 +14,9 @@ import anyio
 import pytest
 
 from pilotage.job import model
-from pilotage.payload import Ending, Launch, Started, Starter, Why, evidence
-from pilotage.payload.model import Sandbox
 from pilotage.payload.starter import process
-from pilotage.site import launch
+from pilotage.run import Ending, Launch, Started, Starter, Why, evidence, launch
+from pilotage.run.model import Sandbox
 from tests import system, wards
 from tests.scene import PROGRAMS, Scene, opened
 
@@ -218,7 +217,7 @@ async def test_it_works_from_a_zip_file(ward, kind, monkeypatch):
         file.writestr(
             "__main__.py", "import sys\nfrom starter.program import main\nmain(sys.argv[1:])"
         )
-    monkeypatch.setattr("pilotage.payload.run._PROGRAM", packed)
+    monkeypatch.setattr("pilotage.run.starter._PROGRAM", packed)
     async with opened(ward, kind) as made:
         one, end = await made.run("echo", "fine")
     assert end.ok, made.output(one, "stderr")

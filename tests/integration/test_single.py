@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pilotage.payload.report import read_evidence
-from pilotage.pilot.node.hand import quick
+from pilotage.node.login import quick
+from pilotage.run.reports import read_evidence
 from tests.hands import PACKAGE, Place, wait_for
 
 
@@ -355,7 +355,7 @@ def test_without_space_for_evidence_the_warning_ends_the_wait(tmp_path, monkeypa
         script = f"dd if=/dev/zero of={root}/filler bs=4k 2>/dev/null; exit 0"
         folder = place.submit("k", place.item("k", *place.noted("k", script)))
         short = (
-            "import sys; from pilotage.pilot.node.single import program, record;"
+            "import sys; from pilotage.node.batchjob import program, record;"
             "record._WARNED_S = 0.5; sys.exit(program.main(sys.argv[2:]))"
         )
         with place.start(folder, program=[sys.executable, "-c", short]) as job:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import crash
+from pilotage.base import crash
 from testbed.condor import Condor
 from testbed.slurm import Slurm
 from testbed.ssh import Sshd

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.batch import records
 from pilotage.hub.project import Project
 from pilotage.job.model import State
-from pilotage.site import records
 from tests import sites
 from tests.misbehaving.double import Misbehaving
 from tests.sites import SITE, Farm

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import fleet
+from pilotage.batch.wish import Wish
+from pilotage.pilot import view
 from pilotage.pilot.model import State
-from pilotage.site.wish import Wish
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from tests import sites, suites
@@ -43,8 +43,8 @@ def dies(farm: Farm, crash: str) -> None:
 
 def states(farm: Farm) -> collections.Counter[str]:
     """Count all pilots that there ever were by their state; the machine of the hub is none."""
-    found: list[fleet.Pilot] = []
-    farm.change(lambda project: found.extend(fleet.pilots(project.db, site=SITE, ended=True)))
+    found: list[view.Pilot] = []
+    farm.change(lambda project: found.extend(view.pilots(project.db, site=SITE, ended=True)))
     return collections.Counter(one.state for one in found)
 
 
@@ -68,8 +68,8 @@ def check(farm: Farm, slurm: Slurm, count: int) -> None:
         farm.wait(lambda: states(farm) == {State.AVAILABLE: count})
         # A copy that was submitted in vain finds its claim taken, or is called off.
         farm.wait(lambda: running(farm, slurm) == count)
-        found: list[fleet.Pilot] = []
-        farm.change(lambda project: found.extend(fleet.pilots(project.db, site=SITE)))
+        found: list[view.Pilot] = []
+        farm.change(lambda project: found.extend(view.pilots(project.db, site=SITE)))
         farm.change(lambda project: project.ask_pilots([one.id for one in found], "stop"))
         farm.wait(lambda: states(farm) == {State.DOWN: count})
         farm.wait(lambda: running(farm, slurm) == 0)

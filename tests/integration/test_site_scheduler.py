@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.batch.submission import LINGER_S
 from pilotage.job.model import State
-from pilotage.site.submission import LINGER_S
 from tests import sites
 from tests.misbehaving import faults
 from tests.misbehaving.double import Misbehaving

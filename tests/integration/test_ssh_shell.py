@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.shell import nest
-from pilotage.site.shell.ssh import Ssh
+from pilotage.base import errors
+from pilotage.batch.shell import nest
+from pilotage.batch.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
 from tests import programs

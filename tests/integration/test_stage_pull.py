@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.stage import names
-from pilotage.site.stage.model import Digest, Folder, Wanted
-from pilotage.site.stage.pull import Puller
+from pilotage.base import errors
+from pilotage.data.stage import names
+from pilotage.data.stage.model import Digest, Folder, Wanted
+from pilotage.data.stage.pull import Puller
 from tests.fars import Far
 
 MIB = 1 << 20

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.pilot.node.hand import cache
-from pilotage.site.stage.digest import Digests
-from pilotage.site.stage.model import Digest
-from pilotage.site.stage.push import Pusher
+from pilotage.base import errors
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.model import Digest
+from pilotage.data.stage.push import Pusher
+from pilotage.node.login import cache
 from tests.fars import Far
 
 MIB = 1 << 20

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.stage import spare
-from pilotage.site.stage.digest import Digests
-from pilotage.site.stage.model import Wanted
-from pilotage.site.stage.pull import Puller
-from pilotage.site.stage.push import Pusher
+from pilotage.base import errors
+from pilotage.data.stage import spare
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.model import Wanted
+from pilotage.data.stage.pull import Puller
+from pilotage.data.stage.push import Pusher
 from tests.fars import Far
 
 

@@ -10,15 +10,15 @@ import subprocess
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch.model import Site
+from pilotage.batch.remote import Remote
+from pilotage.batch.shell.ssh import Ssh
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.model import Wanted
+from pilotage.data.stage.pull import Puller
+from pilotage.data.stage.push import Pusher
 from pilotage.pilot import pack
-from pilotage.site.model import Site
-from pilotage.site.remote import Remote
-from pilotage.site.shell.ssh import Ssh
-from pilotage.site.stage.digest import Digests
-from pilotage.site.stage.model import Wanted
-from pilotage.site.stage.pull import Puller
-from pilotage.site.stage.push import Pusher
 
 MIB = 1 << 20
 

@@ -12,7 +12,8 @@ import anyio
 import apsw
 import pytest
 
-from pilotage import Project, crash, errors
+from pilotage import Project
+from pilotage.base import crash, errors
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.store import Db, Writer, connect
 from tests import system

@@ -14,10 +14,9 @@ import anyio
 import pytest
 
 from pilotage.job import model
-from pilotage.payload import Ending, Launch, Starter, Why, evidence
-from pilotage.payload.model import Sandbox
 from pilotage.payload.starter import process
-from pilotage.site import launch
+from pilotage.run import Ending, Launch, Starter, Why, evidence, launch
+from pilotage.run.model import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.hub import auth
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
+from pilotage.project import tokens
 from testbed.ports import free_port
 from tests import fleet, programs
 from tests.fleet import RealHub
@@ -48,7 +48,7 @@ class Watch:
         self.token = folder / "token"
         #: Its own, since several projects may share a hub.
         self.owner = f"lab/{secrets.token_hex(4)}"
-        self.token.write_text(hub.token(auth.Scope.USER, self.owner))
+        self.token.write_text(hub.token(tokens.Scope.USER, self.owner))
         self.hub = hub
         self.url = ""
         self.log = folder / "watch.log"

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import State
 from pilotage.rule import book, sweep
 from tests import programs

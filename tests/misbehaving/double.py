@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pilotage.pilot.node.queue import alive, place, stop
+from pilotage.node.queue import alive, place, stop
 from tests.misbehaving import faults
 from tests.misbehaving.jobs import locked
 

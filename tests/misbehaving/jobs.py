@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pilotage.pilot.node.queue import alive, keeper, place, show, stop
+from pilotage.node.queue import alive, keeper, place, show, stop
 
 #: More than any test has at once: here nothing waits unless a fault says so.
 SLOTS = 256

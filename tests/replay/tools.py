@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotage.site.batch.model import Call, Said
+from pilotage.batch.system.model import Call, Said
 
 REPLAY = Path(__file__).parent
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.agent import accept
+from pilotage.agent.app import files
+from pilotage.agent.app.model import App, Limits
+from pilotage.agent.model import Accepted, Refused
+from pilotage.agent.registry import Registry
+from pilotage.agent.settings import Bus, Settings
+from pilotage.base import errors
+from pilotage.batch.model import Defaults, Site
+from pilotage.job import template
 from pilotage.job.model import Command
-from pilotage.rule import template
-from pilotage.site.agent import accept
-from pilotage.site.agent.model import Accepted, Refused
-from pilotage.site.agent.registry import Registry
-from pilotage.site.agent.settings import Bus, Settings
-from pilotage.site.apps import files
-from pilotage.site.apps.model import App, Limits
-from pilotage.site.model import Defaults, Site
 from tests import every, posted
 from tests.corpus import injection
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.agent import aside
+from pilotage.agent import aside
+from pilotage.base import errors
 from tests.hands import wait_for
 
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilotage.agent import caps, records
+from pilotage.agent.accept import judge
+from pilotage.agent.caps import Caps, Going, grant
+from pilotage.agent.enter import enter
+from pilotage.agent.model import Arrival
+from pilotage.agent.settings import Limits
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
 from pilotage.job.retry import Next
-from pilotage.site.agent import caps, records
-from pilotage.site.agent.accept import judge
-from pilotage.site.agent.caps import Caps, Going, grant
-from pilotage.site.agent.enter import enter
-from pilotage.site.agent.model import Arrival
-from pilotage.site.agent.settings import Limits
 from pilotage.store import Db
 from tests import posted
 from tests.posted import Store

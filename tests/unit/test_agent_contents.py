@@ -9,9 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage.payload.transfer.model import Item
-from pilotage.site.agent.contents import FOLDER, SHARED, Contents
-from pilotage.site.agent.staging import Lanes
+from pilotage.agent.contents import FOLDER, SHARED, Contents
+from pilotage.agent.staging import Lanes
+from pilotage.data.transfer.model import Item
 
 LARGE, SMALL = b"x" * SHARED, b"small"
 

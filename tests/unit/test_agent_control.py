@@ -11,17 +11,17 @@ from typing import Any
 import anyio
 import pytest
 
+from pilotage.agent import records
+from pilotage.agent.control import Controls
+from pilotage.agent.enter import enter
+from pilotage.agent.model import Arrival
+from pilotage.agent.obey import Obeyed, obey
+from pilotage.agent.settings import Limits, Settings
+from pilotage.batch import records as sites
 from pilotage.bus import wire
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Answer, Follow, Wanted
 from pilotage.job.model import State
-from pilotage.site import records as sites
-from pilotage.site.agent import records
-from pilotage.site.agent.control import Controls
-from pilotage.site.agent.enter import enter
-from pilotage.site.agent.model import Arrival
-from pilotage.site.agent.obey import Obeyed, obey
-from pilotage.site.agent.settings import Limits, Settings
 from tests import posted
 from tests.corpus import injection
 from tests.posted import Store, control

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.agent import staging
+from pilotage.agent.app.model import App, Staging
+from pilotage.agent.contents import SHARED, Contents
+from pilotage.agent.data import blame
+from pilotage.agent.staging import Errand, Lanes
+from pilotage.base import errors
 from pilotage.bus.model import Input, Job, Output
-from pilotage.payload.transfer import allow, url
-from pilotage.payload.transfer.model import MANIFEST
-from pilotage.site.agent import staging
-from pilotage.site.agent.contents import SHARED, Contents
-from pilotage.site.agent.data import blame
-from pilotage.site.agent.staging import Errand, Lanes
-from pilotage.site.apps.model import App, Staging
+from pilotage.data.transfer import allow, url
+from pilotage.data.transfer.model import MANIFEST
 
 APP = App(executable="/opt/sim", sha256="0" * 64)
 

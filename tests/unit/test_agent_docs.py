@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from docs._ext import facts, tables
-from pilotage.payload.transfer.keys import Keys
-from pilotage.site.agent import draft, settings
+from pilotage.agent import draft, settings
+from pilotage.data.transfer.keys import Keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "edge.md").read_text("utf-8")
 SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

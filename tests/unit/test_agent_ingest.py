@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
+from pilotage.agent import accept, ingest, records
+from pilotage.agent.ingest import Ingest
+from pilotage.agent.registry import Registry
 from pilotage.bus.memory import MemoryBus
-from pilotage.site.agent import accept, ingest, records
-from pilotage.site.agent.ingest import Ingest
-from pilotage.site.agent.registry import Registry
 from pilotage.store import Db
 from tests import posted
 from tests.posted import Store

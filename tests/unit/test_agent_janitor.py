@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from pilotage.agent import janitor as janitor_
+from pilotage.agent import records
+from pilotage.agent import settings as settings_
+from pilotage.agent.janitor import Janitor
+from pilotage.agent.model import Refusal
 from pilotage.hub.project import Project
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.job.records import Selection
 from pilotage.job.retry import Next
-from pilotage.site.agent import janitor as janitor_
-from pilotage.site.agent import records
-from pilotage.site.agent import settings as settings_
-from pilotage.site.agent.janitor import Janitor
-from pilotage.site.agent.model import Refusal
 from pilotage.store import Writer, connect
 from tests.staged import ALICE, Edge
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.agent import accept, caps, pilots, records
+from pilotage.agent.app import check, command, files
+from pilotage.agent.app.model import App, Limits, OwnLimits
+from pilotage.agent.enter import Entered, enter
+from pilotage.agent.model import Accepted, Arrival, Refused
+from pilotage.agent.settings import Bus, Hub, Relay, Settings
+from pilotage.agent.settings import Limits as Caps
+from pilotage.base import errors
+from pilotage.batch.model import Site
 from pilotage.bus.model import Job
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
-from pilotage.site.agent import accept, caps, pilots, records
-from pilotage.site.agent.enter import Entered, enter
-from pilotage.site.agent.model import Accepted, Arrival, Refused
-from pilotage.site.agent.settings import Bus, Hub, Relay, Settings
-from pilotage.site.agent.settings import Limits as Caps
-from pilotage.site.apps import check, command, files
-from pilotage.site.apps.model import App, Limits, OwnLimits
-from pilotage.site.model import Site
 from tests import posted
 from tests.posted import Store
 

@@ -7,16 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.agent import prepare
+from pilotage.agent.app.model import App, Config, Parameter, Staging
+from pilotage.agent.prepare import Kept
+from pilotage.base import errors
+from pilotage.batch import job as guest
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.model import Site
 from pilotage.bus.model import Input, Job, Output
 from pilotage.job.model import Allocation, Binding, Command, JobSpec
 from pilotage.job.moves import Claim
-from pilotage.site import guest, launch
-from pilotage.site.agent import prepare
-from pilotage.site.agent.prepare import Kept
-from pilotage.site.apps.model import App, Config, Parameter, Staging
-from pilotage.site.guest import Guest, Room
-from pilotage.site.model import Site
+from pilotage.run import launch
 
 APP = App(
     executable="/opt/sim",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.agent import draft, settings
+from pilotage.agent.settings import Hub
+from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
-from pilotage.hub.auth import Scope
-from pilotage.site.agent import draft, settings
-from pilotage.site.agent.settings import Hub
+from pilotage.project.tokens import Scope
 
 HEAD = 'site = "kit"\n[batch]\nbatch = "slurm"\n'
 BUS = '[bus]\nurl = "amqps://broker:5671/"\n'

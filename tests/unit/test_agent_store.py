@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from pilotage import text
+from pilotage.agent import accept, records
+from pilotage.agent.app.model import Limits
+from pilotage.agent.enter import Entered, enter
+from pilotage.agent.model import Arrival
+from pilotage.agent.registry import Registry
+from pilotage.agent.settings import Limits as Caps
+from pilotage.agent.settings import Settings
+from pilotage.base import text
 from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs
 from pilotage.job.bulk import Ended
 from pilotage.job.model import State
-from pilotage.site.agent import accept, records
-from pilotage.site.agent.enter import Entered, enter
-from pilotage.site.agent.model import Arrival
-from pilotage.site.agent.registry import Registry
-from pilotage.site.agent.settings import Limits as Caps
-from pilotage.site.agent.settings import Settings
-from pilotage.site.apps.model import Limits
 from tests import posted
 from tests.posted import Store
 

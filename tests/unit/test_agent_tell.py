@@ -13,20 +13,20 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.agent import beat, outbox, records, tell
+from pilotage.agent.beat import Beat
+from pilotage.agent.enter import enter
+from pilotage.agent.model import Arrival, Return, Tale, Word
+from pilotage.agent.outbox import Outbox
+from pilotage.agent.settings import Bus
+from pilotage.agent.tell import Tail
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Heartbeat, Job, Status
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.outcome import Cause
-from pilotage.site.agent import beat, outbox, records, tell
-from pilotage.site.agent.beat import Beat
-from pilotage.site.agent.enter import enter
-from pilotage.site.agent.model import Arrival, Return, Tale, Word
-from pilotage.site.agent.outbox import Outbox
-from pilotage.site.agent.settings import Bus
-from pilotage.site.agent.tell import Tail
 from tests import posted
 from tests.posted import Store
 from tests.unit.test_agent_accept import judged

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.agent import status
+from pilotage.agent.app import files, policy
+from pilotage.agent.app.model import OwnLimits
+from pilotage.base import errors
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.cli import agent_status, app, app_trial, main
 from pilotage.cli.app_spec import Described
 from pilotage.cli.app_trial import Asked
 from pilotage.cli.common import Common
-from pilotage.hub.edge import look
-from pilotage.site.apps import files, policy
-from pilotage.site.apps.model import OwnLimits
 from tests.corpus import injection
 
 SAY = f"#!{sys.executable} -IS\nimport sys\nprint(ascii(sys.argv[1:]))\n"
@@ -194,7 +194,7 @@ def test_a_limit_that_the_queue_does_not_allow_is_told(
 ):
     state = (say.project or Path()) / ".pilotage"
     beat = Heartbeat(site="mira", time=1.0, version="1", scheduler=Scheduler(queues=queues))
-    look.write(state, look.Look(beat=beat, waits={"say": told} if told else {}))
+    status.write(state, status.Look(beat=beat, waits={"say": told} if told else {}))
     notes = app_trial.trial("say", *GOOD, at=say).notes
     assert (told in "".join(notes)) if told else not notes
     shown = agent_status.status(at=say)

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from docs._ext import facts, tables
+from pilotage.agent.app import files, fill
+from pilotage.agent.app import model as apps
 from pilotage.bus import legacy, model
-from pilotage.site.apps import files, fill
-from pilotage.site.apps import model as apps
 
 DOCS = Path(__file__).parents[2] / "docs"
 APPS = (DOCS / "apps.md").read_text("utf-8")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.apps import check, files, trust
-from pilotage.site.apps.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.agent.app import check, files, trust
+from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.base import errors
 
 PIN = "0" * 64
 FILE = f"""\

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.agent.app import command, fill
+from pilotage.agent.app.model import App, Config, Parameter
+from pilotage.base import errors
 from pilotage.bus.model import Job, Resources
 from pilotage.bus.strict import BAD
-from pilotage.job import model
-from pilotage.rule import template
-from pilotage.site import launch
-from pilotage.site.apps import command, fill
-from pilotage.site.apps.model import App, Config, Parameter
+from pilotage.job import model, template
+from pilotage.run import launch
 from tests.corpus import injection
 
 ANY = Parameter(kind="text", pattern="(?s).*", longest=4096, dash=True)

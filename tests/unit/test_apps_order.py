@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.agent import prepare
+from pilotage.agent.app import check, command, files, policy
+from pilotage.agent.app.model import App, Parameter
+from pilotage.agent.prepare import Kept
+from pilotage.base import errors
 from pilotage.bus.model import Job
-from pilotage.edge import message
+from pilotage.edge import message, order
 from pilotage.job import model
 from pilotage.match import wish
-from pilotage.site.agent import prepare
-from pilotage.site.agent.prepare import Kept
-from pilotage.site.apps import check, command, files, order, policy
-from pilotage.site.apps.model import App, Parameter
 
 PYTHON = {"executable": "/usr/bin/python3", "sha256": "0" * 64}
 COMMANDS = App(takes="commands")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.site.apps import parser
-from pilotage.site.apps.model import App, Config, Parameter
+from pilotage.agent.app import parser
+from pilotage.agent.app.model import App, Config, Parameter
+from pilotage.base import errors
 
 WORD = Parameter(kind="text", pattern=".*")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotage.agent.app import hosts, policy
+from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
 from pilotage.bus.model import Input, Job, Output, Resources
-from pilotage.site.apps import hosts, policy
-from pilotage.site.apps.model import App, Config, Limits, OwnLimits, Parameter, Staging
 from tests import every
 from tests.corpus import injection
 

@@ -15,10 +15,10 @@ import pytest
 
 from examples.atlas import atlas
 from examples.atlas.programs import generate, histogram, merge, simulate
+from pilotage.agent.app import files
 from pilotage.bus import legacy
 from pilotage.bus.model import Chain
 from pilotage.flow import model, read
-from pilotage.site.apps import files
 
 HERE = Path(generate.__file__).parents[1]
 EVENTS = 4000

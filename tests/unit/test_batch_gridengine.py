@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.site.batch import spans
-from pilotage.site.batch.gridengine import GridEngine, accounting, listing
-from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system import spans
+from pilotage.batch.system.gridengine import GridEngine, accounting, listing
+from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "gridengine"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.site import files
-from pilotage.site.batch import known, plugin
+from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.system import known, plugin
 
 PLUGIN = """
 class Abacus:

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.lsf import LSF, listing
-from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.lsf import LSF, listing
+from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "lsf"

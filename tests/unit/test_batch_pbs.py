@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
-from pilotage.site.batch.pbs import PBS, ends, listing
+from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.batch.system.pbs import PBS, ends, listing
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "pbs"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.site.batch.model import Cause, Item, Phase, Said
-from pilotage.site.batch.slurm import Slurm, cancel, states
+from pilotage.batch.system.model import Cause, Item, Phase, Said
+from pilotage.batch.system.slurm import Slurm, cancel, states
 
 US, RS = "\x1f", "\x1e\n"
 END = "\nend of listing\n"

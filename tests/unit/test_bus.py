@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import memory
 from pilotage.bus.port import matches
 

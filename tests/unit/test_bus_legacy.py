@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import fields, key, legacy, speech, strict
 from pilotage.bus.model import Chain, Control, Input, Job, Output, Reason, Status
 from tests.corpus import injection

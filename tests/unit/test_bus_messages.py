@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import fields, key, model, strict, wire
 from pilotage.bus.model import Control, Heartbeat, Job, Status
 from pilotage.job.model import State

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs._ext import schemas
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import schema, wire
 from tests.unit import test_bus_messages as messages
 

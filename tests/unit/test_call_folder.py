@@ -9,7 +9,7 @@ import pytest
 
 from pilotage.job.model import Binding, Command, JobSpec
 from pilotage.payload import warm
-from pilotage.site import launch
+from pilotage.run import launch
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from pilotage.base.clock import ManualClock
 from pilotage.cli import about, main, render
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
-from pilotage.clock import ManualClock
 from pilotage.hub import project as projects
 from tests import every
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import select
 from pilotage.cli.select import InState, Last, Named, Numbers, Tagged
 from pilotage.hub.project import Project

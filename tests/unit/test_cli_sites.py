@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.cli import shape
 from pilotage.hub.project import Project
 from pilotage.job import bulk

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import directives, main, spec
 from pilotage.cli.spec import Wishes
-from pilotage.hub import submission
 from pilotage.job.model import Command, Limit, Notebook, Python, Script
+from pilotage.match import submission
 
 
 @pytest.fixture(autouse=True)

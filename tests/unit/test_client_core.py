@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import core as cores
-from pilotage.client import pace, wire
+from pilotage.client import pace
 from pilotage.client.core import Core
 from pilotage.client.model import Delivery, Part, Ticket
+from pilotage.link import codec
 
 GRANTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: pilotage\r\n\r\n"
 SPEC = b'{"name":"f"}'
@@ -72,7 +73,7 @@ class Hub:
         if reply is None:
             return b""
         self.asked.remove(request)
-        return wire.frame(json.dumps({"n": request["n"], **reply}).encode())
+        return codec.frame(json.dumps({"n": request["n"], **reply}).encode())
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any] | None:
         match request["op"]:
@@ -470,8 +471,8 @@ def test_what_answers_must_be_a_hub():
 
 
 def test_a_message_may_arrive_byte_by_byte():
-    incoming = wire.Incoming()
-    data = GRANTED + wire.frame(b'{"n":1}') + wire.frame(b"{}")
+    incoming = codec.Incoming()
+    data = GRANTED + codec.frame(b'{"n":1}') + codec.frame(b"{}")
     found = [message for at in range(len(data)) for message in incoming.feed(data[at : at + 1])]
     assert found == [b'{"n":1}', b"{}"]
 

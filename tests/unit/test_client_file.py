@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pilotage
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.options import Options, change
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import encode, function, options, where, work
 from pilotage.client.file import File
 from pilotage.client.options import Options

@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from pilotage import clock
+from pilotage.base import clock
 
 
 def test_the_wall_clock_tells_the_time_of_the_machine():

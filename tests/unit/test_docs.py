@@ -17,15 +17,15 @@ import msgspec
 import pytest
 
 from docs._ext import commands, facts, figures, tables
-from pilotage import crash
+from pilotage.base import crash
+from pilotage.batch import files as sites
+from pilotage.batch import model as site
 from pilotage.event.model import Kind
 from pilotage.flow import schema as flows
-from pilotage.hub import config
-from pilotage.job import retry
+from pilotage.job import retry, template
 from pilotage.job.model import State
-from pilotage.rule import book, schema, template
-from pilotage.site import files as sites
-from pilotage.site import model as site
+from pilotage.project import settings
+from pilotage.rule import book, schema
 from tests import every
 
 ROOT = Path(__file__).parents[2]
@@ -110,9 +110,11 @@ def test_every_command_is_used_somewhere_beside_the_reference():
 
 def test_every_setting_is_on_the_page_of_settings():
     text = page("reference/settings.md")
-    for section in facts.fields(config.Settings):
+    for section in facts.fields(settings.Settings):
         owner = (
-            config.App if section.name == "app" else type(getattr(config.Settings(), section.name))
+            settings.App
+            if section.name == "app"
+            else type(getattr(settings.Settings(), section.name))
         )
         found = facts.fields(owner)
         assert found
@@ -258,8 +260,8 @@ def test_settings_that_are_shown_load(tmp_path):
     with every.cases() as case:
         for fence, folder in in_folders(fences("toml config"), tmp_path):
             with case(fence):
-                (folder / config.FILE).write_text(fence.text, encoding="utf-8")
-                assert config.read(folder) != config.Settings()
+                (folder / settings.FILE).write_text(fence.text, encoding="utf-8")
+                assert settings.read(folder) != settings.Settings()
 
 
 def test_a_site_that_is_shown_loads():

@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
-from pilotage.site import doors
-from pilotage.site.doors import Doors
-from pilotage.site.hand import Hello
-from pilotage.site.model import Site
+from pilotage.base import errors
+from pilotage.batch import tunnels
+from pilotage.batch.login import Hello
+from pilotage.batch.model import Site
+from pilotage.batch.tunnels import Doors
 
 
 class Login:
@@ -90,7 +90,7 @@ async def test_a_file_that_cannot_be_read_is_as_none(login, folder):
 
 
 async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypatch):
-    monkeypatch.setattr(doors, "_LOOK_S", 0.01)
+    monkeypatch.setattr(tunnels, "_LOOK_S", 0.01)
     found = make(login, folder)
     numbers = [await found.open("hub", 80), await found.open("data", 70)]
     async with anyio.create_task_group() as tasks:
@@ -107,7 +107,7 @@ async def test_all_doors_are_opened_again_by_themselves(login, folder, monkeypat
 
 
 async def test_a_door_that_is_led_elsewhere_is_not_led_back(login: Login, folder, monkeypatch):
-    monkeypatch.setattr(doors, "_LOOK_S", 0.01)
+    monkeypatch.setattr(tunnels, "_LOOK_S", 0.01)
     found = make(login, folder)
     await found.open("data", 70)
     looks = 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pilotage.bus import wire
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
-from pilotage.hub import edge_health, edge_seen
+from pilotage.edge import health, view
 from pilotage.store import Db, connect
 
 DAY = 86_400.0
@@ -46,7 +46,7 @@ def sick(words: str = "slurmctld does not answer") -> Scheduler:
     ],
 )
 def test_a_site_is_one_of_four_things(found, quiet, word):
-    assert edge_health.judge(found, quiet, []) == word
+    assert health.judge(found, quiet, []) == word
 
 
 @pytest.mark.parametrize(
@@ -70,37 +70,37 @@ def test_a_site_is_one_of_four_things(found, quiet, word):
     ],
 )
 def test_a_sentence_says_why(word, found, age, said):
-    assert edge_health.tell(word, found, age) == said
+    assert health.tell(word, found, age) == said
 
 
 def test_a_certificate_goes_on_to_end_while_no_heartbeat_comes():
-    assert edge_health.warned(beat(certificate_days=15), 2 * DAY)
-    assert not edge_health.warned(beat(certificate_days=15), 0.0)
-    assert not edge_health.warned(beat(), 0.0)
-    assert edge_health.days(beat(certificate_days=15), 16 * DAY) == -1
+    assert health.warned(beat(certificate_days=15), 2 * DAY)
+    assert not health.warned(beat(certificate_days=15), 0.0)
+    assert not health.warned(beat(), 0.0)
+    assert health.days(beat(certificate_days=15), 16 * DAY) == -1
 
 
 def rhythm(times: list[float]) -> list[float]:
     gaps: list[float] = []
     for before, after in itertools.pairwise(times):
-        gaps = edge_health.learn(gaps, beat(time=before), beat(time=after))
+        gaps = health.learn(gaps, beat(time=before), beat(time=after))
     return gaps
 
 
 def test_the_rhythm_is_learned_and_neither_a_gap_nor_an_early_one_spoils_it():
-    assert edge_health.interval([]) == edge_health.USUAL_S
+    assert health.interval([]) == health.USUAL_S
     steady = rhythm([300.0 * n for n in range(1, 8)])
-    assert edge_health.interval(steady) == 300
-    assert edge_health.patience(steady) == 900
-    assert edge_health.interval(rhythm([0, 300])) == edge_health.interval(rhythm([0, 300, 600]))
-    assert edge_health.interval(rhythm([0, 30, 60, 62, 90, 120])) == 30
-    assert edge_health.interval(rhythm([0, 30, 60, 900, 930, 960])) == 30
+    assert health.interval(steady) == 300
+    assert health.patience(steady) == 900
+    assert health.interval(rhythm([0, 300])) == health.interval(rhythm([0, 300, 600]))
+    assert health.interval(rhythm([0, 30, 60, 62, 90, 120])) == 30
+    assert health.interval(rhythm([0, 30, 60, 900, 930, 960])) == 30
     # A connection that comes and goes has a heartbeat sent each time.
-    assert edge_health.interval(rhythm([0, 30, 60, 62, 64, 66])) == 30
-    assert edge_health.interval(rhythm([0, 2, 4])) == edge_health.USUAL_S
+    assert health.interval(rhythm([0, 30, 60, 62, 64, 66])) == 30
+    assert health.interval(rhythm([0, 2, 4])) == health.USUAL_S
     # Fast ones get some patience all the same.
-    assert edge_health.interval(rhythm([1.0 * n for n in range(1, 9)])) == 1
-    assert edge_health.patience(rhythm([1.0 * n for n in range(1, 9)])) == 10
+    assert health.interval(rhythm([1.0 * n for n in range(1, 9)])) == 1
+    assert health.patience(rhythm([1.0 * n for n in range(1, 9)])) == 10
 
 
 def test_what_is_no_rhythm_is_not_learned():
@@ -108,27 +108,27 @@ def test_what_is_no_rhythm_is_not_learned():
     assert rhythm([100.0, 100.0]) == []
     assert rhythm([100.0, 100.0 + 2 * 3600]) == []
     other = beat(time=1060.0, since=1050.0)
-    assert edge_health.learn([30.0], beat(), other) == [30.0]
-    assert edge_health.learn([30.0], beat(), beat(time=1060.0, epoch=3)) == [30.0]
+    assert health.learn([30.0], beat(), other) == [30.0]
+    assert health.learn([30.0], beat(), beat(time=1060.0, epoch=3)) == [30.0]
 
 
 def test_an_agent_that_was_followed_by_another_is_not_heard():
     old, new = beat(epoch=1), beat(epoch=2)
-    assert edge_health.stale(new, old, 1.0, [])
-    assert not edge_health.stale(old, new, 1.0, [])
-    assert not edge_health.stale(new, new, 1.0, [])
+    assert health.stale(new, old, 1.0, [])
+    assert not health.stale(old, new, 1.0, [])
+    assert not health.stale(new, new, 1.0, [])
     # A site that began to count anew is heard once the other is silent.
-    assert not edge_health.stale(new, old, 91.0, [])
+    assert not health.stale(new, old, 91.0, [])
 
 
 @given(
     st.floats(0, 1e11), st.floats(0, 1e5), st.lists(st.floats(0.5, 3600), max_size=5), st.booleans()
 )
 def test_the_clock_of_the_site_does_not_matter(skewed, quiet, gaps, draining):
-    here = edge_health.judge(beat(draining=draining), quiet, gaps)
-    assert edge_health.judge(beat(draining=draining, time=skewed), quiet, gaps) == here
-    said = edge_health.tell(here, beat(draining=draining), quiet)
-    assert edge_health.tell(here, beat(draining=draining, time=skewed), quiet) == said
+    here = health.judge(beat(draining=draining), quiet, gaps)
+    assert health.judge(beat(draining=draining, time=skewed), quiet, gaps) == here
+    said = health.tell(here, beat(draining=draining), quiet)
+    assert health.tell(here, beat(draining=draining, time=skewed), quiet) == said
 
 
 # -- what commands and the page see --------------------------------------------------------------
@@ -147,12 +147,12 @@ def put(db: Db, state: str = "well", heard: float = 1000.0, **more: Any) -> None
 
 
 def test_nothing_is_known_while_nobody_listens(db):
-    assert edge_seen.look(db, 0.0).edges == []
+    assert view.look(db, 0.0).edges == []
     put(db)
     for seen, now in (("never", 1001.0), (1000.0, 1100.0)):
         if seen != "never":
             db.run("edges_listen", trouble="", since=10.0, now=seen)
-        found = edge_seen.look(db, now)
+        found = view.look(db, now)
         assert "pilotage up" in found.broker.trouble
         assert found.edges[0].state == "unknown"
         assert found.edges[0].words == "was well when it was last heard of"
@@ -161,18 +161,18 @@ def test_nothing_is_known_while_nobody_listens(db):
 def test_a_broker_that_is_away_makes_no_site_silent(db):
     put(db, heard=1000.0)
     db.run("edges_listen", trouble="connection refused", since=1010.0, now=9000.0)
-    found = edge_seen.look(db, 9001.0)
+    found = view.look(db, 9001.0)
     assert (found.broker.trouble, found.broker.since) == ("connection refused", 1010.0)
     assert found.edges[0].state == "unknown"
     db.run("edges_listen", trouble="", since=9002.0, now=9002.0)
-    assert edge_seen.look(db, 9003.0).edges[0].state == "well"
+    assert view.look(db, 9003.0).edges[0].state == "well"
 
 
 def test_all_that_a_heartbeat_says_is_seen(db):
     counts = {"running": 3, "queued": 2, "done": 40}
     put(db, counts=counts, certificate_days=3.0, outbox=7, time=5000.0, since=4000.0)
     db.run("edges_listen", trouble="", since=10.0, now=1000.0)
-    one = edge_seen.look(db, 1010.0).edges[0]
+    one = view.look(db, 1010.0).edges[0]
     assert (one.live, one.jobs["done"], one.outbox, one.epoch, one.version) == (5, 40, 7, 2, "1.0")
     assert (one.interval, one.age, one.warned) == (60.0, 1010.0, True)
     assert one.speaker == "site"
@@ -184,7 +184,7 @@ def test_a_heartbeat_of_another_version_is_left_out(db):
         "edges_heard", name="old", speaker="", heard=1.0, state="well", since=1.0, gaps="[]",
         body='{"kind": "heartbeat", "site": "old", "new_field": 1}',
     )  # fmt: skip
-    assert [one.name for one in edge_seen.look(db, 1.0).edges] == ["mira"]
+    assert [one.name for one in view.look(db, 1.0).edges] == ["mira"]
 
 
 def test_what_a_site_reports_of_its_queues_is_an_offer_with_its_age(db):
@@ -197,8 +197,8 @@ def test_what_a_site_reports_of_its_queues_is_an_offer_with_its_age(db):
     )
     put(db, scheduler=Scheduler(batch="slurm", queues=queues, seen=990.0), counts={"running": 3})
     db.run("edges_listen", trouble="", since=10.0, now=1000.0)
-    one = edge_seen.look(db, 1010.0).edges[0]
-    assert edge_seen.offer(one, 1015.0) == {
+    one = view.look(db, 1010.0).edges[0]
+    assert view.offer(one, 1015.0) == {
         "age": 10.0, "jobs": 3, "disk": one.disk_free, "queues": ["debug-q", "main"], "nodes": 90,
         "free_nodes": 1, "cpus": 64, "memory": 2**38, "free_nodes_debug_q": 3,
         "free_nodes_main": 1, "time_limit_debug_q": 3600.0, "job_limit_debug_q": 2,
@@ -207,5 +207,5 @@ def test_what_a_site_reports_of_its_queues_is_an_offer_with_its_age(db):
 
 def test_a_site_that_shows_no_queues_says_nothing_of_them(db):
     put(db)
-    one = edge_seen.look(db, 1010.0).edges[0]
-    assert edge_seen.offer(one, 1010.0).keys() == {"age", "jobs", "disk"}
+    one = view.look(db, 1010.0).edges[0]
+    assert view.offer(one, 1010.0).keys() == {"age", "jobs", "disk"}

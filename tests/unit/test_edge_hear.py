@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Input, Job, Output, Result, Status
 from pilotage.edge import cancel, hear, message, place, records, silence
@@ -17,11 +17,11 @@ from pilotage.edge.message import Address, Handoff
 from pilotage.edge.records import Attempt
 from pilotage.edge.said import Said, own, proved
 from pilotage.edge.silence import Patience
-from pilotage.hub import auth
 from pilotage.job import bulk
 from pilotage.job import records as jobs
 from pilotage.job.model import App, Binding, JobSpec, NewJob, Script, State
 from pilotage.job.outcome import Cause
+from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
@@ -347,16 +347,16 @@ def test_a_site_that_cannot_be_asked_is_not_and_one_not_listened_to_is_not_silen
 def test_messages_go_by_the_carrier_of_their_site(db: Db):
     assert [one.topic for one in records.due(db, 2.0, 0, 10)] == ["job.mira"]
     assert records.due(db, 2.0, 0, 10, "kit") == []
-    secret, number = auth.mint(
-        db, auth.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira"
+    secret, number = tokens.mint(
+        db, tokens.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira"
     )  # fmt: skip
     # A token that nobody has used yet changes nothing.
     assert records.ported(db) == set()
-    auth.admit(db, secret, f"pil_g_{'k' * 43}", "mira", 2.0)
+    tokens.admit(db, secret, f"pil_g_{'k' * 43}", "mira", 2.0)
     assert records.ported(db) == {"mira"}
     assert records.due(db, 2.0, 0, 10) == []
     assert [one.topic for one in records.due(db, 2.0, 0, 10, "mira")] == ["job.mira"]
-    auth.revoke(db, number, 3.0)
+    tokens.revoke(db, number, 3.0)
     assert [one.topic for one in records.due(db, 4.0, 0, 10)] == ["job.mira"]
 
 
@@ -378,8 +378,8 @@ def test_by_the_port_a_site_speaks_for_itself_and_by_the_broker_no_longer(db: Db
     words = [Said("mira", said("running")), Said("kit", said("running", 2))]
     assert proved(words) == [words[0].word]
     assert list(own(db, words)) == [one.word for one in words]
-    secret, _ = auth.mint(db, auth.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira")
-    auth.admit(db, secret, f"pil_g_{'k' * 43}", "mira", 2.0)
+    secret, _ = tokens.mint(db, tokens.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira")
+    tokens.admit(db, secret, f"pil_g_{'k' * 43}", "mira", 2.0)
     assert list(own(db, words)) == []
 
 

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from pilotage import errors
+from pilotage.agent import logs as agent
+from pilotage.agent import records as edge_records
+from pilotage.agent.model import Return, Writes
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Follow, Log, Status, Wanted
 from pilotage.edge import hear, logs, records
 from pilotage.edge.logs import EdgeLogs
 from pilotage.edge.message import Address, Handoff
 from pilotage.job import bulk, moves
+from pilotage.job import logs as results
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
-from pilotage.result import logs as results
-from pilotage.site.agent import logs as agent
-from pilotage.site.agent import records as edge_records
-from pilotage.site.agent.model import Return, Writes
 from pilotage.store import Db, Writer, connect
 from tests import posted
 

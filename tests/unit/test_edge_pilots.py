@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.batch import records as sites
+from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
-from pilotage.edge import hear, message, pilots, records, silence
+from pilotage.edge import hear, message, order, pilots, records, silence, view
 from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
-from pilotage.hub import auth, edge_seen, pool_site
-from pilotage.hub.edge_pilots import EdgePilots
-from pilotage.hub.patron import Home
 from pilotage.job.model import App, Binding, JobSpec
-from pilotage.site import records as sites
-from pilotage.site.apps import order
-from pilotage.site.wish import Wish
+from pilotage.pool import site as pool_site
+from pilotage.pool.edge_orders import EdgePilots
+from pilotage.pool.orders import Home
+from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 
@@ -89,7 +89,7 @@ def test_a_pilot_is_ordered_once_with_a_secret_of_its_own(db: Db):
     assert (job.resources.cpus, job.wall_time, job.name) == (2, 3600, "mira-1")
     asked = order.pilot(job.config)
     assert (asked.hub, asked.vouch, asked.idle) == (HOME.url, "PEM", 60.0)
-    grant = auth.look(db, asked.secret, 11.0)
+    grant = tokens.look(db, asked.secret, 11.0)
     assert (grant.scope, grant.pool, grant.site, grant.pilot) == ("enrol", "burst", "mira", 1)
     assert pilot(db) == ("requested", "on its way to mira")
 
@@ -266,9 +266,9 @@ def test_no_job_of_a_user_is_an_order_of_a_pilot():
 
 
 def test_the_site_of_a_pool_is_a_file_or_an_agents(tmp_path: Path, db: Db):
-    agents = edge_seen.pilot_sites(db, 10.0)
+    agents = view.pilot_sites(db, 10.0)
     assert pool_site.read(tmp_path, "mira", agents).batch == pool_site.AGENT
     with pytest.raises(errors.NotFound, match="there is no site `nosuch`"):
         pool_site.read(tmp_path, "nosuch", agents)
-    auth.mint(db, auth.Scope.AGENT, "", now=1.0, lifetime=99.0, site="new")
-    assert edge_seen.pilot_sites(db, 10.0)["new"].closed == "the agent of new has not come yet"
+    tokens.mint(db, tokens.Scope.AGENT, "", now=1.0, lifetime=99.0, site="new")
+    assert view.pilot_sites(db, 10.0)["new"].closed == "the agent of new has not come yet"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pilotage.base.clock import WallClock
 from pilotage.bus.model import Status
-from pilotage.clock import WallClock
 from pilotage.edge import hear, records
 from pilotage.edge.message import Address
 from pilotage.edge.place import EdgePlace, Facts, Hub
@@ -22,7 +22,7 @@ from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.match.negotiate import Matcher
 from pilotage.match.queue import Queue
 from pilotage.match.share import Shares
-from pilotage.site.local import Listener
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer, connect
 
 MINE = Address("abcd1234")

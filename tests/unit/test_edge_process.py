@@ -10,13 +10,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage import errors
+from pilotage.agent import connection, draft, owner, settings, status, systemd
+from pilotage.agent.keep import Parts
+from pilotage.agent.live_settings import Followed
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
 from pilotage.bus.model import Heartbeat
-from pilotage.clock import ManualClock
-from pilotage.hub.edge import look, notify, owner, talk
-from pilotage.hub.edge.follow import Followed
-from pilotage.hub.edge.keep import Parts
-from pilotage.site.agent import draft, settings
 from tests import posted
 
 PLAIN = """\
@@ -152,7 +151,7 @@ def test_a_password_is_shown_to_nobody(tmp_path):
 def test_whose_jobs_come_by_a_topic_counts_at_once():
     def asked(user: str) -> object:
         bus = settings.Bus(url="amqps://b/", jobs={"mira": user})
-        return talk.spoken(posted.settings(bus=bus))
+        return connection.spoken(posted.settings(bus=bus))
 
     assert asked("argo") == asked("argo")
     assert asked("argo") != asked("")
@@ -243,20 +242,20 @@ def test_how_an_agent_is_is_found_again(tmp_path):
     state = tmp_path / ".pilotage"
     state.mkdir()
     with pytest.raises(errors.NotFound, match="no agent has run"):
-        look.read(state)
-    seen = look.Look(
+        status.read(state)
+    seen = status.Look(
         beat=Heartbeat(site="mira", time=1.0, version="1"), broker="gone", parts={"a": "b"}
     )
-    look.write(state, seen)
-    assert look.read(state) == seen
-    assert [one.name for one in state.iterdir()] == [look.FILE]
+    status.write(state, seen)
+    assert status.read(state) == seen
+    assert [one.name for one in state.iterdir()] == [status.FILE]
 
 
 def test_the_days_of_a_certificate(tmp_path):
     words = "openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 10"
     argv = [*words.split(), "-subj", "/CN=x"]
     subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
-    certificate, now = look.Certificate(), (tmp_path / "c.pem").stat().st_mtime
+    certificate, now = status.Certificate(), (tmp_path / "c.pem").stat().st_mtime
     assert certificate.days(str(tmp_path / "c.pem"), now) == pytest.approx(10, abs=0.1)
     assert certificate.days(str(tmp_path / "c.pem"), now + 11 * 86400) == pytest.approx(-1, abs=0.1)
     assert certificate.days("", now) is None
@@ -269,8 +268,8 @@ def test_systemd_hears_of_us(tmp_path, monkeypatch):
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        notify.tell("READY=1")
+        systemd.tell("READY=1")
         assert heard.recv(100) == b"READY=1"
-    notify.tell("READY=1")
+    systemd.tell("READY=1")
     monkeypatch.delenv("NOTIFY_SOCKET")
-    notify.tell("READY=1")
+    systemd.tell("READY=1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 
 TEXT = st.text(min_size=1)
 
@@ -32,7 +32,7 @@ def classes(top: type[errors.PilotageError] = errors.PilotageError):
 
 
 def ours() -> list[type[errors.PilotageError]]:
-    return [one for one in classes() if one.__module__ == "pilotage.errors"]
+    return [one for one in classes() if one.__module__ == "pilotage.base.errors"]
 
 
 def test_the_tree_that_is_drawn_is_the_tree_that_is():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.clock import ManualClock
+from pilotage.base.clock import ManualClock
 from pilotage.event.file.bits import (
     CAME,
     CHANGED,

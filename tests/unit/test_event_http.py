@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event import http
 
 TOKEN = "s3cret"

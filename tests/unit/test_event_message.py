@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import message
 from pilotage.event.model import Event, Kind
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors, text
+from pilotage.agent.share import Claim
+from pilotage.base import errors, text
+from pilotage.batch import records
+from pilotage.batch.wish import Wish
 from pilotage.cli import pool, pool_serve, site, site_check, submit, token
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub.auth import Scope
-from pilotage.hub.feed import book
-from pilotage.hub.feed.book import Wanted
-from pilotage.site import records
-from pilotage.site.share import Claim
-from pilotage.site.wish import Wish
+from pilotage.edge.factory import book
+from pilotage.edge.factory.book import Wanted
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
 HUB = 'url = "https://h:1"\ntoken_file = "t"\nmaximum = 8\n[sites]\ngrid = "batch"\n'

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors, text
-from pilotage.hub import auth
-from pilotage.hub.auth import Grant, Scope
-from pilotage.hub.feed import desk
-from pilotage.hub.feed.wire import (
+from pilotage.base import errors, text
+from pilotage.batch import records as sites
+from pilotage.batch.wish import Wish
+from pilotage.edge.factory import desk
+from pilotage.edge.factory.wire import (
     MOST_WANTED,
     FactoryEnrol,
     FactoryOrder,
@@ -21,8 +21,8 @@ from pilotage.hub.feed.wire import (
     FactorySite,
     Stage,
 )
-from pilotage.site import records as sites
-from pilotage.site.wish import Wish
+from pilotage.project import tokens
+from pilotage.project.tokens import Grant, Scope
 from pilotage.store import Db, connect
 
 GRANT = Grant(1, Scope.FACTORY, "", site="grid,cloud")
@@ -286,12 +286,12 @@ def test_a_secret_lets_one_pilot_in_and_no_other(hub: Desk):
     hub.ask(two)
     found = hub.enrol(one, one, two, three, 999)
     assert list(found) == [one]
-    grant = auth.look(hub.db, found[one], hub.now)
+    grant = tokens.look(hub.db, found[one], hub.now)
     assert (grant.pilot, grant.site, grant.pool) == (one, "grid", "burst")
     with hub.db.transaction():
-        auth.consume(hub.db, found[one], Scope.ENROL, hub.now)
+        tokens.consume(hub.db, found[one], Scope.ENROL, hub.now)
     with pytest.raises(errors.Denied, match="used up"):
-        auth.look(hub.db, found[one], hub.now)
+        tokens.look(hub.db, found[one], hub.now)
     hub.come(one)
     assert hub.enrol(one) == {}
 
@@ -302,11 +302,11 @@ def test_however_often_secrets_are_asked_for_few_are_kept(hub: Desk):
     good = []
     for secret in made:
         try:
-            good.append(auth.look(hub.db, secret, hub.now))
+            good.append(tokens.look(hub.db, secret, hub.now))
         except errors.Denied:
             continue
     assert len(good) == 3
-    assert auth.look(hub.db, made[-1], hub.now).pilot == one
+    assert tokens.look(hub.db, made[-1], hub.now).pilot == one
 
 
 def test_what_a_factory_says_is_shown_harmless(hub: Desk):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs._ext import facts, tables
-from pilotage.hub.feed import files
+from pilotage.edge.factory import files
 from pilotage.pool import files as pools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "factories.md").read_text("utf-8")

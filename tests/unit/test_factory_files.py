@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.hub.feed import files
-from pilotage.site.wish import Wish
+from pilotage.base import errors
+from pilotage.batch.wish import Wish
+from pilotage.edge.factory import files
 
 GOOD = """
 url = "https://127.0.0.1:8420"

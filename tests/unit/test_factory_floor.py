@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage.clock import WallClock
-from pilotage.hub.feed import files, floor
-from pilotage.hub.feed.book import Wanted
-from pilotage.hub.feed.feeder import Feeder
-from pilotage.hub.feed.floor import Floor
-from pilotage.hub.feed.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
-from pilotage.site.share import Claim, Limit
-from pilotage.site.wish import Wish
+from pilotage.agent.share import Claim, Limit
+from pilotage.base.clock import WallClock
+from pilotage.batch.wish import Wish
+from pilotage.edge.factory import files, floor
+from pilotage.edge.factory.book import Wanted
+from pilotage.edge.factory.feeder import Feeder
+from pilotage.edge.factory.floor import Floor
+from pilotage.edge.factory.wire import LONGEST, FactoryOrder, FactoryOrders, FactoryWant
 from pilotage.store import Db, Writer, connect
 
 GOOD = """

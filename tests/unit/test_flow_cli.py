@@ -13,19 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat
 from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
-from pilotage.flow import group, moves, picture, records, sketch
-from pilotage.flow.look import StepRow
+from pilotage.cli.picture import Form
+from pilotage.draw.graph import as_text
+from pilotage.flow import explain, moves, picture, records
 from pilotage.flow.model import Flow, Step
-from pilotage.hub import flow_view
+from pilotage.flow.view import StepRow
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, JobSpec, NewJob
-from pilotage.site import files
-from pilotage.site.model import Site
 from tests.flows import Story, command
 
 FILE = """
@@ -191,7 +192,7 @@ def test_a_task_at_a_silent_site_says_so(project: Project):
     now = project.clock.now()
 
     def why() -> str:
-        found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+        found = explain.sheet(project.db, story.number, now, project.settings, project.root)
         return found.steps[0].why
 
     assert why() == ""
@@ -214,7 +215,7 @@ def test_a_job_of_the_hub_that_waits_says_why(project: Project):
         moves.attempt(db, task, "here", "", "", story.now, job=job)
         moves.hear(db, f"flow.{story.number}.{task}.1", 1, "queued", "", "", "", story.now)
     now = project.clock.now()
-    found = flow_view.sheet(project.db, story.number, now, project.settings, project.root)
+    found = explain.sheet(project.db, story.number, now, project.settings, project.root)
     assert f"job {job} " in found.steps[0].why
     assert "nothing that could run it" in found.steps[0].why
 
@@ -305,15 +306,15 @@ def test_the_graph_of_a_flow_and_of_a_file(at: Common, project: Project, tmp_pat
     planned = flow_draw.graph(str(tmp_path / "small.toml"), at=at).raw.decode()
     assert planned == "first  echo\n└─ second  true\n"
     out = tmp_path / "graph.svg"
-    flow_draw.graph("1", output=out, at=at)
+    flow_draw.graph("1", form=Form(output=out), at=at)
     root = ET.parse(out).getroot()  # noqa: S314 - our own
     texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "✓ simulate 40/40" in texts
-    mermaid = flow_draw.graph("1", mermaid=True, at=at).raw.decode()
+    mermaid = flow_draw.graph("1", form=Form(mermaid=True), at=at).raw.decode()
     assert mermaid.startswith("flowchart LR")
     assert "simulate 40/40" in mermaid
     with pytest.raises(errors.UsageError):
-        flow_draw.graph("1", svg=True, mermaid=True, at=at)
+        Form(svg=True, mermaid=True)
 
 
 def test_boxes_do_not_overlap_and_stay_where_they_are_as_states_change():
@@ -346,7 +347,7 @@ def test_many_steps_that_are_alike_are_one_box():
     drawn = picture.draw(steps)
     assert [one.title for one in drawn.nodes] == ["start", "sim* 120/200", "dig* 1/200", "merge"]
     assert [one.state for one in drawn.nodes] == ["done", "running", "failed", "waiting"]
-    assert sketch.as_text(drawn, 0.0).count("\n") == 4
+    assert as_text(picture.as_graph(drawn, 0.0)).count("\n") == 4
 
 
 def test_a_long_chain_and_a_tangle_are_still_small_enough_to_look_at():
@@ -358,7 +359,7 @@ def test_a_long_chain_and_a_tangle_are_still_small_enough_to_look_at():
         for n in range(1, 1500)
     ]
     found = picture.draw(tangle)
-    assert len(found.nodes) <= group.MOST
+    assert len(found.nodes) <= picture.MOST
     assert sorted(name for one in found.nodes for name in one.steps) == sorted(
         one.name for one in tangle
     )

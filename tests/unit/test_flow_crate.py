@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rocrate.rocrate import ROCrate
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import flow_draw
 from pilotage.cli.common import Common
 from pilotage.flow import crate_file, moves, records

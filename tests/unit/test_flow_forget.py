@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import forget, moves, records
 from pilotage.flow.model import End, Flow, NewFlow, Step
 from pilotage.store import sqlite

@@ -7,10 +7,10 @@ from urllib.parse import unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.flow import hand
-from pilotage.flow.hand import HUB, Piece, Source, Store, Stores
+from pilotage.data.transfer import names, url
+from pilotage.edge import handoff
+from pilotage.edge.handoff import HUB, Piece, Source, Store, Stores
 from pilotage.flow.model import Artifact, Take
-from pilotage.payload.transfer import names, url
 
 NAMES = st.text(min_size=1, max_size=300)
 SITE = Store("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))
@@ -25,16 +25,16 @@ FOLDERS = st.tuples(st.integers(1, 99), NAMES, st.integers(0, 9999), st.integers
 def test_no_two_attempts_have_the_same_folder_nor_one_in_the_other(
     given_: list[tuple[int, str, int, int]],
 ):
-    made = [hand.below(hand.mark(one[0], "k", 1.0), *one[1:]) for one in given_]
+    made = [handoff.below(handoff.mark(one[0], "k", 1.0), *one[1:]) for one in given_]
     assert len(set(made)) == len(made)
     assert not any(one != two and two.startswith(one) for one in made for two in made)
 
 
 @given(NAMES, NAMES)
 def test_a_name_is_one_part_of_a_url_and_of_no_other_name(one: str, two: str):
-    found = hand.word(one)
+    found = handoff.word(one)
     names.check_one(found)
-    assert (found == hand.word(two)) == (one == two)
+    assert (found == handoff.word(two)) == (one == two)
     assert len(found) <= 120
     where = url.parse(f"https://data.org/{found}/")
     assert where.path == f"/{found}/"
@@ -43,8 +43,8 @@ def test_a_name_is_one_part_of_a_url_and_of_no_other_name(one: str, two: str):
 
 
 def test_another_hub_with_the_same_server_has_other_folders():
-    assert hand.mark(1, "a", 1.0) != hand.mark(1, "b", 1.0) != hand.mark(1, "b", 2.0)
-    assert hand.mark(1, "a", 1.0) == hand.mark(1, "a", 1.0)
+    assert handoff.mark(1, "a", 1.0) != handoff.mark(1, "b", 1.0) != handoff.mark(1, "b", 2.0)
+    assert handoff.mark(1, "a", 1.0) == handoff.mark(1, "a", 1.0)
 
 
 @given(
@@ -55,7 +55,7 @@ def test_another_hub_with_the_same_server_has_other_folders():
 def test_data_goes_straight_from_site_to_site_where_all_readers_can_reach_it(
     readers: set[str], site: str, *, known: bool
 ):
-    found = hand.base(STORES, site, readers if known else None)
+    found = handoff.base(STORES, site, readers if known else None)
     assert found is not None
     direct = site == "a" and known and readers <= {"a", "b", HUB}
     assert (found == SITE) == direct
@@ -66,41 +66,41 @@ def test_data_goes_straight_from_site_to_site_where_all_readers_can_reach_it(
 
 def test_without_a_transfer_server_the_hub_keeps_what_only_it_reads():
     alone = Stores(local="file:///p/x")
-    assert hand.base(alone, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
-    assert hand.base(alone, HUB, ["a"]) is None
-    assert hand.base(alone, "a", [HUB]) is None
+    assert handoff.base(alone, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert handoff.base(alone, HUB, ["a"]) is None
+    assert handoff.base(alone, "a", [HUB]) is None
     port = Stores(
         local="file:///p/x", data="hub://port/data/", here="file:///p/port",
         reaches=lambda site: site in ("a", "b"),
     )  # fmt: skip
-    assert hand.base(port, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
-    assert hand.base(port, HUB, ["a"]) == Store(port.here, port.data)
-    assert hand.base(port, HUB, None) == Store(port.here, port.data)
-    assert hand.base(port, "a", ["b", HUB]) == Store(port.data, port.data)
-    assert hand.base(port, "a", ["broker"]) is None
-    assert hand.base(port, "broker", [HUB]) is None
-    assert hand.seen(port, "hub://port/data/1/x/", HUB) == "file:///p/port/1/x/"
-    assert hand.seen(port, "hub://port/data/1/x/", "a") == "hub://port/data/1/x/"
+    assert handoff.base(port, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert handoff.base(port, HUB, ["a"]) == Store(port.here, port.data)
+    assert handoff.base(port, HUB, None) == Store(port.here, port.data)
+    assert handoff.base(port, "a", ["b", HUB]) == Store(port.data, port.data)
+    assert handoff.base(port, "a", ["broker"]) is None
+    assert handoff.base(port, "broker", [HUB]) is None
+    assert handoff.seen(port, "hub://port/data/1/x/", HUB) == "file:///p/port/1/x/"
+    assert handoff.seen(port, "hub://port/data/1/x/", "a") == "hub://port/data/1/x/"
     far = Stores(local="file:///p/x", data="https://data.org/flows")
-    assert hand.base(far, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
-    assert hand.base(far, HUB, ["a", HUB]) == Store(far.data, far.data)
+    assert handoff.base(far, HUB, [HUB]) == Store("file:///p/x", "file:///p/x")
+    assert handoff.base(far, HUB, ["a", HUB]) == Store(far.data, far.data)
 
 
 @given(FOLDERS, st.sampled_from(["a", "b", "c", HUB]))
 def test_everybody_names_the_same_folder_in_their_own_words(
     folder: tuple[int, str, int, int], site: str
 ):
-    name = hand.below(hand.mark(folder[0], "k", 1.0), *folder[1:])
+    name = handoff.below(handoff.mark(folder[0], "k", 1.0), *folder[1:])
     for maker, readers in (("a", ["b"]), ("a", None), ("c", ["a"]), (HUB, ["c"])):
-        store = hand.base(STORES, maker, readers)
+        store = handoff.base(STORES, maker, readers)
         assert store is not None
-        made = hand.place(store, name)
+        made = handoff.place(store, name)
         assert made.write.endswith(f"/{name}")
-        assert hand.seen(STORES, made.read, maker) == made.write
-        shown = hand.seen(STORES, made.read, site)
+        assert handoff.seen(STORES, made.read, maker) == made.write
+        shown = handoff.seen(STORES, made.read, site)
         assert shown.endswith(f"/{name}")
         assert not (site in ("b", "c") and shown.startswith("file:"))
-    assert hand.seen(STORES, "https://else.org/x/", site) == "https://else.org/x/"
+    assert handoff.seen(STORES, "https://else.org/x/", site) == "https://else.org/x/"
 
 
 # -- what is read ----------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ def source(item: int, *files: str) -> Source:
 
 
 def test_all_of_one_task_is_a_folder_pinned_by_its_manifest():
-    (one,) = hand.pieces(Take(step="s"), [source(0, "x")], many=False)
+    (one,) = handoff.pieces(Take(step="s"), [source(0, "x")], many=False)
     assert one == Piece("https://data.org/flows/1/s/0/1/", "", "d" * 64, own=True)
-    (one,) = hand.pieces(Take(step="s", path="in/"), [source(0, "x")], many=False)
+    (one,) = handoff.pieces(Take(step="s", path="in/"), [source(0, "x")], many=False)
     assert one.path == "in"
 
 
@@ -122,7 +122,7 @@ def test_single_files_are_pinned_by_their_own_sums_and_keep_their_names():
     files = source(0, "a b/x", "out/y", "out/z/w", "other")
 
     def read(output: str, path: str = "") -> dict[str, str]:
-        found = hand.pieces(Take(step="s", output=output, path=path), [files], many=False)
+        found = handoff.pieces(Take(step="s", output=output, path=path), [files], many=False)
         assert all(len(one.sha256) == 64 for one in found)
         return {one.path: one.url.removeprefix(files.place) for one in found}
 
@@ -136,9 +136,9 @@ def test_single_files_are_pinned_by_their_own_sums_and_keep_their_names():
 
 def test_what_many_tasks_left_has_a_folder_for_each():
     many = [source(at, "x") for at in range(3)]
-    found = hand.pieces(Take(step="s"), many, many=True)
+    found = handoff.pieces(Take(step="s"), many, many=True)
     assert [one.path for one in found] == ["s/0", "s/1", "s/2"]
-    found = hand.pieces(Take(step="s", output="x", path="in"), many, many=True)
+    found = handoff.pieces(Take(step="s", output="x", path="in"), many, many=True)
     assert [one.path for one in found] == ["in/0/x", "in/1/x", "in/2/x"]
 
 
@@ -149,7 +149,7 @@ def test_a_file_of_any_name_has_an_address_that_leads_to_it(given_: list[str], *
     ]
     made = source(4, *good)
     for name in good:
-        (one,) = hand.pieces(Take(step="s", output=name), [made], many=many)
+        (one,) = handoff.pieces(Take(step="s", output=name), [made], many=many)
         below = one.url.removeprefix(made.place)
         assert unquote(below, "utf-8", "surrogateescape").encode(
             "utf-8", "surrogateescape"
@@ -160,10 +160,10 @@ def test_a_file_of_any_name_has_an_address_that_leads_to_it(given_: list[str], *
 
 def test_steps_that_go_through_the_same_list_hand_on_item_by_item():
     chunks = '"{gen.result.chunks}"'
-    assert hand.pairs("one", chunks, chunks)
-    assert hand.pairs("one", chunks, '"{one.result}"')
-    assert not hand.pairs("one", chunks, '"{two.result}"')
-    assert not hand.pairs("one", chunks, "")
-    assert not hand.pairs("one", "", chunks)
-    assert not hand.pairs("one", "", "")
-    assert hand.pairs("one", "[1,2]", "[1,2]")
+    assert handoff.pairs("one", chunks, chunks)
+    assert handoff.pairs("one", chunks, '"{one.result}"')
+    assert not handoff.pairs("one", chunks, '"{two.result}"')
+    assert not handoff.pairs("one", chunks, "")
+    assert not handoff.pairs("one", "", chunks)
+    assert not handoff.pairs("one", "", "")
+    assert handoff.pairs("one", "[1,2]", "[1,2]")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import moves, records
 from pilotage.flow.ends import OVER
 from pilotage.flow.model import FINAL, End, Flow, NewFlow, Step

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import moves, records
 from pilotage.flow.model import End, Flow, NewFlow, Step, Take
 from pilotage.store import sqlite

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import legacy
 from pilotage.bus.model import Chain
 from pilotage.flow import build, records

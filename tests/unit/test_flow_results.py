@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.flow.hand import Piece
+from pilotage.base import errors
+from pilotage.data.transfer.model import MANIFEST
+from pilotage.edge import folders, reach
+from pilotage.edge.handoff import Piece
+from pilotage.edge.inspect import Inspector
+from pilotage.edge.publish import Publisher
+from pilotage.edge.reach import Reach
+from pilotage.flow import results
 from pilotage.flow.model import Step
-from pilotage.hub import config
-from pilotage.hub.flows import local, reach, results
-from pilotage.hub.flows.inspect import Inspector
-from pilotage.hub.flows.publish import Publisher
-from pilotage.hub.flows.reach import Reach
-from pilotage.hub.flows.results import Leaves
-from pilotage.payload.transfer.model import MANIFEST
+from pilotage.flow.results import Leaves
+from pilotage.project import settings as config
 from pilotage.store import connect
 
 
@@ -90,14 +91,14 @@ async def test_inputs_come_once_and_half_of_them_is_begun_anew(place: Place, tmp
     # Who was killed has left a part, and another file at its place.
     (folder / "a").mkdir(parents=True)
     (tmp_path / "work" / "1.in" / "0").mkdir(parents=True)
-    assert await local.bring(place.reach, place.root, [one, two], folder) == 5
+    assert await folders.bring(place.reach, place.root, [one, two], folder) == 5
     found = {
         str(at.relative_to(folder)): at.read_bytes() for at in folder.rglob("*") if at.is_file()
     }
     assert found == {"a": b"1", "sub/b": b"22", "in/named": b"22"}
     assert {at.name for at in folder.parent.iterdir()} == {"1", "1.read"}
     (folder / "a").write_bytes(b"changed by the job")
-    assert await local.bring(place.reach, place.root, [one, two], folder) == 5
+    assert await folders.bring(place.reach, place.root, [one, two], folder) == 5
     assert (folder / "a").read_bytes() == b"changed by the job"
 
 
@@ -105,11 +106,11 @@ async def test_what_is_not_as_it_was_pinned_does_not_come(place: Place, tmp_path
     one = await place.left("one", {"a": b"1"})
     (place.data / "one" / "a").write_bytes(b"2")
     with pytest.raises(errors.Conflict):
-        await local.bring(place.reach, place.root, [one], tmp_path / "w")
+        await folders.bring(place.reach, place.root, [one], tmp_path / "w")
     file = Piece(f"file://{place.data}/one/a", "", "0" * 64, own=True)
     with pytest.raises(errors.Conflict):
-        await local.bring(place.reach, place.root, [file], tmp_path / "w")
-    assert local.read(tmp_path / "w") is None
+        await folders.bring(place.reach, place.root, [file], tmp_path / "w")
+    assert folders.read(tmp_path / "w") is None
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,10 @@ async def test_nothing_hidden_and_nothing_outside_is_read_for_a_flow(
 ):
     (place.root / "link").symlink_to(place.state)
     with pytest.raises(errors.Denied):
-        await local.bring(place.reach, place.root, [Piece(address, "x")], tmp_path / "w")
+        await folders.bring(place.reach, place.root, [Piece(address, "x")], tmp_path / "w")
     for url in (f"file://{place.state}/store.db", f"file://{place.data}/", "http://127.0.0.1:1/"):
         with pytest.raises(errors.Denied):
-            await local.bring(place.reach, place.root, [Piece(url, "x")], tmp_path / "w")
+            await folders.bring(place.reach, place.root, [Piece(url, "x")], tmp_path / "w")
 
 
 async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_path: Path):
@@ -139,12 +140,12 @@ async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_pat
         elif damage:
             where = place.data / "x" / ("out/a" if damage == "a" else damage)
             where.write_bytes(where.read_bytes()[:-1])
-        source = await local.gather(folder, ["out/", "r.json"])
+        source = await folders.gather(folder, ["out/", "r.json"])
         if damage == "a":
             found = await inspector.look(url, "")
             assert "bytes" in found.trouble
             (place.data / "x" / MANIFEST).unlink()
-        await local.send(place.reach.inside, folder, source, url)
+        await folders.send(place.reach.inside, folder, source, url)
         found = await inspector.look(url, "", deep=True)
         assert (found.trouble, set(found.items)) == ("", {"out/a", "r.json"})
         assert await inspector.small(found, "r.json") == b"3"

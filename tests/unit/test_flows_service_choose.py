@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.hub.flows.choose import Choice, Site, choose
+from pilotage.flow.choose import Choice, Site, choose
 
 KNOWN = {
     one.name: one

@@ -7,22 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.clock import dice
 from pilotage.bus import wire
 from pilotage.bus.fields import State as Said
 from pilotage.bus.model import Answer, Heartbeat, Result, Status
 from pilotage.bus.port import Message
-from pilotage.clock import dice
 from pilotage.edge import hear, message, place, records, said, silence
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.silence import Patience
-from pilotage.flow import again, moves
+from pilotage.flow import dispatch, job, moves, outcomes, rerun
 from pilotage.flow import records as flows
+from pilotage.flow.dispatch import World
 from pilotage.flow.model import Flow, NewFlow, OnFailure, Step
+from pilotage.flow.outcomes import FlowSteps
 from pilotage.flow.records import AttemptRow
-from pilotage.hub.flows import dispatch, heard, job
-from pilotage.hub.flows.dispatch import World
-from pilotage.hub.flows.heard import FlowSteps
 from pilotage.job import bulk
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
@@ -84,7 +83,7 @@ def listen(db: Db, word: Status | Answer, now: float, user: str = "site") -> Non
         end = msgspec.structs.replace(place.ending(row, ""), lost=False)
         job_moves.finish(db, row.job, row.number, jobs.get(db, row.job).spec, end, now=now,
                          dice=dice())  # fmt: skip
-    heard.news(db, now)
+    outcomes.news(db, now)
 
 
 def test_an_answer_that_is_older_than_what_was_heard_since_is_not_believed(db: Db):
@@ -145,7 +144,7 @@ def test_an_application_that_the_site_does_not_have_is_refused_at_once():
                     key="l", owner="me"), 1.0
     )  # fmt: skip
     dispatch.look(db, World(), (), 5.0)
-    heard.news(db, 5.0)
+    outcomes.news(db, 5.0)
     (task,) = flows.tasks(db, number)
     assert (task.state, flows.attempts(db, task.id)[0].state) == ("failed", "rejected")
     assert task.reason.startswith("site `mira` has no application `x`; did you mean `xx`?")
@@ -158,7 +157,7 @@ def test_an_application_that_a_site_turns_out_not_to_have_is_refused_then():
     STEPS.offered(db, "mira", ("other", "x"), 4.0)
     assert jobs.get(db, 1).state is State.QUEUED
     STEPS.offered(db, "mira", ("other",), 5.0)
-    heard.news(db, 5.0)
+    outcomes.news(db, 5.0)
     assert (only(db).state, only(db).reason) == (
         "rejected", "site `mira` has no application `x`; it has `other`"
     )  # fmt: skip
@@ -166,15 +165,15 @@ def test_an_application_that_a_site_turns_out_not_to_have_is_refused_then():
 
 def test_the_job_of_a_step_that_failed_is_retried_by_its_workflow(db: Db):
     with pytest.raises(errors.IllegalTransition, match="has not ended"):
-        again.retry(db, jobs.get(db, 1), now=3.0)
+        rerun.retry(db, jobs.get(db, 1), now=3.0)
     listen(db, status("failed", 2), 4.0)
     assert flows.flow(db, 1).state == "failed"
-    assert again.retry(db, jobs.get(db, 1), now=5.0) is State.QUEUED
+    assert rerun.retry(db, jobs.get(db, 1), now=5.0) is State.QUEUED
     assert (flows.flow(db, 1).state, jobs.get(db, 1).state) == ("running", State.FAILED)
     dispatch.look(db, World(), (), 6.0)
     assert [(one.number, one.job) for one in flows.attempts(db, 1)] == [(1, 1), (2, 2)]
     with pytest.raises(errors.IllegalTransition, match="nothing of flow 1 failed"):
-        again.retry(db, jobs.get(db, 1), now=7.0)
+        rerun.retry(db, jobs.get(db, 1), now=7.0)
 
 
 def test_a_step_that_may_run_elsewhere_leaves_a_silent_site():

@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.memory import MemoryBus
-from pilotage.hub.flows import outbox, send
-from pilotage.hub.flows.outbox import Word
-from pilotage.hub.flows.send import Sender
-from pilotage.hub.sources import Bell
+from pilotage.flow import outbox, send
+from pilotage.flow.outbox import Word
+from pilotage.flow.send import Sender
+from pilotage.rule.timers import Bell
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message
 from pilotage.edge.message import Address
+from pilotage.flow import accept, job, notify, post
+from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Span, Step
 from pilotage.flow.records import Line
-from pilotage.hub.config import Bus, Settings
-from pilotage.hub.flows import accept, job, notify, post
-from pilotage.hub.flows.model import Order, Prepared, Unfit
+from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
-from pilotage.rule import template
+from pilotage.project.settings import Bus, Settings
 
 MINE = Address("abcd1234")
 

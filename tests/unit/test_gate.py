@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.clock import ManualClock, dice
-from pilotage.site.gate import Breaker, Bucket, Gate
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock, dice
+from pilotage.batch.gate import Breaker, Bucket, Gate
 
 
 @given(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage.hub import guard, sources
+from pilotage.rule import guard, timers
 
 
 def test_repeats_begin_anew_when_the_clock_is_set_back() -> None:
@@ -13,7 +13,7 @@ def test_repeats_begin_anew_when_the_clock_is_set_back() -> None:
 
 
 def test_nobody_sleeps_through_a_jump_of_the_clock() -> None:
-    assert sources.patience(None, 0.0) is None
-    assert sources.patience(5.0, 7.0) == 0.0
-    assert sources.patience(9.0, 7.0) == 2.0
-    assert sources.patience(86_400.0, 0.0) == 60.0
+    assert timers.patience(None, 0.0) is None
+    assert timers.patience(5.0, 7.0) == 0.0
+    assert timers.patience(9.0, 7.0) == 2.0
+    assert timers.patience(86_400.0, 0.0) == 60.0

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch import job
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.model import Site
+from pilotage.data.stage.model import Digest, Folder, Wanted
 from pilotage.job.model import Allocation, Binding, Call, Command, JobSpec, Python, Script
 from pilotage.job.moves import Claim
-from pilotage.site import guest, launch
-from pilotage.site.guest import Guest, Room
-from pilotage.site.model import Site
-from pilotage.site.stage.model import Digest, Folder, Wanted
+from pilotage.run import launch
 
 ROOM = Room("/home/me/.pilotage/p1", "k1", 3)
 DATA = "/home/me/.pilotage/p1/s/k1/3/data"
@@ -29,7 +30,7 @@ def make(base: Path | str = "/p", *, path: str = "", paths: tuple[str, ...] = ()
 
 
 def order(one: Guest, site: Site = SLURM) -> dict[str, Any]:
-    return guest.order(one, ROOM, site, launch.Place(one.base, python="/usr/bin/python"))
+    return job.order(one, ROOM, site, launch.Place(one.base, python="/usr/bin/python"))
 
 
 # -- what it reads -------------------------------------------------------------------------------
@@ -42,35 +43,35 @@ def test_a_job_reads_its_trigger_and_what_it_names(tmp_path):
         file.touch()
     path = f"{tmp_path}/raw/a.h5"
     one = make(tmp_path, path=path, inputs=("cal/*.dat", "{stem}.txt", "maps", "cal/1.dat"))
-    found = [os.path.relpath(file, tmp_path) for file in guest.wanted(one)]
+    found = [os.path.relpath(file, tmp_path) for file in job.wanted(one)]
     assert found[:4] == ["raw/a.h5", "cal/1.dat", "cal/2.dat", "a.txt"]
     assert sorted(found[4:]) == ["maps/deep/x", "maps/y"]
 
 
 def test_all_files_of_a_set_are_read(tmp_path):
     paths = tuple(f"{tmp_path}/{name}" for name in "ab")
-    assert guest.wanted(make(tmp_path, path=paths[1], paths=paths)) == [paths[1], paths[0]]
+    assert job.wanted(make(tmp_path, path=paths[1], paths=paths)) == [paths[1], paths[0]]
 
 
 def test_nothing_is_read_unless_it_is_named(tmp_path):
-    assert guest.wanted(make(tmp_path)) == []
+    assert job.wanted(make(tmp_path)) == []
 
 
 def test_what_fits_nothing_is_told(tmp_path):
     with pytest.raises(errors.NotFound, match=r"cal/\*\.dat"):
-        guest.wanted(make(tmp_path, inputs=("cal/*.dat",)))
+        job.wanted(make(tmp_path, inputs=("cal/*.dat",)))
 
 
 def test_a_file_that_is_named_may_come_late(tmp_path):
-    assert guest.wanted(make(tmp_path, inputs=("later",))) == [f"{tmp_path}/later"]
+    assert job.wanted(make(tmp_path, inputs=("later",))) == [f"{tmp_path}/later"]
 
 
 def test_too_many_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(guest, "_MOST_FILES", 3)
+    monkeypatch.setattr(job, "_MOST_FILES", 3)
     for number in range(5):
         (tmp_path / f"{number}").touch()
     with pytest.raises(errors.Denied) as caught:
-        guest.wanted(make(tmp_path, inputs=(".",)))
+        job.wanted(make(tmp_path, inputs=(".",)))
     assert "mounted" in caught.value.hint
 
 
@@ -126,7 +127,7 @@ def test_a_program_of_the_project_comes_along(tmp_path):
     program.chmod(0o755)
     for first in (str(program), "{base}/bin/fit"):
         one = make(tmp_path, recipe=Command((first, "in.dat", "/q")))
-        assert guest.wanted(one) == [str(program)]
+        assert job.wanted(one) == [str(program)]
         one.inputs = {str(program): Digest("ab" * 32, 3)}
         said = order(one)
         assert said["launch"]["argv"] == [f"{DATA}/bin/fit", "in.dat", "/q"]
@@ -136,7 +137,7 @@ def test_a_program_of_the_project_comes_along(tmp_path):
 def test_a_program_of_the_site_is_left_where_it_is(tmp_path):
     for first in ("/bin/sh", "fit", f"{tmp_path}/no/such", f"{tmp_path}x/fit"):
         one = make(tmp_path, recipe=Command((first, "x")))
-        assert guest.wanted(one) == []
+        assert job.wanted(one) == []
         assert order(one)["launch"]["argv"] == [first, "x"]
 
 
@@ -221,17 +222,17 @@ def test_what_was_left_comes_home():
         "folder": {"files": {"x/y": {"size": 4, "sha256": "cd" * 32}}},
         "log": None,
     }
-    assert guest.homeward(one, ROOM, found) == [
+    assert job.homeward(one, ROOM, found) == [
         Wanted(remote=f"{DATA}/out/a", local="/p/out/a", size=3, sha256="ab" * 32),
         Folder(remote=f"{DATA}/out/b", local="/p/out/b", files={"x/y": Digest("cd" * 32, 4)}),
     ]
-    assert guest.lacking(one, found) == ()
+    assert job.lacking(one, found) == ()
 
 
 def test_what_was_not_left_is_named():
     one = make(outputs={"file": "out/a", "folder": "out/b"}, optional_outputs={"log": "log"})
     order(one)
-    assert guest.lacking(one, {"file": None}) == ("/p/out/a", "/p/out/b")
+    assert job.lacking(one, {"file": None}) == ("/p/out/a", "/p/out/b")
 
 
 def test_the_folder_of_a_worker_is_below_that_of_its_job():

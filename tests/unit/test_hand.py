@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pilotage.pilot.node import claim, durable, frame, tidy
-from pilotage.pilot.node.hand import below, news, orders, trouble
-from pilotage.pilot.node.single import order, outputs, surroundings
-from pilotage.site.bootstrap import BOOTSTRAP
+from pilotage.batch.bootstrap import BOOTSTRAP
+from pilotage.node import claim, durable, frame, tidy
+from pilotage.node.batchjob import order, outputs, surroundings
+from pilotage.node.login import below, news, orders, trouble
 
 
 def test_the_bootstrap_is_plain_text_that_old_pythons_can_read():

@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
-from pilotage.clock import ManualClock
-from pilotage.hub import auth, tls
-from pilotage.hub.auth import Scope
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
+from pilotage.hub import tls
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from pilotage.store import Db, connect
 
 HOUR = 3600.0
@@ -30,7 +31,7 @@ def db(tmp_path: Path) -> Iterator[Db]:
 def mint(db: Db, scope: Scope = Scope.USER, now: float = 0.0, uses: int | None = None) -> str:
     with db.transaction():
         site = "kit" if scope is Scope.AGENT else ""
-        return auth.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses, site=site)[0]
+        return tokens.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses, site=site)[0]
 
 
 def stored(db: Db) -> str:
@@ -45,7 +46,7 @@ def test_a_token_says_what_it_is_for_and_the_store_keeps_only_its_digest(db):
     assert len(secret) == 6 + 43
     assert secret not in stored(db)
     assert secret[6:] not in stored(db)
-    grant = auth.look(db, secret, 1.0)
+    grant = tokens.look(db, secret, 1.0)
     assert (grant.scope, grant.owner) == (Scope.ENROL, "anna")
 
 
@@ -55,46 +56,46 @@ def test_a_token_says_what_it_is_for_and_the_store_keeps_only_its_digest(db):
 def test_what_is_no_token_is_refused(db, secret):
     mint(db)
     with pytest.raises(errors.Denied, match="wrong or revoked"):
-        auth.look(db, secret, 1.0)
+        tokens.look(db, secret, 1.0)
 
 
 def test_a_token_ends_when_it_expires_or_is_revoked(db):
     secret = mint(db)
-    assert auth.look(db, secret, HOUR - 1).id == 1
+    assert tokens.look(db, secret, HOUR - 1).id == 1
     with pytest.raises(errors.Denied, match="expired"):
-        auth.look(db, secret, HOUR)
+        tokens.look(db, secret, HOUR)
     with db.transaction():
-        auth.revoke(db, 1, 5.0)
-        auth.revoke(db, 1, 6.0)
+        tokens.revoke(db, 1, 5.0)
+        tokens.revoke(db, 1, 6.0)
     with pytest.raises(errors.Denied, match="revoked"):
-        auth.look(db, secret, 6.0)
+        tokens.look(db, secret, 6.0)
     with pytest.raises(errors.NotFound), db.transaction():
-        auth.revoke(db, 2, 5.0)
+        tokens.revoke(db, 2, 5.0)
 
 
 def test_a_single_use_is_spent_with_the_transaction_that_used_it(db):
     secret = mint(db, Scope.ENROL, uses=1)
     db._connection.execute("BEGIN IMMEDIATE")
-    auth.consume(db, secret, Scope.ENROL, 1.0)
+    tokens.consume(db, secret, Scope.ENROL, 1.0)
     db._connection.execute("ROLLBACK")
     with db.transaction():
-        assert auth.consume(db, secret, Scope.ENROL, 1.0).owner == "anna"
+        assert tokens.consume(db, secret, Scope.ENROL, 1.0).owner == "anna"
     with pytest.raises(errors.Denied, match="used up"), db.transaction():
-        auth.consume(db, secret, Scope.ENROL, 1.0)
+        tokens.consume(db, secret, Scope.ENROL, 1.0)
 
 
 def test_a_token_without_a_number_of_uses_may_be_used_again(db):
     secret = mint(db, Scope.SITE)
     for _ in range(3):
         with db.transaction():
-            auth.consume(db, secret, Scope.ENROL, 1.0)
+            tokens.consume(db, secret, Scope.ENROL, 1.0)
 
 
 @pytest.mark.parametrize("scope", [Scope.ADMIN, Scope.USER, Scope.READ])
 def test_only_tokens_for_pilots_enrol(db, scope):
     secret = mint(db, scope)
     with pytest.raises(errors.Denied, match="cannot enrol"), db.transaction():
-        auth.consume(db, secret, Scope.ENROL, 1.0)
+        tokens.consume(db, secret, Scope.ENROL, 1.0)
 
 
 COVERED = {
@@ -111,15 +112,15 @@ COVERED = {
 
 @pytest.mark.parametrize("scope", list(Scope))
 def test_a_scope_covers_these_and_no_others(db, scope):
-    grant = auth.look(db, mint(db, scope), 1.0)
+    grant = tokens.look(db, mint(db, scope), 1.0)
     assert {one for one in Scope if grant.covers(one)} == COVERED[scope]
 
 
 def test_a_factory_feeds_the_sites_of_its_token_and_no_others(db):
     def feeds(scope: Scope, site: str) -> list[bool]:
         with db.transaction():
-            secret, _ = auth.mint(db, scope, "", now=0.0, lifetime=HOUR, site=site)
-        grant = auth.look(db, secret, 1.0)
+            secret, _ = tokens.mint(db, scope, "", now=0.0, lifetime=HOUR, site=site)
+        grant = tokens.look(db, secret, 1.0)
         return [grant.feeds("grid"), grant.feeds("cloud"), grant.feeds(""), grant.feeds("grid,x")]
 
     assert feeds(Scope.FACTORY, "grid") == [True, False, False, False]
@@ -131,8 +132,8 @@ def test_a_factory_feeds_the_sites_of_its_token_and_no_others(db):
 def test_pools_are_steered_by_admins_and_by_tokens_for_them_alone(db):
     def steers(scope: Scope, pool: str = "") -> list[bool]:
         with db.transaction():
-            secret, _ = auth.mint(db, scope, "anna", now=0.0, lifetime=HOUR, pool=pool)
-        grant = auth.look(db, secret, 1.0)
+            secret, _ = tokens.mint(db, scope, "anna", now=0.0, lifetime=HOUR, pool=pool)
+        grant = tokens.look(db, secret, 1.0)
         return [grant.steers("burst"), grant.steers("other")]
 
     assert steers(Scope.ADMIN) == [True, True]
@@ -142,25 +143,25 @@ def test_pools_are_steered_by_admins_and_by_tokens_for_them_alone(db):
 
 
 def test_a_user_acts_for_itself_and_an_admin_for_all(db):
-    anna = auth.look(db, mint(db), 1.0)
+    anna = tokens.look(db, mint(db), 1.0)
     assert anna.acts_for("anna")
     assert not anna.acts_for("physics/anna")
     assert not anna.acts_for("")
-    assert auth.look(db, mint(db, Scope.ADMIN), 1.0).acts_for("bert")
-    assert not auth.look(db, mint(db, Scope.READ), 1.0).acts_for("anna")
+    assert tokens.look(db, mint(db, Scope.ADMIN), 1.0).acts_for("bert")
+    assert not tokens.look(db, mint(db, Scope.READ), 1.0).acts_for("anna")
 
 
 def test_the_gate_hears_of_a_revocation_at_once_here_and_soon_from_elsewhere(db):
     clock, ticks = ManualClock(1.0), [0.0]
-    gate = auth.Gate(connect(db.path, readonly=True), clock.now, lambda: ticks[0])
+    gate = tokens.Gate(connect(db.path, readonly=True), clock.now, lambda: ticks[0])
     first, second = mint(db), mint(db)
     for secret in (first, second):
         assert gate.check(secret, Scope.READ).owner == "anna"
     with db.transaction():
-        auth.revoke(db, 1, 2.0)
-        auth.revoke(db, 2, 2.0)
+        tokens.revoke(db, 1, 2.0)
+        tokens.revoke(db, 2, 2.0)
     assert gate.check(first, Scope.READ).id == 1
-    ticks[0] = auth.FRESH
+    ticks[0] = tokens.FRESH
     with pytest.raises(errors.Denied):
         gate.check(first, Scope.READ)
     ticks[0] = 0.0
@@ -173,7 +174,7 @@ def test_the_gate_hears_of_a_revocation_at_once_here_and_soon_from_elsewhere(db)
 
 def test_the_gate_does_not_remember_beyond_the_end_nor_what_it_refused(db):
     clock = ManualClock(0.0)
-    gate = auth.Gate(db, clock.now, lambda: 0.0)
+    gate = tokens.Gate(db, clock.now, lambda: 0.0)
     secret = mint(db)
     with pytest.raises(errors.Denied, match="not enough"):
         gate.check(secret, Scope.ADMIN)
@@ -185,16 +186,16 @@ def test_the_gate_does_not_remember_beyond_the_end_nor_what_it_refused(db):
 
 def test_this_machine_has_one_admin_token_that_only_we_can_read(db, tmp_path):
     with db.transaction():
-        secret = auth.at_home(db, tmp_path, 0.0)
-        assert auth.at_home(db, tmp_path, 1.0) == secret
-    file = tmp_path / auth.FILE
+        secret = tokens.at_home(db, tmp_path, 0.0)
+        assert tokens.at_home(db, tmp_path, 1.0) == secret
+    file = tmp_path / tokens.FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().strip() == secret
     with db.transaction():
-        auth.revoke(db, auth.look(db, secret, 1.0).id, 1.0)
-        fresh = auth.at_home(db, tmp_path, 2.0)
+        tokens.revoke(db, tokens.look(db, secret, 1.0).id, 1.0)
+        fresh = tokens.at_home(db, tmp_path, 2.0)
     assert fresh != secret
-    assert auth.look(db, fresh, 2.0).scope is Scope.ADMIN
+    assert tokens.look(db, fresh, 2.0).scope is Scope.ADMIN
 
 
 # -- encryption ------------------------------------------------------------------------------------
@@ -284,9 +285,9 @@ def test_the_certificate_of_the_user_is_used_on_this_machine_too(tmp_path):
 KEYS = [f"pil_g_{letter * 43}" for letter in "kln"]
 
 
-def admit(db: Db, secret: str, key: str, site: str = "kit", now: float = 1.0) -> auth.Grant:
+def admit(db: Db, secret: str, key: str, site: str = "kit", now: float = 1.0) -> tokens.Grant:
     with db.transaction():
-        return auth.admit(db, secret, key, site, now)
+        return tokens.admit(db, secret, key, site, now)
 
 
 def test_an_agent_enrols_once_and_goes_on_with_keys_of_its_own(db):
@@ -300,19 +301,19 @@ def test_an_agent_enrols_once_and_goes_on_with_keys_of_its_own(db):
     assert admit(db, KEYS[0], KEYS[1]).id == number
     with pytest.raises(errors.Denied, match="wrong or revoked"):
         admit(db, KEYS[0], KEYS[0])
-    assert auth.look(db, KEYS[1], 2.0).site == "kit"
+    assert tokens.look(db, KEYS[1], 2.0).site == "kit"
     assert KEYS[1] not in stored(db)
 
 
 def test_the_key_of_an_agent_ends_when_it_is_revoked_or_not_renewed(db):
     number = admit(db, mint(db, Scope.AGENT), KEYS[0]).id
-    late = 1.0 + auth.AGENT_S
+    late = 1.0 + tokens.AGENT_S
     admit(db, KEYS[0], KEYS[0], now=late - 1)
-    assert auth.look(db, KEYS[0], late + 1).id == number
+    assert tokens.look(db, KEYS[0], late + 1).id == number
     with pytest.raises(errors.Denied, match="expired"):
-        auth.look(db, KEYS[0], late + auth.AGENT_S)
+        tokens.look(db, KEYS[0], late + tokens.AGENT_S)
     with db.transaction():
-        auth.revoke(db, number, 5.0)
+        tokens.revoke(db, number, 5.0)
     with pytest.raises(errors.Denied, match="revoked"):
         admit(db, KEYS[0], KEYS[1], now=6.0)
 
@@ -322,10 +323,10 @@ def test_a_site_has_one_agent_and_a_token_is_for_one_site(db):
     token = mint(db, Scope.AGENT)
     with pytest.raises(errors.Denied, match="is for the site `kit`"):
         admit(db, token, KEYS[1], site="mira")
-    assert auth.look(db, KEYS[0], 2.0).site == "kit"
+    assert tokens.look(db, KEYS[0], 2.0).site == "kit"
     admit(db, token, KEYS[1])
     with pytest.raises(errors.Denied, match="revoked"):
-        auth.look(db, KEYS[0], 2.0)
+        tokens.look(db, KEYS[0], 2.0)
 
 
 @pytest.mark.parametrize("scope", [one for one in Scope if one is not Scope.AGENT])
@@ -345,4 +346,4 @@ def test_a_key_that_nobody_could_show_again_is_refused(db, key):
 @pytest.mark.parametrize("site", ["", "kit,mira", "a b", "../x", "kit\n", "x" * 200])
 def test_the_token_of_an_agent_names_one_site(db, site):
     with pytest.raises(errors.UsageError, match="one site"):
-        auth.mint(db, Scope.AGENT, "", now=0.0, lifetime=HOUR, site=site)
+        tokens.mint(db, Scope.AGENT, "", now=0.0, lifetime=HOUR, site=site)

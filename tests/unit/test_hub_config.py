@@ -5,26 +5,26 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pilotage import errors
-from pilotage.hub import config
+from pilotage.base import errors
+from pilotage.project import settings
 
 
-def read(tmp_path, source: str | bytes) -> config.Settings:
+def read(tmp_path, source: str | bytes) -> settings.Settings:
     body = source if isinstance(source, bytes) else source.encode()
-    (tmp_path / config.FILE).write_bytes(body)
-    return config.read(tmp_path)
+    (tmp_path / settings.FILE).write_bytes(body)
+    return settings.read(tmp_path)
 
 
 def test_without_a_file_and_with_an_empty_one_all_have_their_defaults(tmp_path):
-    assert config.read(tmp_path) == config.Settings()
-    assert read(tmp_path, "") == config.Settings()
+    assert settings.read(tmp_path) == settings.Settings()
+    assert read(tmp_path, "") == settings.Settings()
 
 
 def test_defaults_are_themselves_good_settings(tmp_path):
-    config._check(config.Settings())
-    assert config.Settings().site.on_exit == "stop"
-    assert config.Settings().http.port == 0
-    assert config.Settings().http.host == config.Settings().tcp.host == "127.0.0.1"
+    settings._check(settings.Settings())
+    assert settings.Settings().site.on_exit == "stop"
+    assert settings.Settings().http.port == 0
+    assert settings.Settings().http.host == settings.Settings().tcp.host == "127.0.0.1"
 
 
 def test_what_is_written_holds_and_the_rest_stays(tmp_path):
@@ -35,13 +35,13 @@ def test_what_is_written_holds_and_the_rest_stays(tmp_path):
     )
     assert (found.site.cpus, found.site.gpus, found.events.mode) == (3, 0, "poll")
     assert (found.http.port, found.http.max_size) == (8080, "16M")
-    assert found.app == {"wc": config.App(argv=("wc", "-l"), about="count")}
-    offer = config.offer(found)
+    assert found.app == {"wc": settings.App(argv=("wc", "-l"), about="count")}
+    offer = settings.offer(found)
     assert (offer.cpus, offer.free_cpus, offer.memory, offer.gpus) == (3, 3, 2 * 2**30, 0)
 
 
 def test_an_offer_without_settings_is_this_machine():
-    offer = config.offer(config.Settings())
+    offer = settings.offer(settings.Settings())
     assert offer.free_cpus == offer.cpus >= 1
     assert offer.free_memory == offer.memory > 0
 
@@ -71,16 +71,16 @@ def test_an_offer_without_settings_is_this_machine():
 def test_a_mistake_is_told_with_its_file_and_line(tmp_path, source, line, said):
     with pytest.raises(errors.ConfigError) as caught:
         read(tmp_path, source)
-    place = tmp_path / config.FILE
+    place = tmp_path / settings.FILE
     assert str(caught.value).startswith(f"{place}:{line}: " if line else f"{place}: ")
     assert said in str(caught.value)
     assert caught.value.hint
 
 
 def test_every_setting_can_be_written_and_read_back(tmp_path):
-    defaults = msgspec.to_builtins(config.Settings())
+    defaults = msgspec.to_builtins(settings.Settings())
     lines: list[str] = []
     for table, values in defaults.items():
         lines.append(f"[{table}]")
         lines += [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in values.items()]
-    assert read(tmp_path, "\n".join(lines)) == config.Settings()
+    assert read(tmp_path, "\n".join(lines)) == settings.Settings()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.event.model import Event, Kind
-from pilotage.hub import firing, gather
 from pilotage.job import records
 from pilotage.job.model import Binding, Command, Job, JobSpec, Limit, State
+from pilotage.rule import firing, gather
 from pilotage.rule.model import FilePattern, Gather, Rule
 from pilotage.store import Db, connect
 

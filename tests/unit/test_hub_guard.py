@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.event.model import Event, Kind
-from pilotage.hub import guard
 from pilotage.job.model import Command, JobSpec
+from pilotage.rule import guard
 from pilotage.rule.model import FilePattern, Rate, Rule
 
 GAPS = st.lists(st.floats(0, 20), min_size=1, max_size=60)

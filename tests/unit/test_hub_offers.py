@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pilotage import text
-from pilotage.hub import offers
-from pilotage.hub.facts import Witness, hopeless
+from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.job import bulk
 from pilotage.job.model import Command, JobSpec, NewJob, Resources
 from pilotage.match.facts import Facts, Line, Quota
+from pilotage.status import offers
+from pilotage.status.explain import Witness, hopeless
 
 SETTINGS = """
 [site]

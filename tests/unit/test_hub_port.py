@@ -12,14 +12,14 @@ import httpx2
 import pytest
 from starlette.requests import Request
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.data.transfer import settle, tree, url
+from pilotage.data.transfer.headers import EXECUTABLE
+from pilotage.data.transfer.kind import hub
+from pilotage.data.transfer.plan import Room
+from pilotage.data.transfer.url import Url
 from pilotage.edge import records
-from pilotage.hub.api.port import Limits, PortData
-from pilotage.payload.transfer import settle, tree, url
-from pilotage.payload.transfer.headers import EXECUTABLE
-from pilotage.payload.transfer.kind import hub
-from pilotage.payload.transfer.plan import Room
-from pilotage.payload.transfer.url import Url
+from pilotage.edge.port_data import Limits, PortData
 
 FOLDER = "jobs/mark/1.1/"
 

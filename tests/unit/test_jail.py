@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.site.jail import Bounds, lay, take
-from pilotage.site.jail.room import Pace, Room
-from pilotage.site.jail.tree import Tree, steps
-from pilotage.site.jail.walls import Jail
+from pilotage.base import errors
+from pilotage.data.export import Bounds, lay, take
+from pilotage.data.export.room import Pace, Room
+from pilotage.data.export.tree import Tree, steps
+from pilotage.data.export.walls import Jail
 
 
 @given(st.binary(max_size=60).filter(lambda path: b"\0" not in path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job import machine
 from pilotage.job.model import State
 from tests import every

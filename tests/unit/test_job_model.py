@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job import bulk, machine, moves, purge, records, retry
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import connect

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.job import bulk, moves, purge, records, retry
 from pilotage.job.model import Binding, Command, Job, JobSpec, NewJob, Retry, State
-from pilotage.job.owner import me
 from pilotage.store import Db, connect
 
 OK = retry.End(ok=True, message="", exit=0, cpu=0.5, wall=1.5, max_rss=7)

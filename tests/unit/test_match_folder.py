@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotage.hub import submission
 from pilotage.job.model import Command, JobSpec
-from pilotage.match import queued, wish
+from pilotage.match import queued, submission, wish
 from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers
 from pilotage.pilot import offer

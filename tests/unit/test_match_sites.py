@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import App, Command, JobSpec, Recipe, Workflow
 from pilotage.match import sites
 from pilotage.match.sites import Cause, Objection, Site, Sites

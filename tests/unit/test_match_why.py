@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.job.model import Resources
 from pilotage.match.expr import parse
 from pilotage.match.figure import figure

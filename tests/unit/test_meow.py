@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import meow
+from pilotage.compat import meow
+from pilotage.compat.meow import default, rule
+from pilotage.compat.meow.pattern import kinds
 from pilotage.event.model import Kind
 from pilotage.job import model
-from pilotage.meow import default, rule
-from pilotage.meow.pattern import kinds
 from pilotage.rule.model import COMPLETE, FilePattern, MessagePattern
 
 NOTEBOOK: dict[str, Any] = {

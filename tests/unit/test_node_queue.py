@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotage.pilot.node.queue import alive, place, show
+from pilotage.node.queue import alive, place, show
 
 
 def test_an_item_runs_once_it_is_known_where(tmp_path: Path):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.payload import Ending, Why, alive, end_orphans, evidence
 from pilotage.payload.starter import care, loop, process, spawn, wire
+from pilotage.run import Ending, Why, alive, end_orphans, evidence
 
 
 def an_ending(reason: Why, code: int | None) -> Ending:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.node.data.cache import Cache, UnsafeError, part, shared
+from pilotage.node.data.cache import Cache, UnsafeError, part, shared
 
 
 def _never() -> None:
@@ -139,7 +139,7 @@ def test_what_pilots_bring_together_stays_within_the_limit(tmp_path, monkeypatch
     # What one pilot uses another may remove, and its attempts have names of their own for it.
     assert not one.use(first, _never)
     one.fail(first)
-    monkeypatch.setattr("pilotage.pilot.node.data.cache._STALE_S", 0.0)
+    monkeypatch.setattr("pilotage.node.data.cache._STALE_S", 0.0)
     stale = Path(part(one.path(first)))
     stale.write_bytes(b"aaa")
     fifth = _write(two, b"e" * 10)

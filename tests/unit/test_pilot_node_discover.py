@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.node.discover import batch, cgroup, gpus, node
+from pilotage.node.discover import batch, cgroup, gpus, node
 
 GIBI = 1 << 30
 

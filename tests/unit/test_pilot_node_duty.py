@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pilotage.pilot.node import frame
-from pilotage.pilot.node.crew import over
-from pilotage.pilot.node.duty import Duty
+from pilotage.node import frame
+from pilotage.node.crew import over
+from pilotage.node.duty import Duty
 
 
 def _launch(folder: object, key: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.pilot.node import frame
+from pilotage.node import frame
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

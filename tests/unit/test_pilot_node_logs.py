@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.pilot.node import logs
+from pilotage.node import logs
 
 
 def _all(tail: logs.Tail, count: int) -> bytes:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pilotage.pilot.node import dial, environment, link, options, policy, scripts
-from pilotage.pilot.node.policy import Limits
+from pilotage.node import dial, environment, link, options, policy, scripts
+from pilotage.node.policy import Limits
 
 
 def test_only_tiny_jobs_are_asked_for_ahead():

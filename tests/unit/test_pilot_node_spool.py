@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.pilot.node import spool
+from pilotage.node import spool
 
 _SIDES = st.lists(st.tuples(st.booleans(), st.binary(max_size=200)), max_size=40)
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from pilotage.pilot.node import boxed, checks, dial, options, program, secret
-from pilotage.pilot.node.link import Link
+from pilotage.node import boxed, checks, dial, options, program, secret
+from pilotage.node.link import Link
 
 TOKEN = "pil_e_" + "x" * 43
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import curve, pool_add
 from pilotage.cli.common import Common
 from pilotage.cli.pool_add import Described
@@ -65,9 +65,6 @@ def test_a_pool_needs_a_site_a_name_and_room_for_one_pilot(at: Common, tmp_path:
 
 
 def test_curves_share_a_scale_and_show_where_nothing_is_known():
-    assert curve.blocks([0.0, 1.0, 4.0, 8.0, None], 8.0) == "·▁▄█ "
-    assert curve.resample([1.0, 3.0, None, None, 5.0, 7.0], 3) == [2.0, None, 6.0]
-    assert curve.resample([1.0], 60) == [1.0]
     (one, two) = curve.curves({"cores": [0.0, 4.0], "demand": [8.0, 8.0]})
     assert "·▄" in str(one)
     assert "██" in str(two)

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.pool.compose.composite import uniform, weighted
-from pilotage.pool.compose.factory import Change, Factory, census
-from pilotage.pool.compose.herd import Herd
-from pilotage.pool.compose.policy import Uniform, Weighted
-from pilotage.pool.control.linear import Linear
+from pilotage.base import errors
+from pilotage.pool.composite.composite import uniform, weighted
+from pilotage.pool.composite.factory import Change, Factory, census
+from pilotage.pool.composite.herd import Herd
+from pilotage.pool.composite.policy import Uniform, Weighted
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.decorator.standardise import Limiter
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import explain
-from pilotage.pool.shape.standardise import Limiter
 
 
 def herd(supply: float, used: float | None = 1.0, demand: float = 0.0) -> Herd:

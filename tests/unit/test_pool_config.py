@@ -16,21 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.pool.compose.composite import Composite
-from pilotage.pool.compose.factory import Factory
-from pilotage.pool.config import foreign
-from pilotage.pool.config.build import load, load_file
-from pilotage.pool.config.document import Element, read
-from pilotage.pool.config.formats import JsonFormatter, LineProtocolFormatter
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.control.stepwise import Stepwise
-from pilotage.pool.control.switch import Switch
+from pilotage.base import errors
+from pilotage.compat.cobald import foreign
+from pilotage.compat.cobald.build import load, load_file
+from pilotage.compat.cobald.document import Element, read
+from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
+from pilotage.pool.composite.composite import Composite
+from pilotage.pool.composite.factory import Factory
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller.stepwise import Stepwise
+from pilotage.pool.controller.switch import Switch
+from pilotage.pool.decorator.buffer import Buffer
+from pilotage.pool.decorator.logger import Logger
+from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.pipeline import Bound, Leaf, Pipeline, explain
-from pilotage.pool.shape.buffer import Buffer
-from pilotage.pool.shape.logger import Logger
-from pilotage.pool.shape.standardise import Standardiser
 
 
 class Plain:

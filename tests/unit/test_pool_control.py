@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.control.stepwise import Stepwise, stepwise
-from pilotage.pool.control.switch import Switch
+from pilotage.base import errors
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller.stepwise import Stepwise, stepwise
+from pilotage.pool.controller.switch import Switch
 from pilotage.pool.model import Controller, Decision, Reading
 
 FULL = Reading(10, 10, 0.9, 0.9)

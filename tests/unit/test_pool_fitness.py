@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.pool.compose.herd import Herd
+from pilotage.pool.composite.herd import Herd
 from pilotage.pool.fitness import Basis, Feature, Fitness, efficiency, fitness
 from pilotage.pool.model import Reading, known, mean
 

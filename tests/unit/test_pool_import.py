@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch import files as sites
 from pilotage.cli.common import Common
 from pilotage.cli.pool_import import import_
+from pilotage.compat.cobald import carry, document, tardis
+from pilotage.compat.cobald.document import Element
+from pilotage.compat.cobald.reach import reach
 from pilotage.pool import files
-from pilotage.pool.config import carry, document, tardis
-from pilotage.pool.config.document import Element
-from pilotage.pool.config.reach import reach
-from pilotage.site import files as sites
 
 TEXT = """
 Plugins:

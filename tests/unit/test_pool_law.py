@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pilotage.pool.law import breaker, trust
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Act, Care, Hint, Memory, Need, Order, Sight
-from pilotage.pool.law.places import gain, places, ranked
-from pilotage.pool.law.windowed import Windowed
+from pilotage.pool.policy import breaker, trust
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, Order, Sight
+from pilotage.pool.policy.places import gain, places, ranked
+from pilotage.pool.policy.windowed import Windowed
 
 THIN = Sight("thin", "hpc", 16, 32.0, free=(0,) * 17, quota=800)
 FAT = Sight("fat", "hpc", 16, 96.0, free=(0,) * 17, quota=800)

@@ -11,15 +11,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World as Wanted
+from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
-from pilotage.pool.control.linear import Linear
+from pilotage.pool.controller.linear import Linear
 from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.simulate import own, policy, svg
+from pilotage.pool.simulate import own
 from pilotage.pool.simulate.film import Film
 from pilotage.pool.simulate.lot import Lot, piped
 from pilotage.pool.simulate.model import Kind, Load, Machine, Provider, Scenario
@@ -76,7 +77,7 @@ def test_a_lot_follows_its_demand_up_and_down_and_orders_no_more_than_may_wait()
     "kind", [Even(rate=0.01), Relative(first=4.0), Steps(step=(Step(demand=16.0),))]
 )
 def test_kinds_of_cobald_steer_a_world(kind: Even | Relative | Steps):
-    taken = policy.control("it", kind, pools={})
+    taken = policies.control("it", kind, pools={})
     figures = run(BUSY, 1, taken.begin)
     assert figures.started > 50
     assert figures.orders > 2
@@ -84,7 +85,7 @@ def test_kinds_of_cobald_steer_a_world(kind: Even | Relative | Steps):
 
 def test_a_policy_keeps_within_the_bounds_of_a_pool():
     pools = {"burst": Pool(site="far", maximum=32, minimum=8, pending=3)}
-    seen = film(BUSY, policy.control("it", Even(), pools=pools).begin)
+    seen = film(BUSY, policies.control("it", Even(), pools=pools).begin)
     assert min(seen.demand[5:]) >= 8
     assert max(seen.supply) <= 32
 
@@ -92,13 +93,13 @@ def test_a_policy_keeps_within_the_bounds_of_a_pool():
 def test_a_pipeline_of_cobald_steers_as_its_file_says(tmp_path: Path):
     file = tmp_path / "it.yaml"
     file.write_text(PIPELINE)
-    assert policy.is_pipeline(str(file))
-    seen = film(BUSY, policy.pipeline(file, {}).begin)
+    assert policies.is_pipeline(str(file))
+    seen = film(BUSY, policies.pipeline(file, {}).begin)
     assert min(seen.demand[1:]) >= 4
     assert max(seen.demand) == 16
     file.write_text(PIPELINE.replace("name: burst", "name: none"))
     with pytest.raises(errors.ConfigError, match="no pool `none` in this world"):
-        run(BUSY, 1, policy.pipeline(file, {}).begin)
+        run(BUSY, 1, policies.pipeline(file, {}).begin)
 
 
 def test_controllers_are_asked_as_often_as_they_want():
@@ -117,7 +118,7 @@ def test_controllers_are_asked_as_often_as_they_want():
 
 
 def test_what_is_held_has_a_price():
-    begin = policy.control("aimd", policy.KINDS["aimd"], pools={}).begin
+    begin = policies.control("aimd", policies.KINDS["aimd"], pools={}).begin
     dear = Film()
     figures = run(BUSY, 1, dear.watch(begin))
     assert dear.cost == pytest.approx(2.0 * figures.held)
@@ -136,14 +137,6 @@ def test_a_world_of_own_pools_waits_as_their_sites_did():
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)
     assert provider.capacity == 64
     assert math.isclose(provider.delay, 1 / 60)
-
-
-def test_a_picture_is_one_and_has_all_policies():
-    films = {"a < b": Film(supply=[0.0, 4.0], demand=[4.0, 4.0], used=[0.0, 2.0]), "c": Film()}
-    root = ET.fromstring(svg.draw("<it>", films))  # noqa: S314 - our own
-    texts = [one.text for one in root.iter() if one.text]
-    assert "a < b" in texts
-    assert "<it>" in texts
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -7,23 +7,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
-from pilotage.hub import pool_decide, pool_outside, pool_view
-from pilotage.hub.pool_model import Row, Seen, Set, Step
+from pilotage.base import errors
 from pilotage.hub.project import Project
-from pilotage.pool import drive, files, outside
-from pilotage.pool.compose.composite import weighted
-from pilotage.pool.control.linear import Linear
+from pilotage.pool import decide, demands, drive, files, outside, view
+from pilotage.pool.composite.composite import weighted
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.decorator.buffer import Buffer
+from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.drive import Driver
 from pilotage.pool.files import Outside, Pilot, Pool
 from pilotage.pool.guarded import MOST_S, Guarded, pause
-from pilotage.pool.law.model import Sight
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.pipeline import Leaf
+from pilotage.pool.policy.model import Sight
+from pilotage.pool.reading import Row, Seen, Set, Step
 from pilotage.pool.remote import Voice
-from pilotage.pool.shape.buffer import Buffer
-from pilotage.pool.shape.standardise import Standardiser
 
 NOW = 1_000_000.0
 MINUTE = 60.0
@@ -105,7 +104,7 @@ def decided(one: Pool, told: Told | None, *, ready: int = 0, demand: float = 0.0
     sight = Sight("p", "a", 4, 1e12, 0, 0, ready, 0, (ready, 0, 0, 0, 0), quota=64.0)
     look = Seen(sight, Reading(4.0 * ready, demand, 1.0, 1.0), group="p")
     row = Row("p", demand, looked=NOW - 30, told=told)
-    steps, _ = pool_decide.decide({"p": one}, {"p": row}, {"p": look}, {}, NOW)
+    steps, _ = decide.decide({"p": one}, {"p": row}, {"p": look}, {}, NOW)
     return steps["p"]
 
 
@@ -163,18 +162,18 @@ def project(tmp_path: Path):
         yield found
 
 
-def tell(project: Project, name: str, demand: float, by: str = "anna") -> pool_outside.Taken:
+def tell(project: Project, name: str, demand: float, by: str = "anna") -> demands.Taken:
     with project.db.transaction():
-        return pool_outside.tell(project.db, project.root, name, demand, "", by, NOW)
+        return demands.tell(project.db, project.root, name, demand, "", by, NOW)
 
 
 def test_a_demand_is_kept_within_bounds_those_that_a_person_has_set_too(project):
     assert tell(project, "out", 100.0).demand == 8.0
     assert tell(project, "out", 0.5).demand == 2.0
     with project.db.transaction():
-        pool_view.change(project.db, project.root, "out", Set(maximum=4))
+        view.change(project.db, project.root, "out", Set(maximum=4))
     assert tell(project, "out", 100.0).demand == 4.0
-    look = pool_view.pool(project.db, project.root, "out", NOW + 1)
+    look = view.pool(project.db, project.root, "out", NOW + 1)
     assert (look.asked, look.by, look.heard, look.silence) == (4.0, "anna", NOW, 600.0)
     assert look.steered == "anna wants 4 cores, heard of 1.0 s ago"
     assert "anna asks too" in tell(project, "out", 3.0, "bert").words
@@ -186,7 +185,7 @@ def test_pools_that_steer_themselves_are_not_steered_from_outside(project):
     assert 'kind = "outside"' in found.value.hint
     with pytest.raises(errors.NotFound):
         tell(project, "none", 4.0)
-    assert pool_view.pool(project.db, project.root, "own", NOW).steered == ""
+    assert view.pool(project.db, project.root, "own", NOW).steered == ""
 
 
 # -- what fails alone ------------------------------------------------------------------------------

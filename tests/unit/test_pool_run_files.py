@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.compat.cobald import carry, document, service, tardis
+from pilotage.compat.cobald.names import TAGS
+from pilotage.compat.cobald.ours import Setup
+from pilotage.compat.cobald.service import Services
 from pilotage.pool import files
-from pilotage.pool.config import carry, document, service, tardis
-from pilotage.pool.config.names import TAGS
-from pilotage.pool.config.ours import Setup
-from pilotage.pool.config.service import Services
 from pilotage.pool.files import Outside
 from pilotage.pool.remote import Voice
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.rest import Session
 from pilotage.client.where import Address
 from pilotage.pool.remote import Hub, Remote, Sheet, Voice

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from pilotage.pool.compose.composite import weighted
-from pilotage.pool.compose.herd import Herd
-from pilotage.pool.control.linear import Linear
+from pilotage.pool.composite.composite import weighted
+from pilotage.pool.composite.herd import Herd
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.decorator.standardise import Limiter, Standardiser
 from pilotage.pool.fitness import Basis, Feature
-from pilotage.pool.shape.standardise import Limiter, Standardiser
 
 NODE = {
     "cpu": Feature(16, 12, 9),

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.pool.compose.herd import Herd
-from pilotage.pool.control.linear import Linear
+from pilotage.base import errors
+from pilotage.pool.composite.herd import Herd
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.decorator.buffer import Buffer, Held
+from pilotage.pool.decorator.logger import Logger
+from pilotage.pool.decorator.standardise import Coarser, Limiter, Standardiser
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Pool, Reading, Shape, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain
-from pilotage.pool.shape.buffer import Buffer, Held
-from pilotage.pool.shape.logger import Logger
-from pilotage.pool.shape.standardise import Coarser, Limiter, Standardiser
 
 
 def herd(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> Herd:

@@ -6,9 +6,9 @@ import math
 
 from msgspec.structs import replace
 
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Order
-from pilotage.pool.law.windowed import Windowed
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.model import Order
+from pilotage.pool.policy.windowed import Windowed
 from pilotage.pool.simulate import dice, own
 from pilotage.pool.simulate.drone import Drone, State
 from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario

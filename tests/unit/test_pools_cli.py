@@ -8,20 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import pool, pool_simulate, status, submit
 from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World
 from pilotage.cli.spec import Wishes
-from pilotage.hub import pool_hope, pool_model
-from pilotage.hub.pool_model import Seen, Set
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.cluster import Clusters
-from pilotage.pool import files
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.model import Hint, Sight
-from pilotage.pool.law.windowed import Windowed
+from pilotage.pool import files, prospects, reading
 from pilotage.pool.model import Reading
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.model import Hint, Sight
+from pilotage.pool.policy.windowed import Windowed
+from pilotage.pool.reading import Seen, Set
 from pilotage.pool.simulate.scenario import SCENARIOS
 
 FILE = """
@@ -58,7 +57,7 @@ def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
 
 def changed(at: Common) -> Set:
     with at.open() as project:
-        return pool_model.rows(project.db)["burst"].changed
+        return reading.rows(project.db)["burst"].changed
 
 
 def data(answer: Any) -> Any:
@@ -144,12 +143,12 @@ def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
     assert not any("waits for a pilot" in one for one in other.notes)
 
 
-def hopes(at: Common, **needs: Any) -> list[pool_hope.Hope]:
+def hopes(at: Common, **needs: Any) -> list[prospects.Hope]:
     """Say what pools would do for a job that has such needs."""
     recipe = Command(argv=("true",))
     kind = Clusters().of(JobSpec(name="j", recipe=recipe, resources=Resources(**needs)), "me")
     with at.open() as project:
-        return pool_hope.hopes(project.db, project.root, kind, project.clock.now())
+        return prospects.hopes(project.db, project.root, kind, project.clock.now())
 
 
 def test_no_pilot_is_hoped_for_that_would_end_before_the_job(at):
@@ -179,8 +178,8 @@ def test_no_pilot_is_hoped_for_that_would_come_with_too_little_memory(at):
 def test_a_job_hears_that_an_empty_pool_orders_at_its_next_look(at):
     look_at(at, 1.0)
     with at.open() as project:
-        row = pool_model.rows(project.db)["burst"]
-        found = pool_hope.hope("burst", files.read(project.root, "burst"), row, row.looked)
+        row = reading.rows(project.db)["burst"]
+        found = prospects.hope("burst", files.read(project.root, "burst"), row, row.looked)
     assert found.comes
     assert "as it looks next" in found.words
 
@@ -208,6 +207,6 @@ def test_an_older_version_of_what_is_remembered_is_as_good_as_new(at):
     with at.open() as project:
         with project.db.transaction():
             project.db._connection.execute("UPDATE pool SET seen = '{\"a\":1}', care = '[]'")
-        row = pool_model.rows(project.db)["burst"]
+        row = reading.rows(project.db)["burst"]
     assert row.seen is None
     assert row.care.deaths == 0

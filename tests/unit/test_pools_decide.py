@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pilotage.hub import pool_decide
-from pilotage.hub.pool_model import BY_PERSON, PAUSED, Row, Seen, Set, Step
+from pilotage.pool import decide
 from pilotage.pool.files import Aimd, Even, Outside, Pilot, Pool, Relative, Steps
-from pilotage.pool.law.model import Care, Hint, Sight
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
+from pilotage.pool.policy.model import Care, Hint, Sight
+from pilotage.pool.reading import BY_PERSON, PAUSED, Row, Seen, Set, Step
 
 NOW = 1_000_000.0
 QUICK = Aimd(patience="1s", haste="1s", rest="10s", ski=0.0)
@@ -44,7 +44,7 @@ def seen(
 
 def decided(one: Pool, look: Seen, row: Row | None = None) -> Step:
     rows = {"p": row} if row else {}
-    steps, _ = pool_decide.decide({"p": one}, rows, {"p": look}, {}, NOW)
+    steps, _ = decide.decide({"p": one}, rows, {"p": look}, {}, NOW)
     return steps["p"]
 
 
@@ -173,7 +173,7 @@ def test_pools_that_are_alike_share_what_waits():
         for name in ("p", "q")
     }
     pools = {name: pool(control=QUICK) for name in looks}
-    steps, needs = pool_decide.decide(pools, {}, looks, {}, NOW)
+    steps, needs = decide.decide(pools, {}, looks, {}, NOW)
     assert 0 < sum(step.order for step in steps.values()) <= 5
     assert list(needs) == ["1 core @p"]
 
@@ -234,10 +234,10 @@ def test_jobs_that_a_pilot_seemed_to_have_room_for_are_not_forgotten():
     one, row = pool(control=QUICK), Row("p", looked=NOW - 10)
     look = seen(ready=1, idle=(1.0,), used=0.0, waiting=40.0)
     roomy = replace(look, hints=(replace(look.hints[0], fits=True),))
-    _, needs = pool_decide.decide({"p": one}, {"p": row}, {"p": roomy}, {}, NOW)
+    _, needs = decide.decide({"p": one}, {"p": row}, {"p": roomy}, {}, NOW)
     assert needs["1 core @p"].phantom == 40
     full = seen(waiting=40.0)
-    steps, _ = pool_decide.decide({"p": one}, {"p": row}, {"p": full}, needs, NOW)
+    steps, _ = decide.decide({"p": one}, {"p": row}, {"p": full}, needs, NOW)
     assert steps["p"].order > 0
 
 
@@ -261,7 +261,7 @@ def test_a_pool_that_cannot_be_decided_for_is_left_and_told_and_the_others_go_on
         look = seen(ready=1, queued=1, used=0.9, waiting=8.0)
         looks[name] = replace(look, sight=replace(look.sight, name=name), group=name)
     rows = {name: Row(name, 4.0, looked=NOW - 10) for name in ("bad", "wrong")}
-    steps, _ = pool_decide.decide(pools, rows, looks, {}, NOW)
+    steps, _ = decide.decide(pools, rows, looks, {}, NOW)
     assert steps["small"].order + steps["large"].order > 0
     for name in ("bad", "wrong"):
         assert (steps[name].order, steps[name].cancel, steps[name].demand) == (0, 0, 4.0)
@@ -288,14 +288,14 @@ def two(**more: object) -> tuple[dict[str, Pool], dict[str, Seen]]:
 
 def test_shapes_at_one_site_share_the_pilots_that_it_takes():
     pools, looks = two(room=5)
-    steps, _ = pool_decide.decide(pools, {}, looks, {}, NOW)
+    steps, _ = decide.decide(pools, {}, looks, {}, NOW)
     assert sum(step.order for step in steps.values()) == 5
     assert any("has as many as it may" in step.words for step in steps.values())
 
 
 def test_shapes_at_one_site_share_its_quota_of_cores():
     pools, looks = two(quota=20.0)
-    steps, _ = pool_decide.decide(pools, {}, looks, {}, NOW)
+    steps, _ = decide.decide(pools, {}, looks, {}, NOW)
     assert 4 * steps["small"].order + 8 * steps["large"].order <= 20
     assert steps["small"].order == 5
     assert "the quota of a leaves 0 cores" in steps["large"].words
@@ -313,5 +313,5 @@ def test_what_one_pool_cannot_have_now_is_ordered_of_another():
     look = {
         one.name: Seen(one, Reading(0.0, 0.0), 1.0, group="a", hints=hints) for one in (stuck, free)
     }
-    steps, _ = pool_decide.decide(both, {}, look, {}, NOW)
+    steps, _ = decide.decide(both, {}, look, {}, NOW)
     assert (steps["a"].order, steps["b"].order) == (0, 2)

@@ -11,17 +11,17 @@ import time
 import msgspec
 import pytest
 
-from pilotage import errors
-from pilotage.hub import border, pool_decide
-from pilotage.hub.gauge import Gauge
-from pilotage.hub.pool_model import Row, Seen, Step
-from pilotage.pilot import wire
-from pilotage.pilot.node import gauge as node
+from pilotage.base import errors
+from pilotage.node import gauge as node
+from pilotage.pilot import messages, validate
+from pilotage.pilot.usage import Gauge
+from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
 from pilotage.pool.files import Aimd, Even, Pilot, Pool
 from pilotage.pool.fitness import Basis
-from pilotage.pool.law.model import Hint, Sight
 from pilotage.pool.model import Reading
+from pilotage.pool.policy.model import Hint, Sight
+from pilotage.pool.reading import Row, Seen, Step
 
 NOW = 1_000_000.0
 RULES = Efficiency(least="100s", smooth="1m", lasting="1m", again="10m")
@@ -125,16 +125,16 @@ def test_nothing_is_known_before_anything_was_measured():
 
 @pytest.mark.parametrize("used", ["[-1,1,1]", "[1,1e300,1]", "[1,1,-5]"])
 def test_measures_that_cannot_be_are_refused(used):
-    message = wire.read(f'{{"op":"sync","n":1,"used":{used}}}'.encode())
-    assert isinstance(message, wire.Sync)
+    message = messages.read(f'{{"op":"sync","n":1,"used":{used}}}'.encode())
+    assert isinstance(message, messages.Sync)
     with pytest.raises(errors.UsageError):
-        border.check_sync(message)
+        validate.check_sync(message)
 
 
 @pytest.mark.parametrize("used", ["[1,1]", '"much"', "[1,1,1.5]", "[NaN,1,1]"])
 def test_what_is_no_measure_is_no_message(used):
     with pytest.raises(errors.UsageError):
-        wire.read(f'{{"op":"sync","n":1,"used":{used}}}'.encode())
+        messages.read(f'{{"op":"sync","n":1,"used":{used}}}'.encode())
 
 
 # -- what a pilot measures -----------------------------------------------------------------------
@@ -208,7 +208,7 @@ def seen(name: str, site: str, *, ready: int, queued: int = 0, meter: Meter = ST
 
 def decided(pools: dict[str, Pool], looks: dict[str, Seen]) -> dict[str, Step]:
     rows = {name: Row(name, looked=NOW - 10) for name in pools}
-    return pool_decide.decide(pools, rows, looks, {}, NOW)[0]
+    return decide.decide(pools, rows, looks, {}, NOW)[0]
 
 
 def test_a_starved_pool_gives_back_and_its_sibling_takes_the_work():

@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage import errors
-from pilotage.hub.pools import Files, Pools
+from pilotage.base import errors
+from pilotage.batch.wish import Wish
 from pilotage.pool import files
-from pilotage.pool.control.linear import Linear
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.law.hinted import Hinted
+from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller.relative import RelativeSupply
 from pilotage.pool.model import Reading
-from pilotage.site.wish import Wish
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.service import Files, Pools
 
 FULL = """
 site = "cluster"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.hub.fleet import Pilot
-from pilotage.hub.pool_shrink import choose
 from pilotage.pilot.model import Facts
+from pilotage.pilot.view import Pilot
+from pilotage.pool.shrink import choose
 
 
 def pilot(number: int, state: str = "available", running: int = 0, cpus: int = 4) -> Pilot:

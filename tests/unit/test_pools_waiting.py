@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from pilotage.hub.pool_drones import Drone
-from pilotage.hub.pool_model import PAUSED, Row
-from pilotage.hub.pool_waiting import Waiting
+from pilotage.batch.model import Site
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Queued
 from pilotage.match.share import Shares
 from pilotage.pool.files import Pilot, Pool
-from pilotage.pool.law.model import Care
-from pilotage.site.model import Site
+from pilotage.pool.pilots import Drone
+from pilotage.pool.policy.model import Care
+from pilotage.pool.reading import PAUSED, Row
+from pilotage.pool.waiting import Waiting
 
 NOW = 1000.0
 POOLS = {

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from examples.providers.kubernetes.pilotage_kubernetes import Kubernetes
-from pilotage import errors
-from pilotage.site.batch import known
-from pilotage.site.batch.model import Batch, BatchError, Cause, Item, Phase, Said
+from pilotage.base import errors
+from pilotage.batch.system import known
+from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 SETTINGS: dict[str, Any] = {"image": "python:3.11", "mount": "/site"}

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from pilotage import errors
-from pilotage.pilot import reach
-from pilotage.pilot.node import spool
-from pilotage.pilot.relay import Bounds, Relay
+from pilotage.base import errors
+from pilotage.link import connect
+from pilotage.link.relay import Bounds, Relay
+from pilotage.node import spool
 
 _Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -37,7 +37,7 @@ async def _between(serve: _Serve, bounds: Bounds = Bounds()) -> AsyncIterator[tu
         await serve(reader, writer)
 
     hub = await asyncio.start_server(talk, "127.0.0.1", 0)
-    way = reach.route(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", proxy="none")
+    way = connect.route(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", proxy="none")
     relay = Relay(way, bounds)
     server = await relay.listen("127.0.0.1", 0)
     try:
@@ -81,7 +81,7 @@ async def test_the_end_of_one_side_is_passed_on_at_once_and_what_is_left_arrives
 
 
 async def test_a_side_that_never_ends_is_cut_soon_after_the_other(monkeypatch):
-    monkeypatch.setattr("pilotage.pilot.relay._LINGER_S", 0.1)
+    monkeypatch.setattr("pilotage.link.relay._LINGER_S", 0.1)
     cut = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,7 +152,7 @@ async def test_a_connection_on_which_nothing_is_said_is_ended():
 
 
 async def test_a_hub_that_is_away_costs_only_the_connections_of_that_time(caplog):
-    way = reach.route("http://127.0.0.1:9", proxy="none")
+    way = connect.route("http://127.0.0.1:9", proxy="none")
     relay = Relay(way)
     server = await relay.listen("127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -163,7 +163,7 @@ async def test_a_hub_that_is_away_costs_only_the_connections_of_that_time(caplog
     # Told once, not for each pilot that tries.
     assert len([one for one in caplog.records if "cannot reach" in one.message]) == 1
     hub = await asyncio.start_server(_echo, "127.0.0.1", 0)
-    relay._way = reach.route(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", proxy="none")
+    relay._way = connect.route(f"http://127.0.0.1:{hub.sockets[0].getsockname()[1]}", proxy="none")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"again")
     assert await reader.readexactly(5) == b"again"

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.job import moves, records
 from pilotage.job.model import Binding, Command, JobSpec, NewJob, State
-from pilotage.result import gallery, lineage, report, timeline
+from pilotage.result import lineage, report
 
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 16 + b"\x08\x02" + b"\0" * 16
 NUMBERS = b"\x89PNG\r\n\x1a\n" + b"\0" * 16 + b"\x10\x00" + b"\0" * 16
@@ -196,16 +194,16 @@ def test_of_many_failures_the_newest_are_told(past, monkeypatch):
 
 
 def test_pictures_are_shown_as_far_as_there_is_room(past, monkeypatch):
-    monkeypatch.setattr(gallery, "MOST", 2)
-    monkeypatch.setattr(gallery, "LARGEST", 100)
+    monkeypatch.setattr(report, "MOST_IMAGES", 2)
+    monkeypatch.setattr(report, "LARGEST_IMAGE", 100)
     past.job("one", 1.0, outputs={"b/1.png": PIXEL, "a/0.png": NUMBERS, "b/t.csv": b"1"})
     past.job("two", 2.0, outputs={"a/2.svg": b"<svg/>", "b/large.png": PIXEL + b"\0" * 100})
     past.job("three", 3.0, outputs={"b/3.png": PIXEL, "b/4.png": PIXEL})
     (past.root / "b/4.png").unlink()
-    found = gallery.collect(past.db, str(past.root))
-    assert [shown.path for shown in found.shown] == ["a/2.svg", "b/1.png"]
-    assert found.more == 2
-    assert found.shown[0].data.startswith("data:image/svg+xml;base64,")
+    found = report.read_images(past.db, str(past.root))
+    assert [image.name for image in found.images] == ["a/2.svg", "b/1.png"]
+    assert found.note.startswith("2 more are left out")
+    assert found.images[0].data.startswith("data:image/svg+xml;base64,")
 
 
 def test_many_jobs_become_a_picture_of_rules(past):
@@ -214,6 +212,17 @@ def test_many_jobs_become_a_picture_of_rules(past):
     assert "Every job" in rendered(past).text
     past.job("judge", 100.0, path="last.png")
     assert "Every job" not in rendered(past).text
+
+
+def test_the_time_line_has_what_began_in_the_colour_of_its_rule(past):
+    past.job("judge", 1.0)
+    past.job("judge", 2.0, state=State.FAILED)
+    past.job("segment", 3.0)
+    past.job("late", 4.0, seconds=None, state=State.HELD)
+    page = rendered(past)
+    assert "3 jobs over 3.0 s" in page.text
+    legend = page.text.partition("3 jobs over")[2].partition("Jobs")[0]
+    assert legend.split()[-3:] == ["judge", "segment", "failed"]
 
 
 def test_a_long_table_shows_the_newest(past, monkeypatch):
@@ -247,34 +256,3 @@ def test_a_job_on_a_folder_is_caused_by_what_was_written_since_the_one_before(pa
     jobs = lineage.read(past.db, 100)
     edges = lineage.by_job(past.db, jobs, str(past.root)).edges
     assert [(edge.source, edge.target) for edge in edges] == [("1", "3"), ("2", "3"), ("4", "5")]
-
-
-def ran(number: int, start: float, seconds: float | None) -> lineage.Ran:
-    end = None if seconds is None else start + seconds
-    return lineage.Ran(
-        id=number, name=f"rule {number % 3}", state=State.DONE, reason="", binding=Binding(),
-        created=start, started=start, ended=end, parent=None, event="", subject="", dir="",
-        wall=None, cpu=None, memory=None, attempt=1,
-    )  # fmt: skip
-
-
-SPANS = st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 50)), max_size=40)
-
-
-@given(SPANS)
-def test_jobs_in_a_row_of_the_time_line_never_overlap(spans):
-    bars = timeline.rows([ran(n, *span) for n, span in enumerate(spans)], now=200.0)
-    assert len(bars) == len(spans)
-    for bar in bars:
-        others = [one for one in bars if one.row == bar.row and one is not bar]
-        assert all(one.end <= bar.start or bar.end <= one.start for one in others)
-    # As many rows as jobs ran at once, and no more.
-    at_once = [sum(one is bar or one.start <= bar.start < one.end for one in bars) for bar in bars]
-    assert max((bar.row + 1 for bar in bars), default=0) <= max(at_once, default=0)
-
-
-@given(SPANS)
-def test_any_time_line_can_be_drawn(spans):
-    drawn = timeline.svg([ran(n, *span) for n, span in enumerate(spans)], 200.0, "/")
-    assert drawn.count("<rect") == len(spans)
-    assert "nan" not in drawn

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Kind
 from pilotage.job.model import Command, Limit, Python, Resources, Retry, Script, State
 from pilotage.rule import book, draft, locate

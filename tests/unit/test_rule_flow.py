@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Event, Kind
-from pilotage.hub import books, rule_flow
 from pilotage.hub.project import Project
 from pilotage.job.model import Workflow
-from pilotage.rule import book, dryrun, graph
+from pilotage.rule import book, dryrun, flows, graph, rulebook
 from pilotage.rule.model import Rule
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,7 +35,7 @@ def load(root: Path, rule: str = RULE, flow: str = FLOW, *, beside: bool = False
     (root / "rules").mkdir(exist_ok=True)
     (root / ("rules" if beside else "") / "count.toml").write_text(flow)
     (root / "rules" / "book.toml").write_text(rule)
-    return books.load(root / "rules" / "book.toml", root).rules["start"]
+    return rulebook.load(root / "rules" / "book.toml", root).rules["start"]
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -72,9 +71,9 @@ def test_a_flow_within_the_flow_is_read_with_it(tmp_path: Path):
 )
 def test_a_workflow_is_known_however_its_toml_is_written(tmp_path: Path, text: str):
     (tmp_path / "flow.toml").write_text(text)
-    assert rule_flow.is_workflow(tmp_path / "flow.toml")
+    assert flows.is_workflow(tmp_path / "flow.toml")
     (tmp_path / "book.toml").write_text(f"[rule.step]\nscript = '''\n{text}'''\nfiles = '*'\n")
-    assert not rule_flow.is_workflow(tmp_path / "book.toml")
+    assert not flows.is_workflow(tmp_path / "book.toml")
 
 
 def test_a_workflow_in_the_folder_of_rules_is_no_book(tmp_path: Path):
@@ -136,7 +135,7 @@ def test_the_example_of_the_page_is_in_order(tmp_path: Path):
 
 def test_the_end_of_a_flow_leads_to_rules_that_name_it(tmp_path: Path):
     load(tmp_path, RULE + '\n[rule.seen]\njob = "count"\nrun = ["true"]\n')
-    rules = books.load(tmp_path / "rules" / "book.toml", tmp_path).rules.values()
+    rules = rulebook.load(tmp_path / "rules" / "book.toml", tmp_path).rules.values()
     edges = graph.graph(rules, str(tmp_path)).edges
     assert [(one.source, one.target) for one in edges] == [("start", "seen")]
 

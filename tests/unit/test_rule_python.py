@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import Command, Python
 from pilotage.rule import book
 from pilotage.rule.python import rule

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.job import template
 from pilotage.job.model import Binding, Command, JobSpec
-from pilotage.rule import template
 
 BINDING = Binding(
     path="/p/raw/s1/a.b.csv",

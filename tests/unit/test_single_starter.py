@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pilotage.pilot.node.single import starter
-from pilotage.pilot.node.single.signals import Signals
+from pilotage.node.batchjob import starter
+from pilotage.node.batchjob.signals import Signals
 
 
 @pytest.fixture

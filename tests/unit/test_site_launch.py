@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job import model
 from pilotage.payload import call
-from pilotage.payload.model import Launch
-from pilotage.site import launch
+from pilotage.run import launch
+from pilotage.run.model import Launch
 
 PLACE = launch.Place("/p", {"wc": ("wc", "-l")}, {"PATH": "/bin", "LANG": "C"})
 FOLDER = "/p/.pilotage/jobs/0000/7.2"

@@ -17,7 +17,20 @@ import msgspec
 import pytest
 import uvloop
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.batch import job as guest
+from pilotage.batch.data import Carrier
+from pilotage.batch.errand import Errands
+from pilotage.batch.held import House
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.model import Site
+from pilotage.batch.offer import place_of
+from pilotage.batch.party import End
+from pilotage.batch.place import Direct
+from pilotage.batch.remote import Remote
+from pilotage.batch.submission import Submission, Work
+from pilotage.batch.system.model import Order
+from pilotage.batch.wire import Wire
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
 from pilotage.match import patience, wish
@@ -27,21 +40,9 @@ from pilotage.match.order import Queued
 from pilotage.match.place import Lease
 from pilotage.match.share import Shares
 from pilotage.match.words import Stop
-from pilotage.pilot.node.hand.files import Files
-from pilotage.pilot.node.hand.orders import Orders
-from pilotage.site import guest, launch, output
-from pilotage.site.batch.model import Order
-from pilotage.site.data import Carrier
-from pilotage.site.direct import Direct
-from pilotage.site.errand import Errands
-from pilotage.site.guest import Guest, Room
-from pilotage.site.house import House
-from pilotage.site.model import Site
-from pilotage.site.offer import place_of
-from pilotage.site.party import End
-from pilotage.site.remote import Remote
-from pilotage.site.submission import Submission, Work
-from pilotage.site.wire import Wire
+from pilotage.node.login.files import Files
+from pilotage.node.login.orders import Orders
+from pilotage.run import launch, output
 
 KEY = "plaaaaaaaaaaaaa"
 

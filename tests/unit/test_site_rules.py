@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import Allocation, Command, Script
 from pilotage.rule import book
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Job
 from pilotage.cli import site_send

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotage.agent import accept, prepare
+from pilotage.agent.app import policy
+from pilotage.agent.app.model import App, Limits
+from pilotage.batch import job as guest
+from pilotage.batch import malleable
+from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
+from pilotage.batch.system.model import BatchError, Order, Said, Windows
+from pilotage.batch.system.slurm import Slurm, gaps, windows
 from pilotage.bus.model import Job, Shape
 from pilotage.job import model, moves
-from pilotage.site import guest, shape
-from pilotage.site.agent import accept, prepare
-from pilotage.site.apps import policy
-from pilotage.site.apps.model import App, Limits
-from pilotage.site.batch.model import BatchError, Order, Said, Windows
-from pilotage.site.batch.slurm import Slurm, gaps, windows
-from pilotage.site.shape import Ask, Bounds, Fit, Gap
 
 NOW = 1_000_000.0
 LONGER = 60.0
@@ -66,7 +67,7 @@ def room(some: list[Gap], fit: Fit) -> int:
 
 @given(asks(), st.none() | GAPS)
 def test_a_shape_is_within_its_bounds(ask: Ask, some: list[Gap] | None):
-    fit = shape.choose(ask, some, NOW)
+    fit = malleable.choose(ask, some, NOW)
     assert fit.time is not None
     assert ask.nodes_least <= fit.nodes <= ask.nodes_most
     assert ask.time_least <= fit.time <= ask.time_most
@@ -76,14 +77,14 @@ def test_a_shape_is_within_its_bounds(ask: Ask, some: list[Gap] | None):
 
 @given(asks(), GAPS)
 def test_no_shape_is_over_a_gap(ask: Ask, some: list[Gap]):
-    for fit in shape.best(ask, some, NOW, count=5):
+    for fit in malleable.best(ask, some, NOW, count=5):
         assert room(some, fit) >= fit.nodes
 
 
 @given(asks(), GAPS, st.integers(1, 40), st.integers(1, 150))
 def test_nothing_larger_starts_at_once(ask: Ask, some: list[Gap], nodes: int, minutes: int):
     """No other shape that anybody thinks of is better."""
-    fit = shape.choose(ask, some, NOW)
+    fit = malleable.choose(ask, some, NOW)
     other = Fit(nodes=nodes, time=minutes * 60.0, start=NOW)
     fits = ask.nodes_least <= nodes <= ask.nodes_most and ask.time_least <= minutes * 60
     fits = fits and minutes * 60 <= ask.time_most and nodes * minutes * 60 >= ask.work
@@ -96,7 +97,7 @@ def test_nothing_larger_starts_at_once(ask: Ask, some: list[Gap], nodes: int, mi
 
 @given(asks(), GAPS, GAPS)
 def test_more_room_is_never_worse(ask: Ask, some: list[Gap], more: list[Gap]):
-    before, after = shape.best(ask, some, NOW), shape.best(ask, some + more, NOW)
+    before, after = malleable.best(ask, some, NOW), malleable.best(ask, some + more, NOW)
     if not before:
         return
     (old,), (new,) = before, after
@@ -118,9 +119,9 @@ def test_more_room_is_never_worse(ask: Ask, some: list[Gap], more: list[Gap]):
 def test_what_one_has_the_next_does_not_count_on(ask: Ask, some: list[Gap]):
     left, fits = some, list[Fit]()
     for _ in range(4):
-        if not (found := shape.best(ask, left, NOW)):
+        if not (found := malleable.best(ask, left, NOW)):
             break
-        left = shape.book(left, found[0], LONGER)
+        left = malleable.book(left, found[0], LONGER)
         fits += found
     for moment in {fit.start for fit in fits}:
         assert moment is not None
@@ -139,42 +140,45 @@ def ask(**changes: float) -> Ask:
 
 
 def test_a_gap_before_a_reservation_is_filled():
-    fit = shape.choose(ask(), [Gap(3, NOW, NOW + 1800)], NOW)
+    fit = malleable.choose(ask(), [Gap(3, NOW, NOW + 1800)], NOW)
     assert (fit.nodes, fit.time, fit.start) == (3, 1680.0, NOW)
     assert fit.why == "3 nodes for 28 m, the most that can start at once"
 
 
 def test_more_nodes_for_less_time_are_taken_if_they_are_more():
     some = [Gap(2, NOW, NOW + 3000), Gap(6, NOW, NOW + 1500)]
-    assert (shape.choose(ask(), some, NOW).nodes, shape.choose(ask(), some[:1], NOW).nodes) == (
+    assert (
+        malleable.choose(ask(), some, NOW).nodes,
+        malleable.choose(ask(), some[:1], NOW).nodes,
+    ) == (
         8,
         2,
     )
-    assert shape.choose(ask(work=8 * 2000), [*some, Gap(8, NOW + 4000)], NOW).nodes == 8
+    assert malleable.choose(ask(work=8 * 2000), [*some, Gap(8, NOW + 4000)], NOW).nodes == 8
 
 
 def test_what_has_the_work_done_soonest_is_waited_for():
     # One node is free in a minute and would take an hour; eight are free in ten.
     some = [Gap(1, NOW + 60), Gap(8, NOW + 600)]
-    assert shape.choose(ask(), some, NOW).start == NOW + 60
-    later = shape.choose(ask(work=3600), some, NOW)
+    assert malleable.choose(ask(), some, NOW).start == NOW + 60
+    later = malleable.choose(ask(work=3600), some, NOW)
     assert (later.nodes, later.start, later.why) == (
         8, NOW + 600, "8 nodes for 1 h, the most that can start in 10 m"
     )  # fmt: skip
 
 
 def test_without_a_word_of_what_is_free_it_is_the_most_and_the_least_if_nothing_is():
-    assert shape.choose(ask(), None, NOW).nodes == 8
-    none = shape.choose(ask(work=7200), [Gap(1, NOW, NOW + 300)], NOW)
+    assert malleable.choose(ask(), None, NOW).nodes == 8
+    none = malleable.choose(ask(work=7200), [Gap(1, NOW, NOW + 300)], NOW)
     assert (none.nodes, none.time) == (2, 3600.0)
     assert "the least" in none.why
 
 
 def test_what_a_queue_never_gives_is_not_asked_for():
-    narrow = shape.bounded(ask(), Bounds(nodes=4, time=1800))
+    narrow = malleable.bounded(ask(), Bounds(nodes=4, time=1800))
     assert (narrow.nodes_most, narrow.time_most) == (4, 1740.0)
     # The batch system says it better than we could.
-    assert shape.bounded(ask(nodes_least=6), Bounds(nodes=4)) == ask(nodes_least=6)
+    assert malleable.bounded(ask(nodes_least=6), Bounds(nodes=4)) == ask(nodes_least=6)
 
 
 # -- what Slurm shows ------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage.site import submission
-from pilotage.site.batch.model import Cause, Item, Order, Phase
-from pilotage.site.submission import Began, Gone, Known, Over, Submission, Unknown, Work
+from pilotage.batch import submission
+from pilotage.batch.submission import Began, Gone, Known, Over, Submission, Unknown, Work
+from pilotage.batch.system.model import Cause, Item, Order, Phase
 
 SETTLE = 30.0
 KEY = "plabcdefghijklm"

@@ -10,7 +10,7 @@ import pytest
 from pilotage.event import content
 from pilotage.event.model import FileVersion
 from pilotage.job.model import Binding
-from pilotage.site import unchanged
+from pilotage.run import unchanged
 
 
 @pytest.fixture

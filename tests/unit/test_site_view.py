@@ -10,27 +10,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from pilotage import Flow, clock, errors
+from pilotage import Flow
+from pilotage.base import clock, errors
+from pilotage.base.owner import me
+from pilotage.batch import files, records
+from pilotage.batch.model import Site
+from pilotage.batch.wish import Wish
 from pilotage.bus import wire
 from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message
 from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import auth, config, edge_seen, site_view
-from pilotage.hub.auth import Scope
-from pilotage.hub.flows import accept, dispatch
+from pilotage.edge import view
+from pilotage.flow import accept, dispatch
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Drain, Seen
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import App, Command, JobSpec, NewJob, State
-from pilotage.job.owner import me
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
 from pilotage.match.sites import Cause, Sites
-from pilotage.site import files, records
-from pilotage.site.model import Site
-from pilotage.site.wish import Wish
+from pilotage.project import settings as config
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
+from pilotage.status import sites
+from pilotage.status.sites import Drain, Seen
 from pilotage.store import Writer
 from pilotage.store.sqlite import connect
 from tests.heard import beat
@@ -73,12 +77,12 @@ def hear(project: Project, name: str, state: str = "well", **more: Any) -> None:
 
 
 def seen(project: Project, now: float = NOW) -> dict[str, Seen]:
-    found = site_view.look(project.db, project.root, project.settings, now)
+    found = sites.look(project.db, project.root, project.settings, now)
     return {one.name: one for one in found.sites}
 
 
 def cause(project: Project, site: str, app: str = "") -> Cause | None:
-    known = site_view.standing(project.db, project.root, project.settings, NOW, [site])
+    known = sites.standing(project.db, project.root, project.settings, NOW, [site])
     found = known.judge(JobSpec(App(app) if app else Command(("true",)), "job", site=site))
     return found.cause if found else None
 
@@ -98,7 +102,7 @@ def test_what_the_hub_says_counts_while_it_is_fresh(project):
     assert (seen(project)["kit"].state, seen(project)["kit"].words) == ("not answering",) * 2
     assert seen(project)["kit"].since == NOW - 60
     assert seen(project)["kit"].kept
-    late = seen(project, NOW + edge_seen.FRESH_S + 1)["kit"]
+    late = seen(project, NOW + view.FRESH_S + 1)["kit"]
     assert (late.state, late.words, late.kept) == ("not connected", "", False)
     show(project, "kit")
     assert seen(project)["kit"].state == "connected"
@@ -139,8 +143,8 @@ def test_all_kinds_of_sites_are_one_list(project):
     hear(project, "mira", applications=("sim",))
     project.want_pilots("desy", Wish(), 1, "")
     with project.db.transaction() as db:
-        auth.mint(db, Scope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
-        auth.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+        tokens.mint(db, Scope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
+        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
     found = {name: (one.kind, one.state) for name, one in seen(project).items()}
     assert found == {
         "cern": ("pilots", "unheard"),
@@ -187,7 +191,7 @@ def test_what_keeps_a_site_from_taking_a_job(project):
     assert cause(project, "kit") is None
     assert cause(project, "local") is None
     with project.db.transaction() as db:
-        auth.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
     assert cause(project, "cori") is Cause.UNHEARD
     show(project, "kit", "no route")
     assert cause(project, "kit") is Cause.TROUBLE
@@ -201,7 +205,7 @@ def test_what_keeps_a_site_from_taking_a_job(project):
     assert cause(project, "mira", "sim") is Cause.SILENT
     drained = Drained(by="eve", why="upgrade", since=NOW - 9)
     hear(project, "mira", "draining", applications=("sim",), draining=True, drain=drained)
-    known = site_view.standing(project.db, project.root, project.settings, NOW, ["mira"])
+    known = sites.standing(project.db, project.root, project.settings, NOW, ["mira"])
     found = known.judge(JobSpec(App("sim"), "job", site="mira"))
     assert found is not None
     assert (found.cause, found.by, found.words, found.since) == (
@@ -283,7 +287,7 @@ async def post(project: Project) -> None:
         raise AssertionError
 
     def standing(named: Collection[str]) -> Sites:
-        return site_view.standing(project.db, project.root, settings, NOW, named)
+        return sites.standing(project.db, project.root, settings, NOW, named)
 
     writer = Writer(connect(project.db.path))
     try:
@@ -313,7 +317,7 @@ async def test_each_source_refuses_an_application_in_the_same_words(project: Pro
     assert wrong.value.hint == meant
     spec = JobSpec(App("coutn"), "job", site="mira")
     with pytest.raises(errors.NotFound, match=said) as refused:
-        site_view.check(project.db, project.root, project.settings, [spec], NOW)
+        sites.check(project.db, project.root, project.settings, [spec], NOW)
     assert refused.value.hint == meant
     await post(project)
     told = [row[3] for row in project.db.rows("flows_refusals", most=9)]

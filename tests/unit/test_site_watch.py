@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pilotage import errors
-from pilotage.site.strays import Strays
-from pilotage.site.watch import Watch
+from pilotage.base import errors
+from pilotage.batch.strays import Strays
+from pilotage.batch.watch import Watch
 
 
 class Errands:

@@ -6,9 +6,9 @@ import tomllib
 
 import pytest
 
-from pilotage import errors
-from pilotage.site import files
-from pilotage.site.model import Defaults, Site
+from pilotage.base import errors
+from pilotage.batch import files
+from pilotage.batch.model import Defaults, Site
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.shell import words
-from pilotage.site.shell.words import Kind
+from pilotage.base import errors
+from pilotage.batch.shell import words
+from pilotage.batch.shell.words import Kind
 
 CHANGED = """\
 @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@

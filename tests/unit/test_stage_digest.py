@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from pilotage import errors
-from pilotage.site.stage import digest
-from pilotage.site.stage.digest import Changed, Digests
+from pilotage.base import errors
+from pilotage.data.stage import digest
+from pilotage.data.stage.digest import Changed, Digests
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.payload.transfer.version import Version
-from pilotage.site.stage import names, plan
-from pilotage.site.stage.model import Key
+from pilotage.base import errors
+from pilotage.data.stage import names, plan
+from pilotage.data.stage.model import Key
+from pilotage.data.transfer.version import Version
 
 STEP = 8
 

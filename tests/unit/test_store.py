@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.store import Db, connect, queries, sqlite
 
 VERSIONS = [number for number, _ in queries.migrations()]

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.store import Db, Writer, connect, writer
 
 

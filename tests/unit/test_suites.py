@@ -147,7 +147,7 @@ def test_workers_share_the_files_of_a_run(pytester: pytest.Pytester, monkeypatch
 
 
 def test_a_change_runs_what_imports_it_however_far_away():
-    found = since.touched(["src/pilotage/units.py"])
+    found = since.touched(["src/pilotage/base/units.py"])
     assert found is not None
     assert {"tests/unit/test_units.py", "tests/unit/test_rule_book.py"} <= found
     assert "tests/unit/test_programs.py" not in found

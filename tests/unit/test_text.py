@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pilotage import text
+from pilotage.base import text
 
 NAME = st.binary(min_size=1, max_size=12).filter(
     lambda name: not {0, 0x2F} & set(name) and name not in (b".", b"..")

@@ -10,29 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage import errors
-from pilotage.clock import ManualClock
-from pilotage.payload.transfer import allow, courier, manifest, plan, table, trouble, url
-from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.headers import digest
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.kind import dav, globus, gridftp, sftp
-from pilotage.payload.transfer.kind.globus import Here
-from pilotage.payload.transfer.manifest import Manifest
-from pilotage.payload.transfer.model import UNKNOWN, Item
-from pilotage.payload.transfer.patience import (
-    Again,
-    GiveUp,
-    Patience,
-    Pause,
-    Tried,
-    decide,
-    persist,
-)
-from pilotage.payload.transfer.plan import Room, Step, There
-from pilotage.payload.transfer.trouble import Class
-from pilotage.payload.transfer.url import Url
+from pilotage.base import errors
+from pilotage.base.clock import ManualClock
+from pilotage.data.transfer import allow, courier, manifest, plan, table, trouble, url
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.headers import digest
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.kind import dav, globus, gridftp, sftp
+from pilotage.data.transfer.kind.globus import Here
+from pilotage.data.transfer.manifest import Manifest
+from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.data.transfer.patience import Again, GiveUp, Patience, Pause, Tried, decide, persist
+from pilotage.data.transfer.plan import Room, Step, There
+from pilotage.data.transfer.trouble import Class
+from pilotage.data.transfer.url import Url
 
 BASE = Url("https", "example.org", path="/data")
 

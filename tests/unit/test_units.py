@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 
 ALPHABET = st.text("0123456789 .:-+_smhdwkKMGTPiBeEnaf\n\t٣", max_size=20)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import anyio
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Bus, Message
 
 #: Messages, and bytes of them, that go into one transaction.

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import strict, wire
 from pilotage.bus.model import Chain, Job, Message
 

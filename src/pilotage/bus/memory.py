@@ -11,7 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message, matches
 
 #: So many messages may wait at one pattern.

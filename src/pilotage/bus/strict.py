@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.model import MOST_BYTES, MOST_DEPTH
 
 #: Fields that may have several lines, by path.

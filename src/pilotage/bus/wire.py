@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus import strict
 from pilotage.bus.model import (
     VERSION,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import __version__, errors
+from pilotage import __version__
+from pilotage.base import errors
 from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.job.model import State

@@ -10,11 +10,11 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.agent import FILE, draft, settings
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
-from pilotage.site.agent import FILE, draft, settings
 
 app = App(
     name="agent", help="Set up, run and drain the agent of this site.", group_commands="Commands"
@@ -114,8 +114,8 @@ def run(
     at: Common = HERE,
 ) -> Answer:
     """Serve this site: take jobs from a broker or a hub and run them here, until Ctrl-C."""
+    from pilotage.agent.process import Agent
     from pilotage.cli import engine
-    from pilotage.hub.edge.agent import Agent
 
     with open_project(folder, at) as project:
         asked = settings.read(project.root / FILE, hub)

@@ -9,16 +9,16 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import units
+from pilotage.agent import records
+from pilotage.agent import status as look
+from pilotage.agent.model import Refusal
+from pilotage.agent.status import Look
+from pilotage.base import units
 from pilotage.bus.fields import State
 from pilotage.cli import shape, sheet
 from pilotage.cli.agent import open_project
 from pilotage.cli.answer import Answer, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub.edge import look
-from pilotage.hub.edge.look import Look
-from pilotage.site.agent import records
-from pilotage.site.agent.model import Refusal
 
 _HEADS = columns("WHEN USER CODE REASON")
 _FEW = 10

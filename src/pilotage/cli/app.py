@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.agent.app import files, model, trust
+from pilotage.base import errors
 from pilotage.cli import sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.app_spec import Described
 from pilotage.cli.common import HERE, Common
-from pilotage.site.apps import files, model, trust
 
 app = App(
     name="app", help="Add, list and try the applications that this site runs for others.",

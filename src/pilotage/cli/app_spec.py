@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
-from pilotage.site.apps import model, trust
+from pilotage.agent.app import model, trust
+from pilotage.base import errors
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)?\.\.(-?\d+(?:\.\d+)?)?", re.ASCII)
 

@@ -13,14 +13,14 @@ import anyio
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, text
+from pilotage.agent import status
+from pilotage.agent.app import command, files, fill, model, parser, policy, trust
+from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Job
 from pilotage.cli import sheet
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub.edge import look
-from pilotage.site.apps import command, files, fill, model, parser, policy, trust
 
 _CLEAN = ("PATH", "LANG", "LC_ALL", "TZ")
 
@@ -91,7 +91,7 @@ def trial(
 def _waits(app: model.App, asked: Asked, state: Path) -> tuple[str, ...]:
     """Say which jobs would wait for ever in the queues that the agent has seen, if it ran here."""
     try:
-        seen = look.read(state)
+        seen = status.read(state)
     except (errors.NotFound, errors.ConfigError):
         return ()
     limits = app.limits_of(asked.user)

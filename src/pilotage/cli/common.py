@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import config as settings
+from pilotage.project import settings
 from pilotage.rule import locate
 
 app = App(name="config", help="Show and check the settings.", group_commands="Commands")

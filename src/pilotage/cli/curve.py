@@ -1,14 +1,13 @@
-"""Curves as text: a line of blocks for each, all on one scale."""
+"""Curves on a terminal: a line of blocks for each, all on one scale."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from pilotage.cli.answer import Shown, Style, Styled, line
+from pilotage.draw.curves import blocks, resample
 from pilotage.pool.words import volume
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _LABEL = 10
 _STYLES: tuple[Style, ...] = ("blue", "yellow", "green")
 
@@ -28,29 +27,3 @@ def curves(
         )
         for name, values in narrow.items()
     ]  # fmt: skip
-
-
-def blocks(values: Sequence[float | None], top: float) -> str:
-    """Draw values from 0 to `top`; where nothing is known, there is nothing."""
-    return "".join(_block(value, top) for value in values)
-
-
-def _block(value: float | None, top: float) -> str:
-    if value is None:
-        return " "
-    height = math.ceil(value / top * len(_BLOCKS)) if top > 0 else 0
-    return _BLOCKS[min(len(_BLOCKS), max(1, height)) - 1] if value > 0 else "·"
-
-
-def resample(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return the means of so many parts of equal length, or the values if there are fewer."""
-    count = len(values)
-    if count <= width:
-        return list(values)
-    parts = (values[at * count // width : (at + 1) * count // width] for at in range(width))
-    return [_mean(part) for part in parts]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None

@@ -7,7 +7,7 @@ import shlex
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 
 _LINE = re.compile(r"^#(PILOTAGE|SBATCH)(?:\s+(.*))?$")
 _SHORT = {"-J": "--job-name", "-c": "--cpus-per-task", "-t": "--time", "-o": "--output",

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
 from pilotage.event.file import mounts

@@ -10,14 +10,15 @@ import signal
 import anyio
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Styled
 from pilotage.cli.rule import trigger_texts
 from pilotage.cli.watch import Watch, Words
-from pilotage.hub import config, wiring
-from pilotage.hub.forward import Target
+from pilotage.edge.forward import Target
+from pilotage.hub import wiring
 from pilotage.hub.project import Project
+from pilotage.project import settings
 
 INTERRUPTED = 130
 _FEW = 10
@@ -102,7 +103,7 @@ def _announce(project: Project, watch: Watch, choices: Choices) -> None:
         for line in more:
             watch.say(f"  {line}")
         return
-    offer = config.offer(project.settings)
+    offer = settings.offer(project.settings)
     known = {name: one.rule for name, one in project.rules().items() if one.enabled}
     here = f"{shape.count(offer.cpus, 'core')} and {units.bytes_for_people(offer.memory)}"
     watch.say(

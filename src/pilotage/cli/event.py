@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Stream, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common

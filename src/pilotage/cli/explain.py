@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
-from pilotage.hub.facts import Witness
 from pilotage.match import explain as explaining
 from pilotage.match.facts import Explanation
+from pilotage.status.explain import Witness
 
 _MOST = 20
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import Project, State
 
 if TYPE_CHECKING:
-    from pilotage.hub.fleet import Pilot
+    from pilotage.pilot.view import Pilot
 
 _HEADS = columns("ID> NAME SITE STATE CPUS> USED> BUSY> JOBS> SEEN> REASON")
 _MOST = 100
@@ -45,7 +45,7 @@ def ls(
     at: Common = HERE,
 ) -> Answer:
     """List pilots, the newest last."""
-    from pilotage.hub import fleet
+    from pilotage.pilot import view as fleet
 
     with at.open() as project:
         now = project.clock.now()
@@ -66,7 +66,7 @@ def ls(
 
 def show(number: Annotated[int, Parameter(help="Its number.")], /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pilot: its node, what it runs, why it is as it is."""
-    from pilotage.hub import fleet
+    from pilotage.pilot import view as fleet
 
     with at.open() as project:
         one = fleet.pilot(project.db, number)
@@ -90,7 +90,7 @@ def stop(numbers: _Numbers = (), /, *, site: _Site = "", at: Common = HERE) -> A
 
 
 def _ask(numbers: tuple[int, ...], site: str, at: Common, asked: str) -> Answer:
-    from pilotage.hub import fleet
+    from pilotage.pilot import view as fleet
 
     with at.open() as project:
         chosen = dict.fromkeys(numbers)

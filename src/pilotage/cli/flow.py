@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import flow_sheet, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.flow.look import Sheet
+    from pilotage.flow.view import Sheet
     from pilotage.hub.project import Project
 
 app = App(
@@ -52,7 +52,7 @@ def ls(
     at: Common = HERE,
 ) -> Answer:
     """List workflows, the newest first."""
-    from pilotage.flow import look
+    from pilotage.flow import view as look
 
     with at.open() as project:
         found = look.rows(
@@ -108,7 +108,7 @@ def _step(
     project: Project, found: Sheet, name: str, state: str, limit: int, now: float, *, story: bool
 ) -> Answer:
     from pilotage.flow import detail, why
-    from pilotage.hub import flow_view
+    from pilotage.flow import explain as flow_view
 
     one = next((each for each in found.steps if each.name == name), None)
     if one is None:
@@ -201,7 +201,7 @@ def no_step(found: Sheet, name: str) -> errors.NotFound:
 
 def number(project: Project, flow: str) -> int:
     """Find the flow that is meant."""
-    from pilotage.flow import look
+    from pilotage.flow import view as look
 
     if flow.isascii() and flow.isdigit():
         return look.row(project.db, int(flow)).id
@@ -220,7 +220,7 @@ def numbers(project: Project, flows: Sequence[str]) -> list[int]:
 
 def seen(project: Project, flow: int) -> Sheet:
     """Read a flow, with why its steps wait."""
-    from pilotage.hub import flow_view
+    from pilotage.flow import explain as flow_view
 
     now, running = project.clock.now(), project.running()
     return flow_view.sheet(

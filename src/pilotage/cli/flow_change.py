@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import flow, flow_follow, flow_sheet
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
@@ -28,7 +28,8 @@ def retry(
     at: Common = HERE,
 ) -> Answer:
     """Run a workflow again from its failed steps, or from others; what is done before stays."""
-    from pilotage.flow import look, moves
+    from pilotage.flow import moves
+    from pilotage.flow import view as look
 
     with at.open() as project:
         number = flow.number(project, name)
@@ -60,8 +61,9 @@ def cancel(
     at: Common = HERE,
 ) -> Answer:
     """Call workflows off; what runs at sites is ended there."""
-    from pilotage.flow import look, moves
-    from pilotage.job.owner import me
+    from pilotage.base.owner import me
+    from pilotage.flow import moves
+    from pilotage.flow import view as look
 
     with at.open() as project:
         numbers = flow.numbers(project, names)

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import __version__, errors
-from pilotage.cli import flow, flow_submit, shape
+from pilotage import __version__
+from pilotage.cli import flow, flow_submit, picture, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.flow import picture, sketch
+from pilotage.flow import picture as pictures
 
 _OUT = Parameter(name=("--output", "--out", "-o"), help="Write it there.")
+_TEXT = picture.Form()
 
 
 def graph(
@@ -25,40 +26,23 @@ def graph(
     ],
     /,
     *,
-    svg: Annotated[bool, Parameter(help="As a picture.")] = False,
-    mermaid: Annotated[bool, Parameter(help="As Mermaid.")] = False,
-    text: Annotated[bool, Parameter(help="As text; this is the default.")] = False,
-    output: Annotated[Path | None, _OUT] = None,
+    form: picture.Form = _TEXT,
     param: flow_submit.Params = (),
     at: Common = HERE,
 ) -> Answer:
     """Draw the steps of a workflow with their states, or those of a file."""
-    if svg + mermaid + text > 1:
-        raise errors.UsageError("give one of `--svg`, `--mermaid` and `--text`")
-    if output is not None and not (svg or mermaid or text):
-        svg, mermaid = output.suffix == ".svg", output.suffix in {".mmd", ".md"}
     now = 0.0
     if flow_submit.is_file(name):
         asked = flow_submit.read(Path(name), flow_submit.params(param))
-        title, steps = asked.name, picture.plan(asked)
+        title, steps = asked.name, pictures.plan(asked)
     else:
         with at.open() as project:
             found = flow.seen(project, flow.number(project, name))
             now = project.clock.now()
         title, steps = f"{found.row.name}, flow {found.row.id}", found.steps
-    drawn = picture.draw(steps)
-    if svg:
-        words = sketch.as_svg(drawn, title, now)
-    else:
-        words = sketch.as_mermaid(drawn, now) if mermaid else sketch.as_text(drawn, now)
+    drawn = pictures.draw(steps)
     data = {"name": title, "graph": msgspec.to_builtins(drawn)}
-    if output is None:
-        return Answer(data, raw=words.encode("utf-8", "surrogateescape"))
-    try:
-        output.write_text(words, encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise _cannot(output, error) from error
-    return Answer(data, (f"wrote {output}",), (str(output),))
+    return form.draw(pictures.as_graph(drawn, now), title, data)
 
 
 def report(
@@ -77,10 +61,7 @@ def report(
         number = flow.number(project, name)
         page = reports.render(project.db, number, project.clock.now(), title)
     out = output or Path(f"flow-{number}.html")
-    try:
-        out.write_text(page, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise _cannot(out, error) from error
+    picture.save(out, page)
     return Answer({"flow": number, "path": str(out.absolute())}, (f"wrote {out}",), (str(out),))
 
 
@@ -116,16 +97,11 @@ def crate(
 
 def _fetch(address: str, target: Path) -> None:
     """Bring what an attempt left here; its place was chosen by the hub itself."""
-    from pilotage.payload.transfer.allow import Allowed
-    from pilotage.payload.transfer.courier import Courier
+    from pilotage.data.transfer.allow import Allowed
+    from pilotage.data.transfer.courier import Courier
 
     parts = urlsplit(address)
     allowed = Allowed(
         schemes=(parts.scheme,), hosts=(parts.netloc.rpartition("@")[2],), read=(parts.path,)
     )
     asyncio.run(Courier(allowed).fetch(address, str(target), replace=True))
-
-
-def _cannot(output: Path, error: OSError) -> errors.StoreUnavailable:
-    message = f"cannot write `{output}`: {error.strerror}"
-    return errors.StoreUnavailable(message, hint="choose another place")

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import flow, flow_sheet, live, render, shape
 from pilotage.cli.answer import Answer, Cell, Styled
-from pilotage.flow import look
+from pilotage.flow import view
 
 if TYPE_CHECKING:
     from pilotage.cli.common import Common
-    from pilotage.flow.look import Row, Sheet
+    from pilotage.flow.view import Row, Sheet
     from pilotage.hub.project import Project
 
 #: Seconds between two looks: at what is cheap to read, and at each step.
@@ -51,8 +51,8 @@ def until_over(number: int, at: Common, patience: float | None = None) -> None:
     with at.open() as project:
         try:
             while True:
-                one = look.row(project.db, number)
-                if look.over(one.state):
+                one = view.row(project.db, number)
+                if view.over(one.state):
                     if not board.on:
                         _show(project, number, board, told, quiet=at.mode != "table")
                     return
@@ -89,7 +89,7 @@ def _show(
         return
     for one in found.steps:
         if told.get(one.name, "waiting") != one.state:
-            why = f": {one.why}" if one.why and look.over(one.state) else ""
+            why = f": {one.why}" if one.why and view.over(one.state) else ""
             render.say(f"{one.name} ", flow_sheet.state(one.state), why)
         told[one.name] = one.state
 
@@ -102,7 +102,7 @@ def lines(found: Sheet, now: float) -> list[list[Cell]]:
         f"  {flow_sheet.far(one)} steps  {units.for_people(max(0.0, now - one.created))}",
     ]  # fmt: skip
     rows: list[list[Cell]] = [head]
-    busy = [step for step in found.steps if not look.over(step.state) and step.state != "waiting"]
+    busy = [step for step in found.steps if not view.over(step.state) and step.state != "waiting"]
     for step in busy[:_FEW]:
         seconds = step.seconds(now)
         took = "" if seconds is None else units.for_people(seconds)

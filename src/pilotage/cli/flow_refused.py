@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Cell, Shown, Style, Styled, Table, columns, line
-from pilotage.flow import look
+from pilotage.flow import view
 from pilotage.flow.detail import Task
-from pilotage.flow.look import Row, Sheet, StepRow
 from pilotage.flow.records import AttemptRow, Line
+from pilotage.flow.view import Row, Sheet, StepRow
 
 _FLOWS = columns("ID> NAME STATE STEPS> TIME> OWNER REASON")
 _STEPS = columns("STEP STATE TASKS> SITE TRIES> TIME> LEFT> READ> WHY")
@@ -51,7 +51,7 @@ def _flow(one: Row, now: float) -> tuple[Cell, ...]:
 
 def far(one: Row) -> str:
     """Say how many steps of a flow are over."""
-    over = sum(count for word, count in one.steps.items() if look.over(word))
+    over = sum(count for word, count in one.steps.items() if view.over(word))
     return f"{over}/{sum(one.steps.values())}"
 
 
@@ -146,7 +146,7 @@ def _task(one: Task, why: str, now: float) -> tuple[Cell, ...]:
     seconds = None if one.started is None else (one.ended or now) - one.started
     return (
         one.item, text.show(_short(one.value)), state(one.state),
-        look.place(last.way, last.site) if last else "", one.attempt or "",
+        view.place(last.way, last.site) if last else "", one.attempt or "",
         "" if seconds is None else units.for_people(max(0.0, seconds)),
         _bytes(last.bytes) if last else "", text.show(why),
     )  # fmt: skip
@@ -161,7 +161,7 @@ def _try(task: Task, one: AttemptRow, now: float) -> tuple[Cell, ...]:
     seconds = None if one.started is None else (one.ended or now) - one.started
     words = one.reason + (" (does not count any more)" if one.fenced else "")
     return (
-        task.item, one.number, state(one.state), look.place(one.way, one.site), one.job or "",
+        task.item, one.number, state(one.state), view.place(one.way, one.site), one.job or "",
         shape.clock(one.created), "" if seconds is None else units.for_people(max(0.0, seconds)),
         _bytes(one.bytes), _bytes(one.read), text.show(words.strip()),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import flow, flow_follow
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
@@ -48,9 +48,9 @@ def submit(
     at: Common = HERE,
 ) -> Answer:  # fmt: skip
     """Start a workflow; it is safe when this returns."""
+    from pilotage.base.owner import me
     from pilotage.flow import moves
     from pilotage.flow.model import NewFlow
-    from pilotage.job.owner import me
 
     asked = read(file, params(param))
     patience = units.seconds(timeout) if timeout else None
@@ -141,14 +141,15 @@ def _chain(source: bytes) -> Flow | None:
 
 def _plan(asked: Flow, notes: tuple[str, ...]) -> Answer:
     """Say what would be started, and draw it."""
-    from pilotage.flow import picture, sketch
+    from pilotage.draw.graph import as_text
+    from pilotage.flow import picture
 
-    drawn = picture.draw(picture.plan(asked))
+    drawn = picture.as_graph(picture.draw(picture.plan(asked)), 0.0)
     shown: list[Shown] = [
         line(Styled("would start", "bold"), f"  {asked.name}, {flow.counted(len(asked.steps))}")
     ]
     if asked.params:
         values = ", ".join(f"{name} = {value}" for name, value in asked.params.items())
         shown.append(line(Styled("params  ", "dim"), values))
-    shown += ["", *sketch.as_text(drawn, 0.0).rstrip("\n").split("\n")]
+    shown += ["", *as_text(drawn).rstrip("\n").split("\n")]
     return Answer({"flow": msgspec.to_builtins(asked)}, tuple(shown), notes=notes)

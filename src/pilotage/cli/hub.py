@@ -6,7 +6,7 @@ import resource
 import signal
 import time
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import config
+from pilotage.project import settings
 
 _SETTINGS = """\
 # Settings of this Pilotage project. What is left out has its default;
@@ -99,7 +99,7 @@ def init(
 def make(root: Path) -> list[str]:
     """Write what is not there yet, and say what that was."""
     made = []
-    for name, content in ((config.FILE, _SETTINGS), ("rules/example.toml", _RULES)):
+    for name, content in ((settings.FILE, _SETTINGS), ("rules/example.toml", _RULES)):
         file = root / name
         if file.exists() or (name.startswith("rules/") and any(root.glob("rules/*"))):
             continue

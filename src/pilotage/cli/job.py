@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import select, shape, sheet
 from pilotage.cli.answer import Answer, Shown
 from pilotage.cli.common import HERE, Common
@@ -51,7 +51,8 @@ def ls(
         where = shape.where(project.db, found) if at.mode != "quiet" else {}
         reasons: dict[int, str] = {}
         if at.mode == "table" and any(one.state is State.QUEUED for one in found):
-            from pilotage.hub import facts, offers
+            from pilotage.status import explain as facts
+            from pilotage.status import offers
 
             running = project.running()
             scene = offers.read(project.db, project.settings, now=now, running=running)
@@ -71,9 +72,9 @@ def _sites(project: Project, found: list[Job], now: float) -> Sites | None:
     named = {one.spec.site for one in found if one.state is State.QUEUED and one.spec.site}
     if not named:
         return None
-    from pilotage.hub import site_view
+    from pilotage.status import sites
 
-    return site_view.standing(
+    return sites.standing(
         project.db, project.root, project.settings, now, named, running=project.running()
     )
 
@@ -89,7 +90,7 @@ def show(
     selector: Annotated[tuple[str, ...], Parameter(help=select.HELP)], /, *, at: Common = HERE
 ) -> Answer:
     """Show all that is known of jobs: definition, attempts and files."""
-    from pilotage.site.agent.records import owner_of
+    from pilotage.agent.records import owner_of
 
     with at.open() as project:
         now = project.clock.now()

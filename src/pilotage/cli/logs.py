@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Stream
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
+from pilotage.job import logs as written
+from pilotage.job.logs import Name
 from pilotage.job.model import Attempt, Job
-from pilotage.result import logs as written
-from pilotage.result.logs import Name
 
 _GLANCE_S = 0.1
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.common import HERE, Common, Mode, mode_of_environment
 
 _SOFTWARE = 70

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Answer, line
 from pilotage.cli.common import HERE, Common
 
@@ -34,7 +34,7 @@ def run(
     """Offer this machine to a hub, and run what it sends."""
     del at
     # In place of this process, so that no second one ever holds the secret.
-    command = [sys.executable, "-m", "pilotage.pilot.node", *words]
+    command = [sys.executable, "-m", "pilotage.node", *words]
     os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
 
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import pool_view
 from pilotage.pool import files
+from pilotage.pool import view as pool_view
 from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
-    from pilotage.hub.pool_model import Set, Step
-    from pilotage.hub.pool_outside import Taken
-    from pilotage.hub.pool_view import Look, Sample
     from pilotage.hub.project import Project
+    from pilotage.pool.demands import Taken
+    from pilotage.pool.reading import Set, Step
+    from pilotage.pool.view import Look, Sample
 
 app = App(
     name="pool", help="See what pools of pilots do and why, and steer them.",
@@ -88,7 +88,7 @@ class Changes:
 
     def apply(self, before: Set) -> Set:
         """Change what was set before."""
-        from pilotage.hub.pool_model import Set
+        from pilotage.pool.reading import Set
 
         if self.allow and self.ask_above is not None:
             raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
@@ -121,8 +121,9 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.hub import fleet, pool_account
-    from pilotage.hub.feed import view
+    from pilotage.edge.factory import view
+    from pilotage.pilot import view as fleet
+    from pilotage.pool import account as pool_account
 
     with at.open() as project:
         now = project.clock.now()
@@ -196,15 +197,15 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
 
 def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
     """Ask a pool for cores by hand."""
-    from pilotage.hub import pool_outside
-    from pilotage.job.owner import me
+    from pilotage.base.owner import me
+    from pilotage.pool import demands
 
     if demand is None:
         return None
     if not 0 <= demand < float("inf"):
         raise errors.UsageError(f"a pool cannot have {demand:g} cores")
     by, now = f"{me()} by hand", project.clock.now()
-    return pool_outside.tell(project.db, project.root, name, demand, "", by, now)
+    return demands.tell(project.db, project.root, name, demand, "", by, now)
 
 
 @app.command

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import edge_seen, pool_site
+from pilotage.edge import view
 from pilotage.pool import files
+from pilotage.pool import site as pool_site
 from pilotage.pool.files import Pilot, Pool
 
 _PILOT = ("cpus", "memory", "gpus", "time", "queue", "account")
@@ -86,7 +87,7 @@ def add(
             files.check(name, made)
         except errors.ConfigError as error:
             raise errors.UsageError(str(error), hint=error.hint) from error
-        agents = edge_seen.pilot_sites(project.db, project.clock.now(), running=project.running())
+        agents = view.pilot_sites(project.db, project.clock.now(), running=project.running())
         pool_site.read(project.root, made.site, agents)
         file = _write(project.root, name, made)
         shown = file.relative_to(project.root)

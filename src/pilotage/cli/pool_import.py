@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.pool.config.carry import Moved
+    from pilotage.compat.cobald.carry import Moved
 
 _MODE = 0o600
 
@@ -31,7 +31,7 @@ def import_(
     at: Common = HERE,
 ) -> Answer:
     """Write files of sites and pools as TARDIS has them; none that is there is changed."""
-    from pilotage.pool.config import carry, tardis
+    from pilotage.compat.cobald import carry, tardis
 
     with at.open() as project:
         root = project.root
@@ -65,9 +65,9 @@ def import_(
 
 def _texts(root: Path, one: Moved) -> dict[Path, str]:
     """Say what would be in which file."""
+    from pilotage.batch import files as sites
+    from pilotage.compat.cobald import carry
     from pilotage.pool import files as pools
-    from pilotage.pool.config import carry
-    from pilotage.site import files as sites
 
     made, site = dict[Path, str](), one.site
     if one.reach.far:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer, Stream
 from pilotage.cli.common import HERE, Common
-from pilotage.job.owner import me
 from pilotage.pool.words import volume
 
 if TYPE_CHECKING:
-    from pilotage.pool.config.build import Loaded
-    from pilotage.pool.config.ours import Setup
+    from pilotage.compat.cobald.build import Loaded
+    from pilotage.compat.cobald.ours import Setup
     from pilotage.pool.drive import Driver
     from pilotage.pool.model import Plan
 
@@ -51,7 +51,7 @@ def run(
     at: Common = HERE,
 ) -> Stream:
     """Steer pools as a configuration of COBalD says, until Ctrl-C."""
-    from pilotage.pool.config.ours import Setup
+    from pilotage.compat.cobald.ours import Setup
     from pilotage.pool.remote import Voice
 
     voice = Voice(f"{me()}@{platform.node()}:{file.absolute()}"[:_LONG])

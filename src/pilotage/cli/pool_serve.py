@@ -9,8 +9,8 @@ import msgspec
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Style, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
-from pilotage.hub.feed import files, view
-from pilotage.hub.feed.view import Look
+from pilotage.edge.factory import files, view
+from pilotage.edge.factory.view import Look
 
 _INTERRUPTED = 130
 _HEADS = columns("HUB STATE WANTS> WAIT> RUN> CORES> LIMIT> HEARD ABOUT")
@@ -20,7 +20,7 @@ _STYLES: dict[str, Style] = {"fed": "green", "not fed": "dim"}
 def serve(*, at: Common = HERE) -> Answer:
     """Start pilots at the sites of this folder for the hubs in `hubs/`, until Ctrl-C."""
     from pilotage.cli import engine
-    from pilotage.hub.feed.serve import Serve
+    from pilotage.edge.factory.serve import Serve
 
     with at.open() as project:
         named = ", ".join(files.names(project.root)) or "nobody any more"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.cli import job, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
@@ -24,7 +24,7 @@ def shrink(
     at: Common = HERE,
 ) -> Answer:
     """Make a pool smaller now: those without a job go first, the others when theirs are over."""
-    from pilotage.hub import pool_shrink
+    from pilotage.pool import shrink as pool_shrink
 
     if cores < 0:
         raise errors.UsageError(f"a pool cannot have {cores} cores")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
-from pilotage.cli import pool_tried
+from pilotage.base import errors
+from pilotage.cli import picture, pool_tried
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
+    from pilotage.compat.cobald.policies import Policy
     from pilotage.pool.simulate.film import Film
     from pilotage.pool.simulate.model import Figures
-    from pilotage.pool.simulate.policy import Policy
 
 _HEADS = columns(
     "SCENARIO POLICY SEED> SCORE> USED> SERVED> WAIT> P95> ORDERS> PILOTS> UNUSED> COST>"
@@ -116,7 +116,7 @@ def _tell(words: str) -> None:
 
 
 def _data(one: Done) -> dict[str, Any]:
-    from pilotage.cli.curve import resample
+    from pilotage.draw.curves import resample
 
     told: dict[str, Any] = msgspec.to_builtins(one.figures)
     film = one.film
@@ -148,8 +148,7 @@ def _curves(done: Sequence[Done]) -> Iterator[Shown]:
     for name, film in first.items():
         yield ""
         yield line(Styled(f"{name}, {len(film.supply) // 60} hours", "bold"))
-        series = {"cores": film.supply, "demand": film.demand, "in use": film.used}
-        yield from curves(series, top)
+        yield from curves(_series(film), top)
 
 
 def _first(done: Sequence[Done]) -> dict[str, Film]:
@@ -163,12 +162,22 @@ def _first(done: Sequence[Done]) -> dict[str, Film]:
 
 
 def _draw(file: Path, done: Sequence[Done]) -> str:
-    from pilotage.pool.simulate import svg
+    """Draw what each policy had, wanted and used."""
+    from pilotage.draw import curves
+    from pilotage.draw.curves import Curve
 
-    try:
-        title = f"Pools in {done[0].scenario}"
-        file.write_text(svg.draw(title, _first(done)), encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write `{file}`: {error.strerror}"
-        raise errors.StoreUnavailable(message, hint="choose another place") from error
+    drawn = curves.as_svg(
+        f"Pools in {done[0].scenario}",
+        (
+            Curve("cores", "#2a62a8", filled=True), Curve("demand", "#c9731f", "6 3"),
+            Curve("in use", "#3d8b59"),
+        ),
+        {name: _series(film) for name, film in _first(done).items()},
+        step=60.0,
+    )  # fmt: skip
+    picture.save(file, drawn.svg)
     return f"wrote {file}"
+
+
+def _series(film: Film) -> dict[str, list[float]]:
+    return {"cores": film.supply, "demand": film.demand, "in use": film.used}

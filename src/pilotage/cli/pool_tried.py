@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.common import Common
 
 if TYPE_CHECKING:
+    from pilotage.compat.cobald.policies import Policy
     from pilotage.hub.project import Project
     from pilotage.pool.files import Pool
     from pilotage.pool.simulate.dice import Jobs
     from pilotage.pool.simulate.model import Scenario
-    from pilotage.pool.simulate.policy import Policy
 
 _RECORDED = "recorded"
 
@@ -81,10 +81,10 @@ def cases(
 
 
 def _past(project: Project, world: World) -> tuple[list[Any], dict[str, list[float]]]:
-    from pilotage.hub import pool_past
+    from pilotage.pool import history
 
     since = project.clock.now() - units.seconds(world.since)
-    return pool_past.jobs(project.db, since), pool_past.waits(project.db, since)
+    return history.jobs(project.db, since), history.waits(project.db, since)
 
 
 def _waits(at: Common, world: World) -> dict[str, list[float]]:
@@ -131,8 +131,8 @@ def pool(word: str, at: Common) -> tuple[str, Pool]:
 
 def policy(word: str, pools: dict[str, Pool], hints: str, at: Common) -> Policy:
     """Find a policy by its name, that of a pool, or a file."""
+    from pilotage.compat.cobald import policies as known
     from pilotage.pool.files import Outside
-    from pilotage.pool.simulate import policy as known
 
     if known.is_pipeline(word):
         return known.pipeline(Path(word), pools)

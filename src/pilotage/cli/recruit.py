@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
-    from pilotage.site.wish import Wish
+    from pilotage.batch.wish import Wish
 
 _MOST = 10_000
 
@@ -37,7 +37,7 @@ class Wishes:
 
     def read(self) -> Wish:
         """Check what was asked for."""
-        from pilotage.site import wish
+        from pilotage.batch import wish
 
         found = wish.Wish(
             cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
@@ -62,12 +62,13 @@ def start(
     at: Common = HERE,
 ) -> Answer:
     """Have pilots started at a site: they wait in its batch queue, and come when they run."""
-    from pilotage.hub import edge_seen, pool_site
+    from pilotage.edge import view
+    from pilotage.pool import site as pool_site
 
     if not 1 <= count <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} pilots at once, not {count}")
     with at.open() as project:
-        agents = edge_seen.pilot_sites(project.db, project.clock.now(), running=project.running())
+        agents = view.pilot_sites(project.db, project.clock.now(), running=project.running())
         pool_site.read(project.root, site, agents)
         numbers = project.want_pilots(site, wishes.read(), count, pool)
         idle = not project.running()

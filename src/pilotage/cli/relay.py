@@ -10,13 +10,13 @@ from typing import Annotated
 import anyio
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.pilot import reach
-from pilotage.pilot.node.dial import Route
-from pilotage.pilot.relay import Bounds, Relay
+from pilotage.link import connect
+from pilotage.link.relay import Bounds, Relay
+from pilotage.node.dial import Route
 
 
 def relay(
@@ -37,7 +37,7 @@ def relay(
 ) -> Answer:
     """Carry bytes between pilots that have no way out and the hub, until Ctrl-C."""
     del at
-    way = reach.route(hub, proxy)
+    way = connect.route(hub, proxy)
     if not listen and spool is None:
         raise errors.UsageError("there is nothing to relay", hint="give `--listen` or `--spool`")
     place = _address(listen) if listen else None

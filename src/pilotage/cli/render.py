@@ -7,12 +7,12 @@ import sys
 import unicodedata
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Stream, Style, Styled, Table
 
 if TYPE_CHECKING:
+    from pilotage.base.errors import PilotageError
     from pilotage.cli.common import Mode
-    from pilotage.errors import PilotageError
 
 SCHEMA = 1
 _GAP = 2

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import books as shelf
 from pilotage.hub.project import Project
 from pilotage.rule import book as books
 from pilotage.rule import graph as graphs
+from pilotage.rule import rulebook as shelf
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
-from pilotage.rule.names import closest
 
 app = App(name="rule", help="List, test, check and change rules.", group_commands="Commands")
 app.command("pilotage.cli.trial:trial", name="test", help="Say what an event would do.")
@@ -181,10 +181,10 @@ def check(
 
 def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
     """Refuse rules whose sites will never take their jobs; return why those of others will wait."""
-    from pilotage.hub import site_view
+    from pilotage.status import sites
 
     now, running = project.clock.now(), project.running()
-    return site_view.check_rules(
+    return sites.check_rules(
         project.db, project.root, project.settings, rules, now, running=running
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import State
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Style, Styled, Table, columns
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Attempt, Job, State

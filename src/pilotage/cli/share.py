@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.cli.answer import Answer, Table, columns
 from pilotage.cli.common import HERE, Common
 
@@ -13,11 +13,11 @@ _HEADS = columns("OWNER RUNNING> QUEUED> USED> SHARE> IN-ALL> WEIGHT> QUOTA>")
 
 def share(*, at: Common = HERE) -> Answer:
     """Show who has used how much, and what they are due; who has the least share comes first."""
-    from pilotage.hub import fleet
+    from pilotage.pilot import view
 
     with at.open() as project:
         settings = project.settings.share
-        found = fleet.shares(project.db, settings, project.clock.now())
+        found = view.shares(project.db, settings, project.clock.now())
     everything = sum(one.usage for one in found if not one.owner.endswith("/"))
     rows = tuple(
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.names import closest
+from pilotage.batch import files
+from pilotage.batch.model import BATCH, Site, check_batch
 from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
-from pilotage.hub import edge_seen
-from pilotage.hub.site_view import Seen
-from pilotage.rule.names import closest
-from pilotage.site import files
-from pilotage.site.apps.order import PILOT
-from pilotage.site.model import BATCH, Site, check_batch
+from pilotage.edge import view
+from pilotage.edge.order import PILOT
+from pilotage.status.sites import Seen
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
@@ -86,7 +86,7 @@ def add(
     """Write the file of a new site."""
     site = described.site()
     with at.open() as project:
-        if edge_seen.record(project.db, name):
+        if view.record(project.db, name):
             message = f"an agent speaks for a site `{name}` already"
             hint = f"choose another name; `pilotage site forget {name}` if it is gone for good"
             raise errors.Conflict(message, hint=hint)
@@ -245,7 +245,7 @@ def _pilots(one: Seen) -> str:
     """Write how many pilots are there, or why pools cannot order any."""
     if one.pilots or one.agent is None or PILOT in one.agent.applications:
         return str(one.pilots) if one.pilots else ""
-    return edge_seen.NO_PILOTS.format(site=one.name)
+    return view.NO_PILOTS.format(site=one.name)
 
 
 def _settings(site: Site, file: Path) -> dict[str, str]:

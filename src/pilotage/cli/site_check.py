@@ -11,7 +11,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
+from pilotage.batch import files
+from pilotage.batch.model import Site
+from pilotage.batch.remote import Remote
+from pilotage.batch.shell.choose import choose
+from pilotage.batch.shell.model import Shell
+from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.words import Kind
+from pilotage.batch.system import known
+from pilotage.batch.system.model import Batch, BatchError, Call
 from pilotage.cli import site_heard, site_trial
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
@@ -19,15 +28,6 @@ from pilotage.cli.doctor import Check, report
 from pilotage.cli.live import Board
 from pilotage.cli.site import find
 from pilotage.cli.site_state import look
-from pilotage.site import files
-from pilotage.site.batch import known
-from pilotage.site.batch.model import Batch, BatchError, Call
-from pilotage.site.model import Site
-from pilotage.site.remote import Remote
-from pilotage.site.shell.choose import choose
-from pilotage.site.shell.model import Shell
-from pilotage.site.shell.ssh import Ssh
-from pilotage.site.shell.words import Kind
 
 _LEAST_ROOM = 1 << 30
 #: Clocks that differ by more make stories hard to read.

@@ -8,7 +8,7 @@ import anyio
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus import wire
 from pilotage.bus.fields import Verb
 from pilotage.bus.model import Answer as Told
@@ -17,7 +17,7 @@ from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_send import unheard
-from pilotage.hub import edge_bus
+from pilotage.edge import broker
 from pilotage.hub.project import Project
 
 _HEADS = columns("JOB> KEY STATE ABOUT")
@@ -63,7 +63,7 @@ def _check(asked: Control) -> None:
 
 
 async def _ask(project: Project, asked: Control, topic: str, patience: float) -> Told:
-    async with edge_bus.connect(project.settings.bus, project.root) as bus:
+    async with broker.connect(project.settings.bus, project.root) as bus:
         try:
             body = await bus.request(topic, wire.encode(asked), patience)
         except errors.TimedOut as error:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.hub.edge_seen import Edge
+from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Looked
+from pilotage.status.sites import Looked
 
 #: What to do about a site that was not heard of.
 SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"

@@ -6,15 +6,15 @@ import time
 
 import anyio
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control
 from pilotage.cli import shape
 from pilotage.cli.doctor import Check
-from pilotage.hub import edge_bus, edge_health
-from pilotage.hub.edge_seen import Edge
+from pilotage.edge import broker, health
+from pilotage.edge.view import Edge
 from pilotage.hub.project import Project
-from pilotage.hub.site_view import Seen
+from pilotage.status.sites import Seen
 
 #: How long an agent may take to answer, in seconds.
 _PATIENCE_S = 10.0
@@ -63,10 +63,10 @@ def _agent(one: Edge) -> list[Check]:
     ]
     if days is not None:
         left = f"good for {units.for_people(days * 86_400)}" if days >= 0 else "over"
-        verdict = "bad" if days < 0 else "warn" if days < edge_health.SOON_DAYS else "ok"
+        verdict = "bad" if days < 0 else "warn" if days < health.SOON_DAYS else "ok"
         found.append(Check("certificate", verdict, left))
     if one.draining:
-        found.append(Check("jobs", "warn", edge_health.drained(one.drain)))
+        found.append(Check("jobs", "warn", health.drained(one.drain)))
     return found
 
 
@@ -74,7 +74,7 @@ async def _answers(project: Project, site: str) -> Check:
     """Ask an agent for its counts, and see whether an answer comes."""
     began = time.monotonic()
     try:
-        async with edge_bus.connect(project.settings.bus, project.root) as bus:
+        async with broker.connect(project.settings.bus, project.root) as bus:
             body = wire.encode(Control(site=site, verb="query"))
             told = wire.decode(await bus.request(f"control.{site}", body, _PATIENCE_S))
     except errors.PilotageError as error:

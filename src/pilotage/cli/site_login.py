@@ -7,11 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
+from pilotage.batch import files
+from pilotage.batch.shell.ssh import Ssh
 from pilotage.cli.answer import Answer, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.site import files
-from pilotage.site.shell.ssh import Ssh
 
 _Name = Annotated[str, Parameter(help="Name of the site.")]
 

@@ -15,7 +15,7 @@ import msgspec
 from anyio.from_thread import start_blocking_portal
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.bus import key as keys
 from pilotage.bus import legacy, wire
 from pilotage.bus.model import Chain, Job, Status
@@ -24,10 +24,10 @@ from pilotage.bus.port import Message
 from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer, Stream, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import edge_bus, edge_seen
-from pilotage.hub.config import Bus
+from pilotage.edge import broker, view
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
+from pilotage.project.settings import Bus
 
 #: Seconds without a word of the site after which it is said what may be wrong.
 _SLOW_S = 5.0
@@ -131,7 +131,7 @@ def _shown(file: str) -> str:
 
 def _silence(project: Project, site: str) -> tuple[str, ...]:
     """Say that the site will not hear of it soon."""
-    seen = edge_seen.look(project.db, project.clock.now(), running=project.running())
+    seen = view.look(project.db, project.clock.now(), running=project.running())
     return tuple(
         f"{site} is silent: {one.words}; the job waits at the broker until its agent is back"
         for one in seen.edges
@@ -143,7 +143,7 @@ def _silence(project: Project, site: str) -> tuple[str, ...]:
 
 
 async def _send(parcel: Parcel) -> None:
-    async with edge_bus.connect(parcel.bus, parcel.root) as bus:
+    async with broker.connect(parcel.bus, parcel.root) as bus:
         await post(bus, parcel.topic, wire.encode(parcel.job), parcel.job)
 
 
@@ -170,7 +170,7 @@ async def _talk(
 ) -> None:
     """Send a job, and pass on what the site says of it until it has ended."""
     job = parcel.job
-    async with edge_bus.connect(parcel.bus, parcel.root, job.reply) as bus:
+    async with broker.connect(parcel.bus, parcel.root, job.reply) as bus:
         with anyio.move_on_after(patience):
             async with bus.subscribe(job.reply) as messages:
                 await post(bus, parcel.topic, wire.encode(job), job)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pilotage.batch import files
+from pilotage.batch.shell.ssh import Ssh
+from pilotage.batch.shell.words import Kind
 from pilotage.cli.answer import Style
-from pilotage.hub import site_view
-from pilotage.hub.site_view import Looked, Seen
-from pilotage.site import files
-from pilotage.site.shell.ssh import Ssh
-from pilotage.site.shell.words import Kind
+from pilotage.status import sites
+from pilotage.status.sites import Looked, Seen
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
@@ -28,7 +28,7 @@ _STYLES: dict[str, Style] = {
 def look(project: Project) -> Looked:
     """Say how all sites are; no connection is made."""
     running = project.running()
-    found = site_view.look(
+    found = sites.look(
         project.db, project.root, project.settings, project.clock.now(), running=running
     )
     return found._replace(sites=asyncio.run(_all(project, found.sites)))

@@ -7,11 +7,11 @@ import base64
 import shlex
 import time
 
-from pilotage import errors, units
+from pilotage.base import errors, units
+from pilotage.batch.remote import Remote
+from pilotage.batch.submission import new_key
+from pilotage.batch.system.model import Batch, BatchError, Item, Order, Phase
 from pilotage.cli.doctor import Check
-from pilotage.site.batch.model import Batch, BatchError, Item, Order, Phase
-from pilotage.site.remote import Remote
-from pilotage.site.submission import new_key
 
 _WALL_S = 120.0
 _POLL_S = 2.0

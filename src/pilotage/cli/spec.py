@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Group, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import directives
 from pilotage.job.model import (
     Command,

@@ -11,13 +11,13 @@ from cyclopts import Parameter
 from pilotage.cli import select, shape, tally
 from pilotage.cli.answer import Answer, Cell, Column, Shown, Styled, Table, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import facts, offers
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 from pilotage.match import queued
 from pilotage.match.chosen import Chosen
+from pilotage.status import explain, offers
 
 _FEW = 5
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD)
@@ -41,7 +41,7 @@ def status(
             trouble = project.jobs(Selection(states=_TROUBLE, most=_FEW))
         running, rules = project.running(), _rules(project)
         scene = offers.read(project.db, project.settings, now=now, running=running, room=False)
-        stuck = facts.hopeless(project.db, scene, project.root, now)
+        stuck = explain.hopeless(project.db, scene, project.root, now)
         where = shape.where(project.db, trouble)
     totals = Counter[str]()
     for states in counts.values():

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common

@@ -7,15 +7,15 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.owner import me
 from pilotage.cli import select, shape, spec
 from pilotage.cli.answer import Answer, Shown, Style, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.spec import Wishes
-from pilotage.hub import submission
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec, NewJob
-from pilotage.job.owner import me
+from pilotage.match import submission
 from pilotage.match.prospect import Prospect
 
 
@@ -78,10 +78,10 @@ def submit(
 
 def _check(project: Project, asked: JobSpec) -> list[str]:
     """Refuse what the site that is named will never take; return why it does not take it now."""
-    from pilotage.hub import site_view
+    from pilotage.status import sites
 
     try:
-        return site_view.check(
+        return sites.check(
             project.db, project.root, project.settings, [asked], project.clock.now(),
             running=project.running(),
         )  # fmt: skip
@@ -90,7 +90,7 @@ def _check(project: Project, asked: JobSpec) -> list[str]:
 
 
 def _prospect(project: Project, new: NewJob, *, room: bool) -> Prospect:
-    from pilotage.hub import offers
+    from pilotage.status import offers
 
     now, running = project.clock.now(), project.running()
     scene = offers.read(project.db, project.settings, now=now, running=running, room=room)
@@ -112,10 +112,10 @@ def _warnings(project: Project, new: NewJob) -> list[str]:
 
 
 def _hoped(project: Project, new: NewJob) -> str:
-    from pilotage.hub import facts
+    from pilotage.status import explain
 
     now = project.clock.now()
-    return facts.hoped(project.db, project.root, new.spec, new.owner or me(), now)
+    return explain.hoped(project.db, project.root, new.spec, new.owner or me(), now)
 
 
 def _plan(project: Project, new: NewJob, notes: tuple[str, ...]) -> Answer:

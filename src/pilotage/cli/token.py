@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
+from pilotage.batch import files
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.hub import auth
-from pilotage.hub.auth import Scope
-from pilotage.site import files
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 
 app = App(name="token", help="Make, list and revoke tokens.", group_commands="Commands")
 _HEADS = columns("ID> SCOPE OWNER SITE STATE EXPIRES LABEL")
@@ -55,7 +55,7 @@ def new(
         if scope is Scope.AGENT and site in files.names(project.root):
             message = f"`{site}` is a site of this project already, which needs no agent"
             raise errors.Conflict(message, hint="name the agent's site in another way")
-        secret, number = auth.mint(
+        secret, number = tokens.mint(
             db, scope, owner, now=project.clock.now(), lifetime=seconds, pool=pool, site=site,
             label=label, uses=uses,
         )  # fmt: skip
@@ -105,6 +105,6 @@ def revoke(
     """Let tokens count no longer; a hub that runs knows it within two seconds."""
     with at.open() as project, project.db.transaction() as db:
         for number in numbers:
-            auth.revoke(db, number, project.clock.now())
+            tokens.revoke(db, number, project.clock.now())
     shown = tuple(line(f"token {number} ", Styled("is revoked", "dim")) for number in numbers)
     return Answer({"revoked": list(numbers)}, shown, numbers)

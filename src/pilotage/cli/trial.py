@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
@@ -19,7 +20,6 @@ from pilotage.hub.project import Project
 from pilotage.rule import dryrun
 from pilotage.rule.dryrun import Trial
 from pilotage.rule.model import Rule
-from pilotage.rule.names import closest
 
 _FEW = 5
 

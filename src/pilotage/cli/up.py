@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli import init, render
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common

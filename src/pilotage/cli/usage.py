@@ -6,7 +6,7 @@ import re
 
 from cyclopts import CycloptsError
 
-from pilotage import errors
+from pilotage.base import errors
 
 _MEANT = re.compile(r"\s*Did you mean (.*?)\?", re.DOTALL)
 _CHOICES = re.compile(r"\s*Available commands: .*", re.DOTALL)

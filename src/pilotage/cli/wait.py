@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.cli import live, render, select, shape, tally
 from pilotage.cli.answer import Answer, Styled, Table
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
 from pilotage.hub.project import Project
+from pilotage.job import logs
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
-from pilotage.result import logs
 
 _GLANCE_S = 0.1
 _TAIL = 50
@@ -93,7 +93,7 @@ def _mention(project: Project, numbers: list[int]) -> None:
     """Say that a job waits for a pool which waits for a person; else the wait may be long."""
     if not (project.root / "pools").is_dir() or not project.running():
         return
-    from pilotage.hub.facts import Witness
+    from pilotage.status.explain import Witness
 
     queued = [one for one in numbers[:_TAIL] if project.job(one).state is State.QUEUED]
     if queued:

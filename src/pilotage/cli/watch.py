@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.cli import live, render, shape, tally
 from pilotage.cli.answer import Cell, Style, Styled
 from pilotage.store import Db, connect

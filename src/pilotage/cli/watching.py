@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.job.model import State
@@ -37,11 +37,11 @@ def watch(
 ) -> Answer:
     """Watch and match here, and have a hub run the jobs, until Ctrl-C."""
     from pilotage.cli import engine
-    from pilotage.hub.forward import Target
-    from pilotage.pilot import reach
+    from pilotage.edge.forward import Target
+    from pilotage.link import connect
 
-    way = reach.route(hub, proxy, str(ca or ""))
-    if way.tls is None and not insecure and not reach.is_near(way):
+    way = connect.route(hub, proxy, str(ca or ""))
+    if way.tls is None and not insecure and not connect.is_near(way):
         message = f"{hub} is not encrypted, and a token would travel there"
         raise errors.UsageError(message, hint="use https://, or `--insecure`")
     target = Target(way, _token(token_file))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import flow as flows
 from pilotage.client import rest, where, work
 from pilotage.client.carrier import Carrier

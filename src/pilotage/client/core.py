@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
-from pilotage.client import replies, wire
+from pilotage.base import errors, text
+from pilotage.client import replies
 from pilotage.client.model import Delivery, Ended, Parcel, Part, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, Kind
 from pilotage.client.replies import End, Reply
 from pilotage.client.where import Address
+from pilotage.link import codec
 
 _log = logging.getLogger("pilotage.client")
 PROTOCOL = 1
@@ -59,7 +60,7 @@ class Core:
         self._noted: set[str] = set()
         self._after = 0
         self._number = 0
-        self._incoming = wire.Incoming()
+        self._incoming = codec.Incoming()
         self._open: dict[int, tuple[str, Any]] = {}
         #: How many requests of the open ones submit jobs.
         self._submits = 0
@@ -113,8 +114,8 @@ class Core:
 
     def connected(self, now: float) -> None:
         """Begin on a new connection."""
-        self._incoming = wire.Incoming()
-        self._out = [wire.greeting(self._host)]
+        self._incoming = codec.Incoming()
+        self._out = [codec.greeting(self._host)]
         self._send("login", {"protocol": PROTOCOL, "token": self._token}, None)
         self._heard = now
 
@@ -167,7 +168,7 @@ class Core:
         self._open[self._number] = (op, what)
         self._submits += op == "submit"
         message = msgspec.json.encode({"op": op, "n": self._number, **fields})
-        self._out.append(wire.frame(message))
+        self._out.append(codec.frame(message))
 
     def _request(self, now: float) -> None:
         while self._asks:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.file import File
-from pilotage.client.wire import LONGEST
+from pilotage.link.codec import LONGEST
 
 _PLAIN = frozenset({int, str, bool, type(None)})
 

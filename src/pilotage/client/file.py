@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _HINT = "name it from the project's folder, such as `data/x.csv`"
 

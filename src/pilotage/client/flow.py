@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import rest
 from pilotage.client.where import Address
 

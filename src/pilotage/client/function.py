@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import gather
 from pilotage.job.model import Call
 

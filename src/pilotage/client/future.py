@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.model import Delivery, Return, Ticket
 
 T = TypeVar("T")

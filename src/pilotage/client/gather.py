@@ -9,7 +9,7 @@ import textwrap
 import types
 from typing import Any, NamedTuple
 
-from pilotage import errors
+from pilotage.base import errors
 
 
 class Piece(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _HINTS = {
     "FileNotFoundError": "a call runs in an empty folder: pass `pilotage.File`, or name `inputs`"

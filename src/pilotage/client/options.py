@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.client import file
 from pilotage.job.model import App, Call, Command, JobSpec, Recipe, Resources, Retry, Via
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.core import Core
 from pilotage.client.model import Delivery, Part, Ticket
 from pilotage.client.where import Address

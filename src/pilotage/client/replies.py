@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.model import Returns
 
 

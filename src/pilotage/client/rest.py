@@ -8,7 +8,7 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.where import Address
 
 _ROOT = "/api/v1"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import flow as flows
 from pilotage.client import rest, where, work
 from pilotage.client.core import core

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: The environment variables that name the hub and hold the token for it.
 HUB = "PILOTAGE_HUB"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client import encode, file, function, options
 from pilotage.client.options import Options
 from pilotage.job import model as job

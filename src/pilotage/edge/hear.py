@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.bus.model import Answer, Result, Status
 from pilotage.edge import cancel, pilots, records
 from pilotage.edge.message import Address

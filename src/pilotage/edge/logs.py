@@ -29,7 +29,7 @@ from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
 from pilotage.edge import records
 from pilotage.edge.message import Address
 from pilotage.edge.records import OVER
-from pilotage.site import output
+from pilotage.run import output
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

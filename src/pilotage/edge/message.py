@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.batch.job import relative
+from pilotage.batch.wish import Wish
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Input, Job, Output, Resources, Shape
+from pilotage.edge import order
+from pilotage.edge.order import PILOT, PilotOrder
+from pilotage.job import template
 from pilotage.job.model import App, Binding, Call, Command, JobSpec
 from pilotage.match import wish
-from pilotage.rule import template
-from pilotage.site.apps import order
-from pilotage.site.apps.order import PILOT, PilotOrder
-from pilotage.site.guest import relative
-from pilotage.site.wish import Wish
 
 #: Characters of a name that sites accept, and of a reason.
 _LONGEST = 200

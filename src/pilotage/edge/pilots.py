@@ -10,13 +10,13 @@ import binascii
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
+from pilotage.batch.wish import Wish
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff
+from pilotage.edge.order import PilotOrder
 from pilotage.edge.records import Attempt
 from pilotage.pilot.model import State
-from pilotage.site.apps.order import PilotOrder
-from pilotage.site.wish import Wish
 from pilotage.store import Db
 
 #: How long a pilot that has left may take until its batch job is over, in seconds.

@@ -15,7 +15,11 @@ from typing import Any, Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 
-from pilotage import crash, errors, text
+from pilotage.base import crash, errors, text
+from pilotage.base.owner import me
+from pilotage.batch import job as guest
+from pilotage.batch import records as sites
+from pilotage.batch.job import Guest
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Input
 from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff, Remote
@@ -25,17 +29,14 @@ from pilotage.job import records as jobs
 from pilotage.job.bulk import Ended
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger
 from pilotage.match.wish import ONLY_APPLICATIONS
 from pilotage.match.words import Granted, Stop
-from pilotage.site import guest, output, unchanged
-from pilotage.site import records as sites
-from pilotage.site.guest import Guest
-from pilotage.site.local import Listener
+from pilotage.run import output, unchanged
+from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
+from pilotage.data.transfer.url import at_port
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
-from pilotage.payload.transfer.url import at_port
 from pilotage.store import Db
 
 #: What a site says last of an attempt.

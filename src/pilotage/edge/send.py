@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import anyio
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.edge import cancel, records
 from pilotage.edge.message import Address

@@ -14,15 +14,15 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
 from pilotage.bus import batches
 from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
 from pilotage.edge import hear, records, said, silence
 from pilotage.edge.hear import Steps
-from pilotage.edge.link.sites import Lines, SiteLine
 from pilotage.edge.logs import At, EdgeLogs
 from pilotage.edge.place import EdgePlace, Facts, Hub
+from pilotage.edge.port.sites import Lines, SiteLine
 from pilotage.edge.records import Attempt
 from pilotage.edge.said import Word
 from pilotage.edge.send import Sender

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.edge import cancel, message, pilots, records
 from pilotage.edge.hear import Steps
 from pilotage.edge.message import Address

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400

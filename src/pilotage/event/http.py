@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import message
 from pilotage.event.socket import Accept, bind
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Event, Kind
 
 #: A larger body is kept in its file only; rules cannot look at its fields.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.event.model import Event, Kind
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream, TaskGroup, TaskStatus
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.event import message
 
 #: Keeps a message (topic, body, identity) and returns its number once it is on disk.

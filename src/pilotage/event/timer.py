@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event import cron as crons
 from pilotage.event.model import Event, Kind
 

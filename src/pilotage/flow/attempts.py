@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotage import errors
-from pilotage.flow.calloff import call_off_child
+from pilotage.base import errors
+from pilotage.flow.cancel import call_off_child
 from pilotage.flow.ends import OVER, end
 from pilotage.flow.journal import note
 from pilotage.flow.model import FINAL, End, State, Way

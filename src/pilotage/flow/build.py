@@ -21,11 +21,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pilotage import errors
-from pilotage.clock import Clock
+from pilotage.base import errors
+from pilotage.base.clock import Clock
+from pilotage.base.owner import me
 from pilotage.flow import model, moves
 from pilotage.flow.read import from_dict
-from pilotage.job.owner import me
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.flow")

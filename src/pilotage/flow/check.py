@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.names import closest
+from pilotage.data.transfer import url
 from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.job.model import Limit
 from pilotage.match.expr import parse
-from pilotage.payload.transfer import url
-from pilotage.rule.names import closest
 from pilotage.rule.place import key
 
 #: Flows may be in each other so deep.

@@ -10,9 +10,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from pilotage import errors
-from pilotage.flow import crate, detail, look, report
-from pilotage.flow.crate_run import Part, Run
+from pilotage.base import errors
+from pilotage.flow import crate, detail, report, view
+from pilotage.flow.crate import Part, Run
 from pilotage.flow.detail import Left, Task
 from pilotage.store import Db
 
@@ -43,7 +43,7 @@ def write(
         inside = _bring(hidden, number, tasks, files, fetch) if fetch else {}
         (hidden / crate.DEFINITION).write_bytes(crate.definition(main.sheet.flow))
         (hidden / crate.REPORT).write_text(report.render(db, number, now), encoding="utf-8")
-        run = Run(main, files, license_ or NO_LICENSE, now, version, within, inside, report=True)
+        run = Run(main, files, license_ or NO_LICENSE, now, version, within, inside)
         (hidden / "ro-crate-metadata.json").write_text(
             json.dumps(crate.metadata(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
@@ -61,7 +61,7 @@ def write(
 
 
 def _part(db: Db, number: int) -> Part:
-    return Part(look.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
+    return Part(view.sheet(db, number), detail.all_tasks(db, number, MOST_TASKS))
 
 
 def _within(db: Db, part: Part) -> dict[str, Part]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.flow.records import AttemptRow, Line, TaskRow
 from pilotage.store import Db
 

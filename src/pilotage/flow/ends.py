@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pilotage import text
-from pilotage.clock import dice
+from pilotage.base import text
+from pilotage.base.clock import dice
 from pilotage.flow import definition, policy
 from pilotage.flow.journal import note
 from pilotage.flow.model import FINAL, End, job_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pilotage import text
+from pilotage.base import text
 
 if TYPE_CHECKING:
     from pilotage.store import Db

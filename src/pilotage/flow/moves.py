@@ -7,12 +7,12 @@ while it is not fenced.
 
 from __future__ import annotations
 
-from pilotage.flow.again import rerun, stale
 from pilotage.flow.attempts import attempt, fence, hear, postpone
-from pilotage.flow.calloff import cancel
+from pilotage.flow.cancel import cancel
 from pilotage.flow.ends import delivered, end, give_up
 from pilotage.flow.ends import set_result as result
 from pilotage.flow.order import Feed, Order, order
+from pilotage.flow.rerun import rerun, stale
 from pilotage.flow.submit import submit, within
 
 __all__ = [

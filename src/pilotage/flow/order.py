@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import check, definition, policy
 from pilotage.flow.ends import give_up
 from pilotage.flow.model import Step, Take
@@ -14,7 +14,7 @@ from pilotage.flow.records import Source, sources
 from pilotage.flow.template import fill, line
 from pilotage.flow.values import Values
 from pilotage.job.model import Limit
-from pilotage.rule.template import write
+from pilotage.job.template import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,31 +1,39 @@
 """The graph of a flow: boxes with states, and arrows, each in its place.
 
 A step that fans out is one box with its progress. Where the boxes stand depends on the definition
-alone, so that a picture which is drawn anew while the flow goes on does not move.
+alone, so that boxes do not move when the picture is drawn again while the flow goes on.
+
+In a flow with many steps, those that are alike become one box: steps that run the same, follow on
+alike steps and are followed by alike steps, whatever their names are. If that leaves too many,
+chains become one box too; and if that still does, so does all that may run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 import msgspec
 
-from pilotage import units
-from pilotage.flow import group, look
-from pilotage.flow.look import StepRow
+from pilotage.base import units
+from pilotage.draw import graph, layout, svg
+from pilotage.draw.graph import Edge, Graph
+from pilotage.flow import view
 from pilotage.flow.model import Flow, State
-from pilotage.rule import drawing, layers
-from pilotage.rule.drawing import Point
+from pilotage.flow.view import StepRow
 
-#: Pixels: the height of a box, its bounds of width, and the room around boxes.
+#: Pixels: the height of a box, and its bounds of width.
 HIGH, NARROW, WIDE = 52.0, 204.0, 320.0
-_GAP, _COLUMN_GAP, _MARGIN, _STATION = 20.0, 56.0, 16.0, 10.0
-#: Who wins if the steps of one box are in several states.
+#: Steps up to which each has a box of its own, and boxes that are drawn at most.
+FEW, MOST = 40, 300
+#: Which state a box shows if its steps are in several.
 _LOUDEST = (
     State.FAILED, State.HELD, State.CANCELLING, State.RUNNING, State.CANCELLED, State.WAITING,
     State.SKIPPED, State.DONE,
 )  # fmt: skip
+
+#: What leads to each step.
+Needs = Mapping[str, Sequence[str]]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +81,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrow(msgspec.Struct, frozen=True):
-    """An arrow from box to box, with its way as SVG writes it."""
+    """An arrow from box to box, with its line as the `d` of an SVG path."""
 
     source: str
     target: str
@@ -92,28 +100,33 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(steps: Sequence[StepRow]) -> Picture:
-    """Put the steps of a flow into a picture."""
+    """Place the steps of a flow in a picture."""
     rows = {one.name: one for one in steps}
     needs = {one.name: one.needs for one in steps}
-    alike = group.groups(list(rows), needs, {one.name: one.runs for one in steps})
+    alike = _groups(list(rows), needs, {one.name: one.runs for one in steps})
     nodes = [_node([rows[name] for name in names]) for names in alike]
     box_of = {name: node.id for node in nodes for name in node.steps}
-    arcs = dict.fromkeys(
-        (box_of[each], box_of[name])
+    arcs = {
+        (box_of[each], box_of[name]): ""
         for name, before in needs.items()
         for each in before
         if each in box_of and box_of[each] != box_of[name]
-    )
-    return _arrange(nodes, list(arcs))
+    }
+    placed = layout.arrange({node.id: (_width(node), HIGH) for node in nodes}, arcs)
+    return Picture(
+        width=round(placed.width, 1), height=round(placed.height, 1),
+        nodes=[_at(node, placed.boxes[node.id]) for node in nodes],
+        arrows=[Arrow(one.source, one.target, one.path) for one in placed.arrows],
+    )  # fmt: skip
 
 
 def plan(flow: Flow) -> list[StepRow]:
-    """Show a definition as the steps of a flow that nobody has started."""
+    """Show a definition as the steps of a flow that is not started."""
     return [
         StepRow(
             name=name, place=place, state="", reason="", total=0, open=0, failed=0, tasks={},
             started=None, ended=None, needs=list(one.needs), sites=list(one.sites),
-            runs=look.runs(one), each=one.each is not None, attempts=0, files=0, bytes=0, read=0,
+            runs=view.runs(one), each=one.each is not None, attempts=0, files=0, bytes=0, read=0,
         )
         for place, (name, one) in enumerate(flow.steps.items())
     ]  # fmt: skip
@@ -130,7 +143,7 @@ def _node(rows: Sequence[StepRow]) -> Node:
         )  # fmt: skip
     begun = [one.started for one in rows if one.started is not None]
     ends = [one.ended for one in rows]
-    over = [one for one in rows if look.over(one.state)]
+    over = [one for one in rows if view.over(one.state)]
     states = {one.state for one in rows}
     state = next((str(each) for each in _LOUDEST if each in states), first.state)
     if state == State.WAITING and over:
@@ -155,48 +168,122 @@ def _common(names: Sequence[str]) -> str:
     return f"{stem}*" if stem else f"{names[0]} … {names[-1]}"
 
 
-def _arrange(nodes: Sequence[Node], arcs: Sequence[layers.Arc]) -> Picture:
-    found = layers.columns([node.id for node in nodes], arcs)
-    wide = {node.id: _width(node) for node in nodes}
-    tall: dict[layers.Key, float] = {
-        key: HIGH if isinstance(key, str) else _STATION for column in found.order for key in column
-    }
-    middle = layers.heights(found.order, found.chains.values(), tall, _GAP)
-    boxes: dict[layers.Key, tuple[float, float]] = {}
-    left = _MARGIN
-    for column in found.order:
-        width = max((wide[key] for key in column if isinstance(key, str)), default=NARROW)
-        for key in column:
-            boxes[key] = (left, width)
-        left += width + _COLUMN_GAP
-    placed = [
-        msgspec.structs.replace(
-            node, x=round(boxes[node.id][0], 1), width=round(boxes[node.id][1], 1),
-            y=round(_MARGIN + middle[node.id] - HIGH / 2, 1),
-        )
-        for node in nodes
-    ]  # fmt: skip
-    arrows = [
-        Arrow(*ends, _path([_MARGIN + middle[key] for key in chain], [boxes[key] for key in chain]))
-        for ends, chain in found.chains.items()
-    ]
-    low = max((node.y + HIGH for node in placed), default=0.0)
-    return Picture(
-        width=round(left - _COLUMN_GAP + _MARGIN, 1), height=round(low + _MARGIN, 1),
-        nodes=placed, arrows=arrows,
-    )  # fmt: skip
-
-
-def _path(heights: Sequence[float], boxes: Sequence[tuple[float, float]]) -> str:
-    """Lead an arrow from the right side of its first box through its stations to the last."""
-    stations = [Point(boxes[0][0] + boxes[0][1], heights[0])]
-    for height, (left, width) in list(zip(heights, boxes, strict=True))[1:-1]:
-        stations += [Point(left, height), Point(left + width, height)]
-    stations.append(Point(boxes[-1][0] - 2, heights[-1]))
-    return drawing.way(stations)
+def _at(node: Node, box: svg.Box) -> Node:
+    place = {"x": round(box.x, 1), "y": round(box.y, 1), "width": round(box.width, 1)}
+    return msgspec.structs.replace(node, **place)
 
 
 def _width(node: Node) -> float:
     # Room for numbers that are not known yet, so that boxes stay where they are.
     label = f"{node.label} 0000/0000" if node.each or len(node.steps) > 1 else node.label
-    return min(WIDE, max(NARROW, drawing.text_width(label, 7.6) + 44))
+    return min(WIDE, max(NARROW, svg.text_width(label, 7.6) + 44))
+
+
+def as_graph(found: Picture, now: float) -> Graph:
+    """Return it for SVG, Mermaid and text."""
+    edges = [Edge(one.source, one.target) for one in found.arrows]
+    return Graph([_drawn(node, now) for node in found.nodes], edges)
+
+
+def _drawn(node: Node, now: float) -> graph.Node:
+    sub = node.sub(now)
+    state = "" if node.state == State.DONE else node.state.replace("_", " ")
+    line = " · ".join(part for part in (state, sub) if part)
+    if node.why and node.state != State.DONE:
+        line += f": {node.why}"
+    told = (node.title, node.state, node.why, node.runs, ", ".join(node.sites))
+    return graph.Node(
+        node.id, node.title, sub, node.state or "planned", hint="\n".join(filter(None, told)),
+        line=line, progress=node.done / node.total if node.total > 1 else None,
+    )  # fmt: skip
+
+
+# -- steps that are alike -------------------------------------------------------------------------
+
+
+def _groups(names: Sequence[str], needs: Needs, runs: Mapping[str, str]) -> list[list[str]]:
+    """Group steps that are shown as one box; each group is in the order of the steps."""
+    if len(names) <= FEW:
+        return [[name] for name in names]
+    order, after = _order(names, needs)
+    known = set(names)
+    before = {name: [each for each in needs.get(name, ()) if each in known] for name in names}
+    past = _colours(order, before, runs)
+    future = _colours(list(reversed(order)), after, runs)
+    found = _by(names, {name: (past[name], future[name]) for name in names})
+    if len(found) > FEW:
+        found = _chains(found, needs)
+    if len(found) > MOST:
+        depth = _depths(order, before)
+        found = _chains(_by(names, {name: (depth[name],) for name in names}), needs)
+    return found
+
+
+def _by(names: Sequence[str], keys: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
+    found: dict[tuple[int, ...], list[str]] = {}
+    for name in names:
+        found.setdefault(keys[name], []).append(name)
+    return list(found.values())
+
+
+def _order(names: Sequence[str], needs: Needs) -> tuple[list[str], dict[str, list[str]]]:
+    """Sort steps so that each comes after what it needs; and return what follows on each."""
+    after: dict[str, list[str]] = {name: [] for name in names}
+    missing = dict.fromkeys(names, 0)
+    for name in names:
+        for each in needs.get(name, ()):
+            if each in after:
+                after[each].append(name)
+                missing[name] += 1
+    order = [name for name in names if not missing[name]]
+    for name in order:
+        for following in after[name]:
+            missing[following] -= 1
+            if not missing[following]:
+                order.append(following)
+    return order, after
+
+
+def _colours(
+    order: Sequence[str], near: Mapping[str, Sequence[str]], runs: Mapping[str, str]
+) -> dict[str, int]:
+    """Give one number to steps that run the same and have neighbours with the same numbers."""
+    seen: dict[tuple[str, frozenset[int]], int] = {}
+    colours: dict[str, int] = {}
+    for name in order:
+        key = (runs.get(name, ""), frozenset(colours[each] for each in near[name]))
+        colours[name] = seen.setdefault(key, len(seen))
+    return colours
+
+
+def _depths(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    depths: dict[str, int] = {}
+    for name in order:
+        depths[name] = 1 + max((depths[each] for each in before[name]), default=-1)
+    return depths
+
+
+def _chains(found: Sequence[Sequence[str]], needs: Needs) -> list[list[str]]:
+    """Join groups that follow on each other and on nothing else, but for the ends of a chain."""
+    group_of = {name: number for number, group in enumerate(found) for name in group}
+    into: list[set[int]] = [set() for _ in found]
+    out: list[set[int]] = [set() for _ in found]
+    for name, number in group_of.items():
+        for each in needs.get(name, ()):
+            if each in group_of and group_of[each] != number:
+                into[number].add(group_of[each])
+                out[group_of[each]].add(number)
+    single = [len(into[at]) == 1 and len(out[at]) == 1 for at in range(len(found))]
+    joined: list[list[str]] = []
+    taken: set[int] = set()
+    for number, group in enumerate(found):
+        if number in taken:
+            continue
+        taken.add(number)
+        chain = list(group)
+        at = number
+        while single[at] and single[at := next(iter(out[at]))] and at not in taken:
+            taken.add(at)
+            chain += found[at]
+        joined.append(chain)
+    return joined

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import check, definition, policy, when
 from pilotage.flow.journal import note
 from pilotage.flow.model import Step

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 from pilotage.bus.fields import Email, Route
 from pilotage.flow import check, template
 from pilotage.flow.chain import from_chain
@@ -23,7 +24,6 @@ from pilotage.flow.schema import FlowText
 from pilotage.flow.steps import step
 from pilotage.rule import locate
 from pilotage.rule.draft import convert
-from pilotage.rule.names import closest
 from pilotage.rule.place import key
 from pilotage.rule.trigger import texts
 

@@ -1,38 +1,23 @@
-"""How a flow went, as one HTML file: no script, no other file, fit for screen and paper."""
+"""The report of a flow: its steps, where and when they ran, what failed and what data moved."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from pilotage import text, units
-from pilotage.flow import detail, lanes, look, picture, sketch, why
+from pilotage.base import text, units
+from pilotage.draw import graph, page, svg, timeline
+from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Table
+from pilotage.draw.timeline import Span
+from pilotage.flow import detail, picture, view, why
 from pilotage.flow.detail import Task
-from pilotage.flow.lanes import Bar
-from pilotage.flow.look import Sheet, StepRow
-from pilotage.result import timeline
-from pilotage.result.report import template
+from pilotage.flow.view import Sheet, StepRow
 from pilotage.store import Db
 
-#: Attempts in the time line, failures told in full, lines of the story.
+#: Attempts in the timeline, failures told in full, lines of the story.
 MOST_BARS, MOST_FAILURES, MOST_LINES = 4000, 20, 200
 _BAD = ("failed", "rejected", "lost", "cancelled")
-
-
-class Failure(NamedTuple):
-    """An attempt that did not end well."""
-
-    step: str
-    number: int
-    state: str
-    site: str
-    reason: str
-    kind: str
-    #: Whether the task was done after all.
-    mended: bool
 
 
 class Moved(NamedTuple):
@@ -45,36 +30,55 @@ class Moved(NamedTuple):
 
 def render(db: Db, number: int, now: float, title: str = "") -> str:
     """Return the report of a flow."""
-    found = look.sheet(db, number)
+    found = view.sheet(db, number)
+    row = found.row
+    name = title or f"{row.name}, flow {number}"
+    cleared = " The data of this flow was removed since." if row.cleared else ""
+    return page.render(
+        page.Page(
+            title=name,
+            lead=_when(found, now),
+            about=found.flow.description,
+            reason=Cell(_words(row.reason), row.state) if row.reason else None,
+            facts=_facts(found, now),
+            sections=list(_sections(db, found, now, name)),
+            foot=f"Written by Pilotage. Owner: {row.owner or 'none'}.{cleared}",
+        )
+    )
+
+
+def _sections(db: Db, found: Sheet, now: float, name: str) -> Iterator[page.Section]:
     steps = why.steps(found.steps, found.open, {}, now)
-    tasks = detail.all_tasks(db, number, MOST_BARS)
-    drawn = picture.draw(steps)
-    name = title or f"{found.row.name}, flow {number}"
-    paint = lanes.colours(one.name for one in steps if one.attempts)
-    bars = _bars(tasks, found, now)
-    failures = _failures(tasks, found)
-    return template("pilotage.flow").render(
-        title=name,
-        flow=found.row,
-        about=found.flow.description,
-        facts=_facts(found, now),
-        when=_when(found, now),
-        params=[(key, _plain(value)) for key, value in found.flow.params.items()],
-        graph=Markup(sketch.as_svg(drawn, name, now)),  # noqa: S704 - all text is escaped there
-        width=drawn.width,
-        timeline=Markup(lanes.svg(bars, paint)),  # noqa: S704 - so it is there
-        legend=paint if len(paint) <= 12 else {},
-        failed=timeline.FAILED if any(bar.bad for bar in bars) else "",
-        bars=len(bars),
-        attempts=sum(one.attempts for one in steps),
-        steps=[_step(one, now) for one in steps],
-        each=any(one.each for one in steps),
-        moved=[(one, units.bytes_for_people(one.bytes)) for one in moved(found)],
-        failures=failures[:MOST_FAILURES],
-        trouble=len(failures),
-        story=[(_clock(one.time), one) for one in
-               reversed(detail.story(db, number, most=MOST_LINES))],
-    )  # fmt: skip
+    tasks = detail.all_tasks(db, found.row.id, MOST_BARS)
+    each = any(one.each for one in steps)
+    caption = "Each box is a step: where it ran, how long it took and what it left."
+    if each:
+        caption += " A step that goes through a list shows how many of its tasks are over."
+    drawn = graph.as_svg(picture.as_graph(picture.draw(steps), now), name)
+    yield Figure(head="Steps", picture=drawn, caption=caption)
+    if failures := _failures(tasks, found):
+        shown = failures[:MOST_FAILURES]
+        note = f"The first {len(shown)} of {len(failures)}." if len(shown) < len(failures) else ""
+        yield Failures(head="What went wrong", failures=shown, note=note)
+    if bars := _timeline(tasks, found, steps, now):
+        yield bars
+    yield _step_table(steps, now, each=each)
+    if moves := moved(found):
+        yield Table(
+            head="What moved between sites", narrow=True,
+            columns=(Column("From"), Column("To"), Column("Read", number=True)),
+            rows=[(one.source, one.target, units.bytes_for_people(one.bytes)) for one in moves],
+        )  # fmt: skip
+    if params := found.flow.params:
+        yield Table(
+            head="Parameters", narrow=True, columns=(Column(""), Column("")),
+            rows=[(key, _plain(value)) for key, value in params.items()],
+        )  # fmt: skip
+    if story := _story(db, found.row.id):
+        yield Table(
+            head="What happened", columns=(Column(""),) * 4, rows=story,
+            fold=f"{len(story)} lines, the newest last",
+        )  # fmt: skip
 
 
 def moved(found: Sheet) -> list[Moved]:
@@ -89,12 +93,12 @@ def moved(found: Sheet) -> list[Moved]:
         sources: dict[str, int] = {}
         for take in asked.inputs if asked else ():
             for work in found.works.get(take.step, ()) if take.step else ():
-                place = look.place(work.way, work.site)
+                place = view.place(work.way, work.site)
                 sources[place] = sources.get(place, 0) + work.bytes
         outside = any(take.url for take in asked.inputs) if asked else False
         for work in works:
             if work.read:
-                _share(totals, sources, outside, look.place(work.way, work.site), work.read)
+                _share(totals, sources, outside, view.place(work.way, work.site), work.read)
     found_all = [Moved(source, target, round(count)) for (source, target), count in totals.items()]
     return sorted((one for one in found_all if one.bytes), key=lambda one: -one.bytes)
 
@@ -119,19 +123,29 @@ def _share(
         totals[key] = totals.get(key, 0.0) + rest
 
 
-def _bars(tasks: Sequence[Task], found: Sheet, now: float) -> list[Bar]:
-    bars = []
+def _timeline(
+    tasks: Sequence[Task], found: Sheet, steps: Sequence[StepRow], now: float
+) -> Figure | None:
+    spans = []
     for task in tasks:
         for one in task.attempts:
             start = one.started or one.created
             end = max(start, one.ended or now)
-            place = look.place(one.way, one.site)
-            words = (
+            place = view.place(one.way, one.site)
+            hint = (
                 f"{_title(task, found)}, attempt {one.number} at {place}: {one.state}, "
                 f"{units.for_people(end - start)}"
             )
-            bars.append(Bar(place, task.step, words, start, end, one.state in _BAD))
-    return bars[:MOST_BARS]
+            spans.append(Span(place, task.step, start, end, hint, one.state in _BAD))
+    shown, attempts = spans[:MOST_BARS], sum(one.attempts for one in steps)
+    if not shown:
+        return None
+    colours = svg.palette(one.name for one in steps if one.attempts)
+    return Figure(
+        head="Where and when", picture=timeline.as_svg(shown, colours, "attempts"), stretch=True,
+        legend=page.legend(colours, failed=any(span.failed for span in shown)),
+        caption=f"The first {len(shown)} of {attempts} attempts." if len(shown) < attempts else "",
+    )  # fmt: skip
 
 
 def _title(task: Task, found: Sheet) -> str:
@@ -140,47 +154,79 @@ def _title(task: Task, found: Sheet) -> str:
 
 
 def _failures(tasks: Sequence[Task], found: Sheet) -> list[Failure]:
-    return [
-        Failure(
-            _title(task, found), one.number, one.state, look.place(one.way, one.site),
-            one.reason or task.reason, one.kind, task.state == "done",
-        )
-        for task in tasks
-        for one in task.attempts
-        if one.state in _BAD
-    ]  # fmt: skip
+    """Return all attempts that did not end well."""
+    failures = []
+    for task in tasks:
+        for one in task.attempts:
+            if one.state in _BAD:
+                facts = (f"attempt {one.number}", view.place(one.way, one.site), one.kind)
+                mended = "; done after all" if task.state == "done" else ""
+                failures.append(
+                    Failure(
+                        name=_title(task, found), state=one.state,
+                        note=", ".join(filter(None, facts)) + mended,
+                        reason=one.reason or task.reason,
+                    )
+                )  # fmt: skip
+    return failures
 
 
-def _facts(found: Sheet, now: float) -> list[tuple[str, str, str]]:
+def _facts(found: Sheet, now: float) -> list[Fact]:
     row, steps = found.row, found.steps
-    sites = {look.place(work.way, work.site) for works in found.works.values() for work in works}
+    sites = {view.place(work.way, work.site) for works in found.works.values() for work in works}
     facts = [
-        ("state", row.state.replace("_", " "), row.state),
-        ("steps", str(len(steps)), ""),
-        ("tasks", f"{sum(one.total for one in steps):,}".replace(",", "\u202f"), ""),
-        ("attempts", f"{sum(one.attempts for one in steps):,}".replace(",", "\u202f"), ""),
-        ("sites", str(len(sites)), ""),
-        ("time", units.for_people(max(0.0, (row.ended or now) - row.created)), ""),
-        ("left", units.bytes_for_people(sum(one.bytes for one in steps)), ""),
-        ("read", units.bytes_for_people(sum(one.read for one in steps)), ""),
+        Fact("state", row.state.replace("_", " "), row.state),
+        Fact("steps", page.count(len(steps))),
+        Fact("tasks", page.count(sum(one.total for one in steps))),
+        Fact("attempts", page.count(sum(one.attempts for one in steps))),
+        Fact("sites", str(len(sites))),
+        Fact("time", units.for_people(max(0.0, (row.ended or now) - row.created))),
+        Fact("left", units.bytes_for_people(sum(one.bytes for one in steps))),
+        Fact("read", units.bytes_for_people(sum(one.read for one in steps))),
     ]
-    return [(name, value, kind) for name, value, kind in facts if value not in ("0", "0 B")]
+    return [fact for fact in facts if fact.value not in ("0", "0 B")]
 
 
-def _step(one: StepRow, now: float) -> dict[str, Any]:
-    seconds = one.seconds(now)
-    return {
-        "name": one.name,
-        "state": one.state,
-        "tasks": f"{one.done}/{one.total}" if one.each else "",
-        "sites": ", ".join(one.sites),
-        "runs": one.runs,
-        "attempts": one.attempts or "",
-        "time": "–" if seconds is None else units.for_people(seconds),
-        "left": units.bytes_for_people(one.bytes) if one.bytes else "–",
-        "read": units.bytes_for_people(one.read) if one.read else "–",
-        "why": one.why,
-    }
+def _step_table(steps: Sequence[StepRow], now: float, *, each: bool) -> Table:
+    rows: list[list[str | Cell]] = []
+    for one in steps:
+        seconds = one.seconds(now)
+        rows.append([
+            one.name,
+            Cell(one.state.replace("_", " "), one.state),
+            *([f"{one.done}/{one.total}" if one.each else ""] if each else []),
+            one.runs,
+            ", ".join(one.sites),
+            str(one.attempts or ""),
+            "–" if seconds is None else units.for_people(seconds),
+            units.bytes_for_people(one.bytes) if one.bytes else "–",
+            units.bytes_for_people(one.read) if one.read else "–",
+            _words(one.why),
+        ])  # fmt: skip
+    columns = (
+        Column("Step"), Column("State"), *([Column("Tasks", number=True)] if each else []),
+        Column("Runs"), Column("Site"), Column("Attempts", number=True),
+        Column("Time", number=True), Column("Left", number=True), Column("Read", number=True),
+        Column("Why"),
+    )  # fmt: skip
+    return Table(head="Each step", columns=columns, rows=rows)
+
+
+def _story(db: Db, number: int) -> list[list[str | Cell]]:
+    """Return the newest lines of the story, the oldest of them first."""
+    return [
+        [
+            Cell(_clock(one.time)),
+            f"{one.step or 'flow'} #{one.number}" if one.number else one.step or "flow",
+            Cell(one.state.replace("_", " "), one.state),
+            one.words,
+        ]
+        for one in reversed(detail.story(db, number, most=MOST_LINES))
+    ]
+
+
+def _words(value: str) -> str:
+    return value.replace("`", "")
 
 
 def _plain(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -193,5 +239,5 @@ def _clock(at: float) -> str:
 
 def _when(found: Sheet, now: float) -> str:
     row = found.row
-    last = _clock(row.ended) if row.ended else f"{_clock(now)}, when it was not over"
+    last = _clock(row.ended) if row.ended else f"{_clock(now)}, still running"
     return f"{_clock(row.created)} to {last}, UTC"

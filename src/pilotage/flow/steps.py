@@ -9,12 +9,12 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
+from pilotage.base.names import closest
 from pilotage.flow.model import Flow, OnFailure, Span, Step, Take
 from pilotage.flow.schema import Extent, InputText, StepText
 from pilotage.rule.build import limit
 from pilotage.rule.draft import convert
-from pilotage.rule.names import closest
 from pilotage.rule.place import key
 from pilotage.rule.recipe import recipe
 from pilotage.rule.schema import Amount, RecipeText

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.flow import check, definition
 from pilotage.flow.attempts import attempt
 from pilotage.flow.ends import finish, give_up

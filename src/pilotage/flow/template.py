@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from pilotage import errors
-from pilotage.rule.template import apart, write
+from pilotage.base import errors
+from pilotage.job.template import apart, write
 
 #: Names that stand for themselves whatever steps and parameters are called.
 WORDS = frozenset({"params", "item", "index", "flow", "attempt"})

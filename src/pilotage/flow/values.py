@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pilotage import errors, text
-from pilotage.rule.names import closest
+from pilotage.base import errors, text
+from pilotage.base.names import closest
 
 if TYPE_CHECKING:
     from pilotage.flow.definition import Head

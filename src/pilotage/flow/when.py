@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.flow import template
 from pilotage.match.expr import Expr, parse
 

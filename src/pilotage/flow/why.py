@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pilotage import units
-from pilotage.flow import look
-from pilotage.flow.look import Open, StepRow
+from pilotage.base import units
+from pilotage.flow import view as look
 from pilotage.flow.model import FINAL, State
+from pilotage.flow.view import Open, StepRow
 
 #: Names of steps and reasons that are told at once.
 _FEW = 3

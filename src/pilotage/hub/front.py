@@ -22,7 +22,7 @@ from anyio.abc import TaskStatus
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.socket import bind
 
 #: What whoever wants frames says first.

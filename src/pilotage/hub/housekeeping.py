@@ -13,17 +13,17 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from pilotage import errors, text, units
-from pilotage.clock import Clock
+from pilotage.base import errors, text, units
+from pilotage.base.clock import Clock
+from pilotage.batch import files
 from pilotage.event import records
 from pilotage.event.file.source import FileSource
 from pilotage.flow import forget as flows
-from pilotage.hub.config import Retention
-from pilotage.hub.intake import Intake
-from pilotage.hub.sources import Bell, patience
 from pilotage.job import purge
+from pilotage.project.settings import Retention
 from pilotage.rule import named
-from pilotage.site import files
+from pilotage.rule.intake import Intake
+from pilotage.rule.timers import Bell, patience
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.hub")

@@ -16,25 +16,24 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import msgspec
 
-from pilotage import errors, text
-from pilotage.clock import Clock, WallClock
+from pilotage.agent import FILE as AGENT
+from pilotage.base import errors, text
+from pilotage.base.clock import Clock, WallClock
+from pilotage.base.owner import me
+from pilotage.batch import records as sites
 from pilotage.event import message, records
-from pilotage.hub import config
-from pilotage.job import moves
+from pilotage.job import logs, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Attempt, Job, NewJob, State
-from pilotage.job.owner import me
-from pilotage.result import logs
-from pilotage.site import records as sites
-from pilotage.site.agent import FILE as AGENT
+from pilotage.project import settings
 from pilotage.store import Db, connect
 
 if TYPE_CHECKING:
+    from pilotage.batch.wish import Wish
     from pilotage.flow.model import Flow
-    from pilotage.hub.books import Known, Loaded
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
-    from pilotage.site.wish import Wish
+    from pilotage.rule.rulebook import Known, Loaded
 
 _LOCK = "lock"
 _POKE = "poke"
@@ -49,8 +48,8 @@ class Project:
     def __init__(self, root: Path, clock: Clock | None = None) -> None:
         """Open the project in `root`, and make its state folder if need be."""
         self.root = root.resolve()
-        self.state = self.root / config.STATE
-        self.settings = config.read(self.root)
+        self.state = self.root / settings.STATE
+        self.settings = settings.read(self.root)
         self.clock = clock or WallClock()
         _make_state(self.state)
         self.db = connect(self.state / "store.db")
@@ -60,7 +59,7 @@ class Project:
         """Open the project of a folder or of the nearest one above it."""
         here = (start or Path.cwd()).resolve()
         for folder in (here, *here.parents):
-            if any((folder / name).exists() for name in (config.FILE, config.STATE, AGENT)):
+            if any((folder / name).exists() for name in (settings.FILE, settings.STATE, AGENT)):
                 return cls(folder)
         message = f"there is no Pilotage project in {here} or above"
         raise errors.NoProject(message, hint="`pilotage init` makes one here")
@@ -136,7 +135,7 @@ class Project:
 
     def retry(self, numbers: Sequence[int]) -> dict[int, State]:
         """Try jobs again that ended badly."""
-        from pilotage.flow.again import retry  # most commands have nothing to do with workflows
+        from pilotage.flow.rerun import retry  # most commands have nothing to do with workflows
 
         return self._each(numbers, retry)
 
@@ -147,7 +146,7 @@ class Project:
 
     def check_flow(self, flow: Flow) -> tuple[str, ...]:
         """Refuse a workflow whose sites will never take its steps; return which steps will wait."""
-        from pilotage.hub import site_view  # most commands need no sites
+        from pilotage.status import sites as site_view  # most commands need no sites
 
         now, running = self.clock.now(), self.running()
         return tuple(
@@ -185,13 +184,13 @@ class Project:
 
     def read_books(self) -> Loaded:
         """Read all books without changing anything."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.read(self.db, self.folder, self.root)
 
     def apply_books(self) -> tuple[Diff, Loaded]:
         """Read all books and put their rules in force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             loaded = books.read(db, self.folder, self.root)
@@ -199,7 +198,7 @@ class Project:
 
     def add_book(self, file: Path) -> Diff:
         """Put the rules of a file in force, or what it has become."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             origin = books.add(db, file, self.root, self.clock.now())
@@ -210,7 +209,7 @@ class Project:
 
     def put_rules(self, book: str, rules: Iterable[Rule]) -> Diff:
         """Put the rules that a program made in force, in the place of those of the same book."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             books.put(db, book, rules, self.clock.now())
@@ -221,13 +220,13 @@ class Project:
 
     def rules_in_force(self) -> bool:
         """Say whether whoever runs the project has taken up the last change of the rules."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.in_force(self.db)
 
     def drop_book(self, name: str) -> Diff:
         """Take the rules of an added book out of force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             known = {row[0] for row in db.rows("book_list")}
@@ -242,13 +241,13 @@ class Project:
 
     def rules(self) -> dict[str, Known]:
         """Read the rules in force."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.known(self.db)
 
     def enable(self, names: Sequence[str], *, on: bool = True) -> None:
         """Let rules take events, or not."""
-        from pilotage.hub import books  # most commands need no rules
+        from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self._change() as db:
             books.enable(db, names, on=on)
@@ -257,10 +256,10 @@ class Project:
 
     def ask_pilots(self, numbers: Sequence[int], asked: str) -> None:
         """Ask pilots to `drain` or to `stop`."""
-        from pilotage.hub import fleet  # most commands need no pilots
+        from pilotage.pilot import view  # most commands need no pilots
 
         with self._change() as db:
-            fleet.ask(db, numbers, asked)
+            view.ask(db, numbers, asked)
 
     # -- who runs it -----------------------------------------------------------------------------
 

@@ -13,23 +13,26 @@ import anyio
 import anyio.to_thread
 from starlette.types import ASGIApp
 
-from pilotage import text, units
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import auth, config, front, site_view, tls
-from pilotage.hub.agents import Agents
-from pilotage.hub.clients import Clients
-from pilotage.hub.counter import Counter
-from pilotage.hub.data_link import DataLinks
-from pilotage.hub.link import Link
-from pilotage.hub.pilots import Desk, Marker
+from pilotage.base import text, units
+from pilotage.edge.enrolment import Agents
+from pilotage.edge.port.sites import Lines
+from pilotage.hub import front, tls
+from pilotage.hub.connection import Link
+from pilotage.hub.programs import Clients
 from pilotage.hub.project import Project
-from pilotage.hub.roster import Roster
-from pilotage.hub.staging import Staging
-from pilotage.hub.watchman import Watchman
 from pilotage.job.model import JobSpec
 from pilotage.match.queue import Queue
+from pilotage.pilot.data import Staging
+from pilotage.pilot.data_link import DataLinks
+from pilotage.pilot.enrolment import Desk, Marker
+from pilotage.pilot.leases import Watchman
 from pilotage.pilot.stencil import Stencils
-from pilotage.site.local import Listener
+from pilotage.pilot.sync import Counter
+from pilotage.pilot.table import Roster
+from pilotage.project import settings as config
+from pilotage.project import tokens
+from pilotage.run.local import Listener
+from pilotage.status import sites
 from pilotage.store import Db, Writer
 
 #: Where programs on this machine find the hub.
@@ -82,12 +85,12 @@ class Service:
     def _judge(self, db: Db, specs: Iterable[JobSpec]) -> list[str]:
         """Refuse jobs that their sites will never take; say why others wait."""
         project = self._project
-        return site_view.check(db, project.root, project.settings, specs, project.clock.now())
+        return sites.check(db, project.root, project.settings, specs, project.clock.now())
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Open the port and serve until cancelled; `ready` is told the address."""
+        from pilotage.edge.port_data import Limits, PortData
         from pilotage.hub import api  # most tests and short runs need no page
-        from pilotage.hub.api.port import Limits, PortData
 
         await self._loaded.wait()
         project, settings = self._project, self._project.settings.hub
@@ -96,7 +99,7 @@ class Service:
         opened = front.listen(settings.host, settings.port, roam=settings.port == config.PORT)
         port = opened.getsockname()[1]
         address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
-        gate = auth.Gate(self._open_reader(), project.clock.now)
+        gate = tokens.Gate(self._open_reader(), project.clock.now)
         clients = Clients(
             self._writer, self._open_reader(), gate, self._queue, project.clock,
             self._judge, str(project.root),
@@ -135,7 +138,7 @@ class Service:
 
     def _admin_token(self) -> str:
         return self._writer.do(
-            lambda db: auth.at_home(db, self._project.state, self._project.clock.now())
+            lambda db: tokens.at_home(db, self._project.state, self._project.clock.now())
         )
 
     def _checks(self, pool: str) -> list[dict[str, Any]]:

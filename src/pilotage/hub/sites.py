@@ -11,29 +11,30 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 
-from pilotage import errors
-from pilotage.hub.factory import Factory
-from pilotage.hub.feed.fed import Fed
-from pilotage.hub.patron import Own
+from pilotage.base import errors
+from pilotage.batch import files, records
+from pilotage.batch.connections import Ways
+from pilotage.batch.data import Carrier
+from pilotage.batch.driver import Driver
+from pilotage.batch.model import FACTORY, Site
+from pilotage.batch.place import Direct
+from pilotage.batch.tunnels import Doors
+from pilotage.data.export import Jails
+from pilotage.data.image import Images
+from pilotage.data.stage.digest import Digests
+from pilotage.edge.factory.fed import Fed
 from pilotage.hub.project import Project
-from pilotage.hub.roster import Roster
 from pilotage.hub.service import ADDRESS
-from pilotage.hub.ways import Ways
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.site import files, launch, records
-from pilotage.site.data import Carrier
-from pilotage.site.direct import Direct
-from pilotage.site.doors import Doors
-from pilotage.site.driver import Driver
-from pilotage.site.image import Images
-from pilotage.site.jail import Jails
-from pilotage.site.local import Listener
-from pilotage.site.model import FACTORY, Site
-from pilotage.site.stage.digest import Digests
+from pilotage.pilot.table import Roster
+from pilotage.pool.orders import Own
+from pilotage.pool.pilots_at_site import Factory
+from pilotage.run import launch
+from pilotage.run.local import Listener
 from pilotage.store import Writer
 
-_log = logging.getLogger("pilotage.site")
+_log = logging.getLogger("pilotage.batch")
 #: How often new files of sites are looked for, in seconds.
 _FOLLOW_S = 2.0
 _THEIRS = "an agent speaks for a site of that name: rename the file"

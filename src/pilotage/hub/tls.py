@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Protocol
 
-from pilotage import errors
+from pilotage.base import errors
 
 _log = logging.getLogger(__name__)
 FOLDER = "tls"

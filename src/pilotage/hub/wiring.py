@@ -23,21 +23,22 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from pilotage import clock, text
+from pilotage.base import clock, text
+from pilotage.batch import files, records
 from pilotage.bus.memory import MemoryBus
 from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
-from pilotage.edge.link.sites import Lines
-from pilotage.hub import config, housekeeping
-from pilotage.hub.flows import start as flows
-from pilotage.hub.forward import Forward, Target
+from pilotage.edge.forward import Forward, Target
+from pilotage.edge.port.sites import Lines
+from pilotage.flow import start as flows
+from pilotage.hub import housekeeping
 from pilotage.hub.project import Project
-from pilotage.hub.reception import Reception
 from pilotage.hub.service import ADDRESS, Service
-from pilotage.hub.sources import Bell
 from pilotage.match.queue import Queue
-from pilotage.site import files, records
-from pilotage.site.local import LocalSite
+from pilotage.project import settings
+from pilotage.rule.pipeline import Reception
+from pilotage.rule.timers import Bell
+from pilotage.run.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
 
@@ -102,7 +103,7 @@ class Hub:
         self._project, self._writer, self._open_reader = project, writer, open_reader
         self._reception = Reception(project, writer, open_reader, bus)
         self._queue = Queue(
-            writer, config.matcher(project.settings), str(project.state / "jobs"),
+            writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
@@ -111,9 +112,9 @@ class Hub:
             project, writer, open_reader, self._queue, self._reception, self._reception.doors.app,
             self._lines,
         )  # fmt: skip
-        self._place = config.place(project.settings, project.root)
+        self._place = settings.place(project.settings, project.root)
         self._site = LocalSite(
-            writer, self._queue, self._place, config.offer(project.settings), project.state,
+            writer, self._queue, self._place, settings.offer(project.settings), project.state,
             self._reception,
         )  # fmt: skip
         #: Lets all pilots of pools go.
@@ -168,7 +169,7 @@ class Hub:
         before = await wrap_future(self._writer.submit(lambda db: db.rows("pool_all")))
         if not before:
             await housekeeping.until_pools(self._project.root)
-        from pilotage.hub.pools import Pools  # most projects have none, and it is much to load
+        from pilotage.pool.service import Pools  # most projects have none, and it is much to load
 
         text.prime_all()
         pools = Pools(self._project.root, self._queue, self._service.roster)
@@ -181,14 +182,14 @@ class Hub:
             ported = await wrap_future(self._writer.submit(edges.ported))
             while not (ported or self._lines.sites):
                 await self._lines.changed()
-        from pilotage.hub import edge_sites  # most projects have none, and it is much to load
-        from pilotage.hub.edge_pilots import EdgePilots
-        from pilotage.hub.edges import Edges
+        from pilotage.edge.heartbeats import Edges
+        from pilotage.hub import edge  # most projects have none, and it is much to load
+        from pilotage.pool.edge_orders import EdgePilots
 
         text.prime_all()
         project = self._project
-        address = await wrap_future(self._writer.submit(lambda db: edge_sites.address(db, project)))
-        sites = edge_sites.make(
+        address = await wrap_future(self._writer.submit(lambda db: edge.address(db, project)))
+        sites = edge.make(
             project, self._writer, self._open_reader, self._queue, self._reception, self._lines,
             address,
         )  # fmt: skip

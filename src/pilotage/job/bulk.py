@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import moves
 from pilotage.job.model import State
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.job.model import State
 
 

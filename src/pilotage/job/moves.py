@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import machine, records, retry
 from pilotage.job.model import State
 from pilotage.job.retry import Next

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pilotage import text
+from pilotage.base import text
 
 if TYPE_CHECKING:
     from pilotage.store import Db

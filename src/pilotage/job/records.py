@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
+from pilotage.base.owner import me
 from pilotage.job import machine
 from pilotage.job.model import Attempt, Binding, Job, JobSpec, NewJob, State
 from pilotage.job.outcome import Cause
-from pilotage.job.owner import me
 
 if TYPE_CHECKING:
     from pilotage.store import Db

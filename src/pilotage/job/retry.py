@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.job.model import JobSpec, Retry, State
 from pilotage.job.outcome import Cause
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 
 #: How often a payload fails on a black hole.
 _HOLE = 0.9

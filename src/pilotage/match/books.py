@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from pilotage import crash, errors
+from pilotage.base import crash, errors
+from pilotage.base.owner import me
 from pilotage.job import bulk, moves
 from pilotage.job.model import Workflow
-from pilotage.job.owner import me
 from pilotage.match.blackhole import Guard
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.match.place import SITE
 from pilotage.store import Db
 

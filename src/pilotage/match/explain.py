@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.match import queued

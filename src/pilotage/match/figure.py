@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from pilotage import text
+from pilotage.base import text
 
 _BYTES = frozenset({"memory", "disk"})
 _SPANS = frozenset({"time", "time left"})

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from pilotage import crash, errors
-from pilotage.clock import Clock
+from pilotage.base import crash, errors
+from pilotage.base.clock import Clock
 from pilotage.job.bulk import Ended
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.match import sites
 from pilotage.match.facts import Explanation, Facts, Reason
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Idle, Prospect

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 
 #: Sums are rescaled when the weight of a second is so many doublings above that of the epoch.
 _DOUBLINGS = 256

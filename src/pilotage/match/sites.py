@@ -13,7 +13,7 @@ from typing import assert_never
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 from pilotage.job.model import App, JobSpec, Workflow
 from pilotage.match import wish
 

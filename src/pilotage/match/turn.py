@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.job import bulk, moves, retry
 from pilotage.match.books import Books
 from pilotage.match.negotiate import Matcher

@@ -1,24 +1,4 @@
-"""Run payloads: a `Launch` comes in, `Started` and one `Ending` go out.
+"""Programs that start payloads, here and on nodes: an order comes in, evidence goes out.
 
-`starter` is the program that payloads are children of, `run` speaks with it, `remains` is for
-when it has died, and `call` is the program of payloads whose recipe is a Python function.
+They need the standard library of Python 3.9 only. `pilotage.run` and `pilotage.node` start them.
 """
-
-from __future__ import annotations
-
-from pilotage.payload.model import Ending, Launch, Report, Started, Usage, Why
-from pilotage.payload.remains import alive, end_orphans, evidence
-from pilotage.payload.run import Starter
-
-__all__ = [
-    "Ending",
-    "Launch",
-    "Report",
-    "Started",
-    "Starter",
-    "Usage",
-    "Why",
-    "alive",
-    "end_orphans",
-    "evidence",
-]

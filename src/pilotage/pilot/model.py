@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.payload.model import Usage
+from pilotage.run.model import Usage
 
 #: The version of the conversation between a pilot and the hub.
 PROTOCOL = 1

@@ -7,8 +7,8 @@ import os
 import zipfile
 from pathlib import Path
 
-from pilotage.pilot import node
-from pilotage.pilot.node import parts
+from pilotage import node
+from pilotage.node import parts
 
 #: The oldest time that an archive can hold: what is packed does not depend on when.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -52,7 +52,7 @@ def write(target: Path) -> int:
 def _files() -> dict[str, bytes]:
     """Collect all files of the archive by name."""
     home = Path(node.__file__).parent
-    payload = home.parents[1] / "payload"
+    payload = home.parent / "payload"
     found = {"__main__.py": _MAIN.encode()}
     folders = {"node": home, **{name: payload / name for name in parts.FOLDERS}}
     for name, folder in folders.items():

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
+from pilotage.batch import job as guest
+from pilotage.batch.job import Guest
 from pilotage.job import model
-from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts, Project
 from pilotage.pilot.stencil import Refused
-from pilotage.site import guest, launch
-from pilotage.site.guest import Guest
+from pilotage.run import launch
+from pilotage.run.model import Sandbox
 
 
 class Folders(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ import secrets
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.job import model, moves, records
-from pilotage.payload.model import Sandbox
 from pilotage.pilot.model import Facts
-from pilotage.site import launch, unchanged
+from pilotage.run import launch, unchanged
+from pilotage.run.model import Sandbox
 
 #: Definitions kept at hand, and those kept for one node.
 _MOST = 10_000

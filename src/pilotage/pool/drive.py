@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from pilotage.pool.compose.composite import Composite
-from pilotage.pool.compose.factory import Factory
+from pilotage.pool.composite.composite import Composite
+from pilotage.pool.composite.factory import Factory
+from pilotage.pool.decorator.buffer import Buffer
 from pilotage.pool.guarded import Guarded
 from pilotage.pool.model import Plan, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Leaf, Pipeline, explain
 from pilotage.pool.remote import Voice
-from pilotage.pool.shape.buffer import Buffer
 
 #: What is decided is for so many intervals at most, however long nobody looked.
 _LATE = 2.0

@@ -12,7 +12,7 @@ import math
 import msgspec
 from msgspec.structs import replace
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 
 
 class Efficiency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

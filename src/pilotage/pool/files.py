@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import errors, units
-from pilotage.pool.control.linear import Linear, judge
-from pilotage.pool.control.relative import RelativeSupply
-from pilotage.pool.control.stepwise import Rule, Stepwise
+from pilotage.base import errors, units
+from pilotage.batch import wish
+from pilotage.batch.wish import Wish
+from pilotage.pool.controller.linear import Linear, judge
+from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller.stepwise import Rule, Stepwise
 from pilotage.pool.efficiency import Efficiency
 from pilotage.pool.fitness import Basis
-from pilotage.pool.law.hinted import Hinted
-from pilotage.pool.law.windowed import Windowed
 from pilotage.pool.model import Controller
 from pilotage.pool.outside import Carried, Told
+from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.windowed import Windowed
 from pilotage.rule import named
-from pilotage.site import wish
-from pilotage.site.wish import Wish
 
 FOLDER = "pools"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")

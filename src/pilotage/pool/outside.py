@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.pool.model import Decision, Reading
 from pilotage.pool.words import volume
 

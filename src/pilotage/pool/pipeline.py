@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.pool.model import Controller, Plan, Pool, Reading, Record, Shape, Target, View
 
 

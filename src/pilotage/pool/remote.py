@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.client.rest import Session
 from pilotage.client.where import Address
 from pilotage.pool.model import Plan, Reading, View

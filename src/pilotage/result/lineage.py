@@ -1,4 +1,4 @@
-"""What ran and what caused it, read from the store: by rule for many jobs, job by job for few.
+"""Jobs and what caused them, read from the store: by rule for many jobs, job by job for few.
 
 Causes are exact where the store has them: the job that declared the file which fired a rule, the
 job whose end did, or a job that was waited for. A rule that fires on a folder is taken to be caused
@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from pilotage import text
+from pilotage.base import text
+from pilotage.draw.graph import Edge, Graph, Node
 from pilotage.job import records
 from pilotage.job.model import Binding, State
 from pilotage.rule import book
-from pilotage.rule.layout import Edge, Node
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, TimerPattern
 from pilotage.store import Db
 
@@ -62,13 +62,6 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return self.ended - self.started
 
 
-class Picture(msgspec.Struct, frozen=True):
-    """Boxes and arrows, ready to be laid out."""
-
-    nodes: list[Node]
-    edges: list[Edge]
-
-
 def read(db: Db, most: int, states: tuple[State, ...] = ()) -> list[Ran]:
     """Read the newest jobs, the oldest of them first."""
     written = text.dump([str(state) for state in states])
@@ -109,8 +102,8 @@ def trigger(job: Ran, base: str) -> str:
 # -- by rule --------------------------------------------------------------------------------------
 
 
-def by_rule(db: Db, base: str) -> Picture:
-    """Draw one box for all jobs of a name, and one for each thing that set them going."""
+def by_rule(db: Db, base: str) -> Graph:
+    """Return a node for all jobs of a name, and one for each source of events that made them."""
     counts: dict[str, Counter[State]] = {}
     for name, state, count in db.rows("result_rules"):
         counts.setdefault(name, Counter())[State(state)] += count
@@ -130,7 +123,7 @@ def by_rule(db: Db, base: str) -> Picture:
             nodes.append(source)
             born[source.id, f"rule {name}"] += count
     edges += [Edge(source, rule, f"{count}") for (source, rule), count in born.items()]
-    return Picture(list({node.id: node for node in nodes}.values()), edges)
+    return Graph(list({node.id: node for node in nodes}.values()), edges)
 
 
 def _group(name: str, states: Counter[State]) -> Node:
@@ -164,8 +157,8 @@ def _kind(state: State) -> str:
 # -- job by job -----------------------------------------------------------------------------------
 
 
-def by_job(db: Db, jobs: list[Ran], base: str) -> Picture:
-    """Draw each job with what made it."""
+def by_job(db: Db, jobs: list[Ran], base: str) -> Graph:
+    """Return a node for each job, and edges from the jobs that caused it."""
     nodes = [
         Node(f"{job.id}", f"{text.show(job.name)} {job.id}", _short(job, base), _kind(job.state))
         for job in jobs
@@ -175,7 +168,7 @@ def by_job(db: Db, jobs: list[Ran], base: str) -> Picture:
     edges += [
         Edge(f"{before}", f"{job}") for before, job in db.rows("result_dependencies", ids=ids)
     ]
-    return Picture(nodes, edges + _of_folders(db, jobs))
+    return Graph(nodes, edges + _of_folders(db, jobs))
 
 
 def _short(job: Ran, base: str) -> str:

@@ -1,44 +1,45 @@
-"""What ran in a project, as one HTML file: no script, no other file, fit for screen and paper."""
+"""The report of a project: what ran, what caused it, what failed and what came out."""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import os
-import re
-import tempfile
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jinja2
-from markupsafe import Markup
-
-from pilotage import text, units
+from pilotage.base import text, units
+from pilotage.draw import graph, page, svg, timeline
+from pilotage.draw.page import Cell, Column, Fact, Failure, Failures, Figure, Gallery, Image, Table
+from pilotage.draw.timeline import Span
 from pilotage.job.model import State
-from pilotage.result import gallery, lineage, timeline
-from pilotage.rule import layout
+from pilotage.result import lineage
+from pilotage.result.lineage import Ran
 from pilotage.store import Db
 
-#: Jobs in the time line, lines in the table of jobs, failures told in full, last lines of each.
+#: Jobs in the timeline, lines in the table of jobs, failures told in full, last lines of each.
 MOST_BARS, MOST_LINES, MOST_FAILURES, TAIL = 4000, 400, 12, 20
+#: Images, bytes of one and bytes of all that a page carries.
+MOST_IMAGES, LARGEST_IMAGE, ALL_IMAGES = 24, 1_500_000, 8_000_000
+#: Images that every browser shows, by the ending of their names.
+_TYPES = {
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+_PNG = b"\x89PNG\r\n\x1a\n"
 _TAIL_BYTES = 16_384
-_WIDTH = re.compile(r'viewBox="0 0 ([\d.]+) ')
 _TROUBLE = (State.FAILED, State.REJECTED, State.HELD, State.CANCELLED)
-
-
-class Drawn(NamedTuple):
-    """A graph and its natural width in pixels."""
-
-    svg: Markup
-    width: float
-
-
-class Failure(NamedTuple):
-    """A job that did not end well, with its last words."""
-
-    job: lineage.Ran
-    trigger: str
-    stderr: str
+_COLUMNS = (
+    Column("job", number=True), Column("rule"), Column("made by"), Column("state"),
+    Column("start (s)", number=True), Column("time", number=True),
+    Column("processor", number=True), Column("memory", number=True),
+)  # fmt: skip
 
 
 class Totals(NamedTuple):
@@ -58,39 +59,23 @@ class Totals(NamedTuple):
 
 def write(project_db: Db, out: Path, title: str, lead_html: str | None = None) -> None:
     """Write the report of a project; `lead_html` is trusted and stands on top."""
-    page = render(project_db, title, lead_html)
-    handle, hidden = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(page)
-    os.chmod(hidden, 0o644)
-    os.replace(hidden, out)
+    page.write(_page(project_db, title, lead_html), out)
 
 
 def render(db: Db, title: str, lead_html: str | None = None) -> str:
     """Return the report of a project."""
+    return page.render(_page(db, title, lead_html))
+
+
+def _page(db: Db, title: str, lead_html: str | None) -> page.Page:
     root = db.path.parent.parent
-    base = str(root)
     totals = read_totals(db)
-    jobs = lineage.read(db, MOST_BARS)
-    return template(
-        "pilotage.result"
-    ).render(
+    return page.Page(
         title=title,
-        project=root.name,
-        lead=Markup(lead_html) if lead_html else None,  # noqa: S704 - the caller's own page
-        facts=facts(totals),
-        when=_when(totals),
-        graph=_draw(lineage.by_rule(db, base), "The rules that ran"),
-        every=_every(db, jobs, totals, base),
-        timeline=Markup(timeline.svg(jobs, totals.end, base)),  # noqa: S704
-        legend=timeline.colours(jobs),
-        failed=timeline.FAILED if totals.states.get(State.FAILED) else "",
-        bars=len(jobs),
-        lines=[_line(job, base, totals.begin) for job in jobs[-MOST_LINES:]],
-        total=totals.jobs,
-        failures=read_failures(db, base),
-        trouble=sum(totals.states.get(state, 0) for state in _TROUBLE),
-        gallery=gallery.collect(db, base),
+        lead=f"{root.name} · {_when(totals)}",
+        facts=list(_facts(totals)),
+        sections=list(_sections(db, totals, str(root))) if totals.jobs else (),
+        before=lead_html or "",
     )
 
 
@@ -107,69 +92,15 @@ def read_totals(db: Db) -> Totals:
     )
 
 
-def facts(totals: Totals) -> list[tuple[str, str, str]]:
-    """Say the totals in a few words: what, how much, and how it looks."""
-    span = totals.end - totals.begin
-    found: list[tuple[str, str, str]] = [("jobs", _grouped(totals.jobs), "")]
-    found += [(str(state), _grouped(count), state) for state, count in totals.states.items()]
+def _facts(totals: Totals) -> Iterator[Fact]:
+    yield Fact("jobs", page.count(totals.jobs))
+    for state, count in totals.states.items():
+        yield Fact(str(state), page.count(count), state)
     if totals.jobs:
-        found += [
-            ("from first to last", units.for_people(span), ""),
-            ("processor time", units.for_people(totals.cpu), ""),
-        ]
+        yield Fact("from first to last", units.for_people(totals.end - totals.begin))
+        yield Fact("processor time", units.for_people(totals.cpu))
     if totals.memory:
-        found.append(("largest memory", units.bytes_for_people(totals.memory), ""))
-    return found
-
-
-def _grouped(number: int) -> Markup:
-    """Write a number with a narrow space before each three digits."""
-    return Markup(f"{number:,}".replace(",", "&#8239;"))  # noqa: S704 - digits only
-
-
-def read_failures(db: Db, base: str) -> list[Failure]:
-    """Read the newest jobs that did not end well."""
-    jobs = lineage.read(db, MOST_FAILURES, _TROUBLE)
-    return [Failure(job, lineage.trigger(job, base), tail(job.dir)) for job in jobs]
-
-
-def tail(folder: str) -> str:
-    """Return the last lines that an attempt wrote to its standard error."""
-    try:
-        with open(os.path.join(folder, "stderr"), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            last = file.read().decode("utf-8", "surrogateescape").splitlines()[-TAIL:]
-    except OSError:
-        return ""
-    return "\n".join(line.expandtabs(4) for line in last)
-
-
-def _every(db: Db, jobs: Sequence[lineage.Ran], totals: Totals, base: str) -> Drawn | None:
-    """Draw each job, if they are few and one caused another."""
-    if totals.jobs > lineage.MOST_JOBS:
-        return None
-    picture = lineage.by_job(db, list(jobs), base)
-    return _draw(picture, "Every job") if picture.edges else None
-
-
-def _draw(picture: lineage.Picture, title: str) -> Drawn:
-    drawn = layout.svg(picture.nodes, picture.edges, title=title)
-    found = _WIDTH.search(drawn)
-    return Drawn(Markup(drawn), float(found[1]) if found else 0.0)  # noqa: S704 - layout escapes
-
-
-def _line(job: lineage.Ran, base: str, begin: float) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "name": job.name,
-        "trigger": lineage.trigger(job, base),
-        "state": str(job.state),
-        "start": "–" if job.started is None else f"{job.started - begin:.1f}",
-        "wall": "–" if job.seconds is None else units.for_people(job.seconds),
-        "cpu": "–" if job.cpu is None else units.for_people(job.cpu),
-        "memory": "–" if job.memory is None else units.bytes_for_people(job.memory),
-        "attempt": job.attempt,
-    }
+        yield Fact("largest memory", units.bytes_for_people(totals.memory))
 
 
 def _when(totals: Totals) -> str:
@@ -180,21 +111,148 @@ def _when(totals: Totals) -> str:
     return f"{begin:%-d %B %Y, %H:%M:%S} to {last} UTC"
 
 
-def template(package: str) -> jinja2.Template:
-    """Find the report of a package."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package, "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_printable,
+def _sections(db: Db, totals: Totals, base: str) -> Iterator[page.Section]:
+    jobs = lineage.read(db, MOST_BARS)
+    yield Figure(
+        head="What caused what",
+        picture=graph.as_svg(lineage.by_rule(db, base), "The rules that ran"),
+        caption="Each box is a rule with its jobs; the number on an arrow says how many of them "
+        "led on.",
     )
-    return environment.get_template("report.html")
+    if failures := read_failures(db, base):
+        trouble = sum(totals.states.get(state, 0) for state in _TROUBLE)
+        yield Failures(
+            head="What needs a look", failures=failures, note=_part("", len(failures), trouble)
+        )
+    if bars := _timeline(jobs, totals, base):
+        yield bars
+    if totals.jobs <= lineage.MOST_JOBS:
+        every = lineage.by_job(db, jobs, base)
+        if every.edges:
+            yield Figure(
+                head="Every job", picture=graph.as_svg(every, "Every job"),
+                caption="Each box is a job with what made it; each arrow leads to what it caused.",
+            )  # fmt: skip
+    images = read_images(db, base)
+    if images.images:
+        yield images
+    yield Table(
+        head="Jobs", columns=_COLUMNS,
+        rows=[_line(job, base, totals.begin) for job in jobs[-MOST_LINES:]],
+        note=_part(" jobs", len(jobs[-MOST_LINES:]), totals.jobs),
+    )  # fmt: skip
 
 
-def _printable(value: object) -> object:
-    """Escape what cannot be shown in text; what is markup already was made from such text."""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "\n".join(text.show(line) for line in value.split("\n"))
+def _part(noun: str, shown: int, total: int) -> str:
+    return f"The newest {shown} of {total}{noun}." if shown < total else ""
+
+
+def read_failures(db: Db, base: str) -> list[Failure]:
+    """Read the newest jobs that did not end well, each with its last words."""
+    return [
+        Failure(
+            name=f"{job.name} {job.id}", state=job.state, note=lineage.trigger(job, base),
+            reason=job.reason, output=_tail(job.dir),
+        )
+        for job in lineage.read(db, MOST_FAILURES, _TROUBLE)
+    ]  # fmt: skip
+
+
+def _tail(folder: str) -> str:
+    """Return the last lines that an attempt wrote to its standard error."""
+    try:
+        with open(os.path.join(folder, "stderr"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            last = file.read().decode("utf-8", "surrogateescape").splitlines()[-TAIL:]
+    except OSError:
+        return ""
+    return "\n".join(line.expandtabs(4) for line in last)
+
+
+def _timeline(jobs: Sequence[Ran], totals: Totals, base: str) -> Figure | None:
+    spans = []
+    for job in jobs:
+        if job.started is not None:
+            end = max(job.ended if job.ended is not None else totals.end, job.started)
+            hint = (
+                f"{job.name} {job.id}, {lineage.trigger(job, base)}: {job.state}, "
+                f"{units.for_people(end - job.started)}"
+            )
+            failed = job.state is State.FAILED
+            spans.append(Span("", job.name, job.started, end, hint, failed))
+    if not spans:
+        return None
+    colours = svg.palette(span.name for span in spans)
+    return Figure(
+        head="Timeline", picture=timeline.as_svg(spans, colours, "jobs"), stretch=True,
+        legend=page.legend(colours, failed=any(span.failed for span in spans)),
+        caption=_part(" jobs", len(jobs), totals.jobs),
+    )  # fmt: skip
+
+
+def _line(job: Ran, base: str, begin: float) -> list[str | Cell]:
+    return [
+        str(job.id),
+        job.name,
+        lineage.trigger(job, base),
+        Cell(str(job.state), job.state, f"attempt {job.attempt}" if job.attempt > 1 else ""),
+        "–" if job.started is None else f"{job.started - begin:.1f}",
+        "–" if job.seconds is None else units.for_people(job.seconds),
+        "–" if job.cpu is None else units.for_people(job.cpu),
+        "–" if job.memory is None else units.bytes_for_people(job.memory),
+    ]
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+def read_images(db: Db, base: str) -> Gallery:
+    """Read the images that jobs declared as outputs, folder by folder, as far as there is room."""
+    images: list[Image] = []
+    more, room = 0, ALL_IMAGES
+    for path in sorted(_images(db.rows("result_outputs", first=0)), key=os.path.dirname):
+        size = _size(path)
+        if not size:
+            continue
+        if len(images) == MOST_IMAGES or size > min(LARGEST_IMAGE, room):
+            more += 1
+            continue
+        content = _read(path)
+        if not content or _is_data(content):
+            continue
+        room -= len(content)
+        kind = _TYPES[os.path.splitext(path)[1].lower()]
+        data = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+        images.append(Image(data, text.show(path.removeprefix(f"{base}/"))))
+    note = f"{more} more are left out to keep this page small." if more else ""
+    return Gallery(head="Images that jobs left", images=images, note=note)
+
+
+def _images(rows: Iterable[tuple[str, int, str]]) -> Iterator[str]:
+    for stored, _, _ in rows:
+        path = text.load_path(stored)
+        if os.path.splitext(path)[1].lower() in _TYPES:
+            yield path
+
+
+def _size(path: str) -> int:
+    """Return the size of a file, or 0 if it is none or gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, as far as a page has room for it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(LARGEST_IMAGE)
+    except OSError:
+        return b""
+
+
+def _is_data(content: bytes) -> bool:
+    """Tell whether it is a PNG with 16 bits of grey: numbers to compute with, black to the eye."""
+    return content.startswith(_PNG) and content[24:26] == b"\x10\x00"

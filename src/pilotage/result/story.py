@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.event import records as events
 from pilotage.job import records
 from pilotage.job.machine import FACTS

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule import draft as drafts
 from pilotage.rule import python, toml
 from pilotage.rule.draft import Draft

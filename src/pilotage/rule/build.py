@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors, units
+from pilotage.base import errors, names, units
+from pilotage.base.text import dump
+from pilotage.job import template
 from pilotage.job.model import Allocation, JobSpec, Limit, Resources, Retry, Workflow
 from pilotage.match import wish
-from pilotage.rule import names, recipe, sweep, template, trigger
+from pilotage.rule import recipe, sweep, trigger
 from pilotage.rule.model import (
     FilePattern,
     JobPattern,
@@ -21,7 +23,6 @@ from pilotage.rule.model import (
 )
 from pilotage.rule.place import Place, key
 from pilotage.rule.schema import WAYS, LimitText, RecipeText, RetryText, RuleText
-from pilotage.text import dump
 
 _EVERYWHERE = frozenset({"base", "job"})
 _OF_FILES = frozenset({"path", "name", "stem", "suffix", "dir", "rel", "rel_dir", "paths"})

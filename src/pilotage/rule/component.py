@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pilotage import errors
+from pilotage.base import errors
 
 
 class Token(NamedTuple):

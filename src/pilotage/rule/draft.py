@@ -11,9 +11,10 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors, names
+from pilotage.job import template
 from pilotage.job.model import Data, OnChange
-from pilotage.rule import build, names, template
+from pilotage.rule import build
 from pilotage.rule.model import Rule
 from pilotage.rule.place import Place, key, table
 from pilotage.rule.schema import (

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.event.model import Event, Kind
+from pilotage.job import template
 from pilotage.job.model import (
     App,
     Binding,
@@ -21,7 +22,6 @@ from pilotage.job.model import (
     Script,
     Workflow,
 )
-from pilotage.rule import template
 from pilotage.rule.judge import Verdict, judge
 from pilotage.rule.model import FilePattern, Rule
 

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule import component
 from pilotage.rule.component import DEEP, STAR, Component
 

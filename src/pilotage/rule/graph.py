@@ -1,34 +1,26 @@
 """The workflow that emerges: which rule's jobs make other rules fire.
 
-Nobody writes this graph; it follows from what rules declare that they write and what rules wait
+It is not written by hand: it follows from what rules declare that they write and what rules wait
 for. It grows and changes with the books.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-import msgspec
-
-from pilotage import units
+from pilotage.base import units
+from pilotage.draw.graph import Edge, Graph, Node
 from pilotage.job.model import Workflow
-from pilotage.rule import layout, overlap, topic
-from pilotage.rule.layout import Edge, Node
+from pilotage.rule import overlap, topic
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, Rule, TimerPattern
 
 
-class Graph(msgspec.Struct, frozen=True):
-    """Rules, final results, and what leads from one to another."""
-
-    #: Rules, and outputs that no rule waits for.
-    nodes: tuple[Node, ...]
-    #: Labelled with the output or with the states of the job.
-    edges: tuple[Edge, ...]
-
-
 def graph(rules: Iterable[Rule], base: str = "") -> Graph:
-    """Find out which rules lead to which; `base` is where relative outputs start from."""
+    """Find out which rules lead to which; `base` is where relative outputs start from.
+
+    Nodes are rules, and outputs that no rule waits for; edges are labelled with the output or with
+    the states of the job.
+    """
     known = list(rules)
     start = base or next(
         (rule.pattern.base for rule in known if isinstance(rule.pattern, FilePattern)), "/"
@@ -47,72 +39,6 @@ def graph(rules: Iterable[Rule], base: str = "") -> Graph:
                 nodes.append(Node(f"{rule.name}\0{output}", label, kind="output"))
                 edges.append(Edge(rule.name, f"{rule.name}\0{output}"))
     return Graph(tuple(nodes), tuple(edges))
-
-
-def as_svg(found: Graph, title: str = "") -> str:
-    """Draw it."""
-    return layout.svg(found.nodes, found.edges, title=title)
-
-
-def as_mermaid(found: Graph) -> str:
-    """Write it for Mermaid, which many pages and notebooks draw."""
-    number = {node.id: f"n{at}" for at, node in enumerate(found.nodes)}
-    lines = ["flowchart LR"]
-    for node in found.nodes:
-        label = _quoted(node.label) + (
-            f"<br/><small>{_quoted(node.sub)}</small>" if node.sub else ""
-        )
-        left, right = ("([", "])") if node.kind == "output" else ("[", "]")
-        lines.append(f'    {number[node.id]}{left}"{label}"{right}')
-    for edge in found.edges:
-        arrow = f'-- "{_quoted(edge.label)}" -->' if edge.label else "-->"
-        lines.append(f"    {number[edge.source]} {arrow} {number[edge.target]}")
-    return "\n".join(lines) + "\n"
-
-
-def as_text(found: Graph) -> str:
-    """Write it as trees for a terminal; a rule that was shown before is only named."""
-    nodes = {node.id: node for node in found.nodes}
-    after: dict[str, list[Edge]] = {}
-    for edge in found.edges:
-        after.setdefault(edge.source, []).append(edge)
-    reached = {edge.target for edge in found.edges if edge.source != edge.target}
-    lines: list[str] = []
-    shown: set[str] = set()
-    for root in sorted(nodes, key=lambda key: key in reached):
-        if root not in shown:
-            lines.append(_title(nodes[root]))
-            _branch(root, "", nodes, after, shown, lines)
-    return "\n".join(lines) + "\n" if lines else ""
-
-
-def _branch(
-    root: str,
-    indent: str,
-    nodes: dict[str, Node],
-    after: dict[str, list[Edge]],
-    shown: set[str],
-    lines: list[str],
-) -> None:
-    """Write what follows from a node, without recursion: chains may be long."""
-    shown.add(root)
-    stack = [(edge, indent) for edge in reversed(after.get(root, []))]
-    last = {id(edges[-1]) for edges in after.values()}
-    while stack:
-        edge, before = stack.pop()
-        final = id(edge) in last
-        via = f"{edge.label} " if edge.label else ""
-        again = edge.target in shown and edge.target in after
-        title = f"{nodes[edge.target].label} ↑" if again else _title(nodes[edge.target])
-        lines.append(f"{before}{'└' if final else '├'}─ {via}→ {title}")
-        if edge.target not in shown:
-            shown.add(edge.target)
-            deeper = before + ("   " if final else "│  ")
-            stack += [(each, deeper) for each in reversed(after.get(edge.target, []))]
-
-
-def _title(node: Node) -> str:
-    return f"{node.label}  ({node.sub})" if node.sub else node.label
 
 
 def _outputs(rule: Rule, base: str) -> dict[str, str]:
@@ -152,7 +78,8 @@ def _node(rule: Rule, base: str) -> Node:
         JobPattern: "job",
     }
     jobs = f" × {len(rule.points)}" if len(rule.points) > 1 else ""
-    return Node(rule.name, rule.name + jobs, _trigger(rule.pattern, base), kind[type(rule.pattern)])
+    trigger = _trigger(rule.pattern, base)
+    return Node(rule.name, rule.name + jobs, trigger, kind[type(rule.pattern)], line=f"({trigger})")
 
 
 def _trigger(pattern: Pattern, base: str) -> str:
@@ -170,7 +97,3 @@ def _trigger(pattern: Pattern, base: str) -> str:
 
 def _below(path: str, base: str) -> str:
     return path.removeprefix("{base}/").removeprefix(base.rstrip("/") + "/")
-
-
-def _quoted(value: str) -> str:
-    return re.sub(r"[^\w ./*(),:=+-]", lambda found: f"#{ord(found[0])};", value)

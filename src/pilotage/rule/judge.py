@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pilotage import text, units
+from pilotage.base import text, units
 from pilotage.bus import port as bus
 from pilotage.event.model import Event, Kind
 from pilotage.rule import glob, regex, topic

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule import locate
 
 SUFFIX = ".toml"

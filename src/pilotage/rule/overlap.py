@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from pilotage.event.model import Kind
-from pilotage.rule import component, exclude, glob, judge, template
+from pilotage.job import template
+from pilotage.rule import component, exclude, glob, judge
 from pilotage.rule.component import DEEP, Component, Token
 from pilotage.rule.model import FilePattern, Rule
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule import locate
 
 

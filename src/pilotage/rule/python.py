@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.rule.draft import Draft
 from pilotage.rule.place import Place
 from pilotage.rule.schema import RECIPES

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from pilotage import errors
+from pilotage.base import errors
+from pilotage.base.names import closest
+from pilotage.job import template
 from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script, Workflow
-from pilotage.rule import template
-from pilotage.rule.names import closest
 from pilotage.rule.place import key
 from pilotage.rule.schema import RECIPE_KEYS, RECIPES, STEP_KEYS, RecipeText
 from pilotage.rule.trigger import texts

@@ -6,7 +6,7 @@ import re
 import warnings
 from functools import lru_cache
 
-from pilotage import errors
+from pilotage.base import errors
 
 _PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 _ESCAPED = re.compile(r"\\[^0-9A-Za-z]", re.DOTALL)

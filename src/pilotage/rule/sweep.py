@@ -9,8 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from pilotage import errors
-from pilotage.rule import names
+from pilotage.base import errors, names
 from pilotage.rule.place import key
 
 #: A rule with more points than this is taken for a mistake.

@@ -6,8 +6,8 @@ import re
 import tomllib
 from typing import Any
 
-from pilotage import errors
-from pilotage.rule import locate, names
+from pilotage.base import errors, names
+from pilotage.rule import locate
 from pilotage.rule.draft import Draft
 from pilotage.rule.place import Place
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zoneinfo
 
-from pilotage import errors, units
+from pilotage.base import errors, names, units
 from pilotage.event import cron, message
 from pilotage.event.model import Kind
+from pilotage.job import template
 from pilotage.job.model import State
-from pilotage.rule import exclude, glob, names, regex, sweep, template
+from pilotage.rule import exclude, glob, regex, sweep
 from pilotage.rule.model import (
     COMPLETE,
     FilePattern,

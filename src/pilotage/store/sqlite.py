@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.store import queries
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pilotage import errors, text
+from pilotage.base import errors, text
 from pilotage.store import sqlite
 
 _T = TypeVar("_T")

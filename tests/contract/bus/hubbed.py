@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pilotage.bus.port import Bus
-from pilotage.edge.link.bus import HubBus, Pace
-from pilotage.edge.link.line import Line
-from pilotage.edge.link.serve import Served
-from pilotage.pilot import reach, wire
+from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.serve import Served
+from pilotage.link import connect
+from pilotage.link.dialer import Line
+from pilotage.pilot import messages
 
 #: Returns the bus as a user of that name sees it.
 Known = Callable[[str], Bus]
@@ -25,11 +26,11 @@ async def serving(known: Known) -> AsyncIterator[int]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(wire.UPGRADED)
+        writer.write(messages.UPGRADED)
         length = int.from_bytes(await reader.readexactly(4), "big")
-        hello = wire.read(await reader.readexactly(length))
-        assert isinstance(hello, wire.Agent)
-        writer.write(wire.answer(hello, {}))
+        hello = messages.read(await reader.readexactly(length))
+        assert isinstance(hello, messages.Agent)
+        writer.write(messages.answer(hello, {}))
         await Served(known(hello.site), reader, writer, hello.beat).run()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,7 +51,7 @@ QUICK = Pace(retry=0.2)
 
 def dialled(port: int, user: str, pace: Pace = QUICK) -> HubBus:
     """Make a bus that dials such a hub."""
-    way = reach.route(f"http://127.0.0.1:{port}")
+    way = connect.route(f"http://127.0.0.1:{port}")
 
     def dial(
         hear: Callable[[dict[str, Any]], None],

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import anyio
 import pytest
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Bus, Message
 from tests.contract.bus.beds import BUSES
 from tests.contract.bus.hubbed import Known

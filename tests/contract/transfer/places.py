@@ -15,13 +15,13 @@ from pathlib import Path
 
 import anyio.from_thread
 
-from pilotage.hub import config
-from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.kind.hub import Home
-from pilotage.payload.transfer.patience import Patience
-from pilotage.payload.transfer.url import PORT
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.url import PORT
+from pilotage.project import settings as config
 from testbed.bed import listens
 from testbed.ports import free_port
 from testbed.ssh import Sshd

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import errors
-from pilotage.payload.transfer import courier, fetch, url
-from pilotage.payload.transfer.model import MANIFEST
-from pilotage.payload.transfer.patience import Patience
+from pilotage.base import errors
+from pilotage.data.transfer import courier, fetch, url
+from pilotage.data.transfer.model import MANIFEST
+from pilotage.data.transfer.patience import Patience
 
 FILES = {
     "a.txt": b"hello\n",

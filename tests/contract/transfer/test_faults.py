@@ -18,15 +18,15 @@ import msgspec
 import pytest
 from starlette.responses import RedirectResponse, Response
 
-from pilotage import errors
-from pilotage.payload.transfer import fetch, url
-from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.kind.http import Http
-from pilotage.payload.transfer.model import MANIFEST, Item
-from pilotage.payload.transfer.patience import Patience
-from pilotage.payload.transfer.send import send
+from pilotage.base import errors
+from pilotage.data.transfer import fetch, url
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.kind.http import Http
+from pilotage.data.transfer.model import MANIFEST, Item
+from pilotage.data.transfer.patience import Patience
+from pilotage.data.transfer.send import send
 from testbed.ssh import keys as keys_of_nobody
 from tests.contract.transfer import places
 from tests.contract.transfer.places import Place
@@ -264,8 +264,8 @@ async def test_a_large_file_with_holes_keeps_them(here, tmp_path):
 
 CHILD = """
     import asyncio, sys
-    from pilotage.payload.transfer.courier import Courier
-    from pilotage.payload.transfer.keys import Keys
+    from pilotage.data.transfer.courier import Courier
+    from pilotage.data.transfer.keys import Keys
     from tests.contract.transfer.places import allowed
     scheme, host, config, address, target = sys.argv[1:]
     may = allowed(scheme, hosts=(host, "127.0.0.1"))

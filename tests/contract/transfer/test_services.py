@@ -11,12 +11,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from pilotage import errors
-from pilotage.payload.transfer import fetch, url
-from pilotage.payload.transfer.allow import Allowed
-from pilotage.payload.transfer.courier import Courier
-from pilotage.payload.transfer.keys import Keys
-from pilotage.payload.transfer.kind.globus import Globus, Here
+from pilotage.base import errors
+from pilotage.data.transfer import fetch, url
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.keys import Keys
+from pilotage.data.transfer.kind.globus import Globus, Here
 from testbed.ports import free_port
 from tests.contract.transfer.places import ONCE
 from tests.contract.transfer.web import listening

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import pilotage
+from pilotage.base.owner import me
 from pilotage.client.sync import Client
-from pilotage.hub import auth
-from pilotage.hub.facts import Witness
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
-from pilotage.job.owner import me
 from pilotage.match.explain import explain
 from pilotage.match.facts import Facts
+from pilotage.project import tokens
+from pilotage.status.explain import Witness
 from testbed.condor import Condor
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
@@ -228,7 +228,7 @@ class Bed:
         """Start the pilot that does not see the project, and wait until it has enrolled."""
         base = _folder(self._top / f"pilot-{secrets.token_hex(4)}")
         token = base / "token"
-        token.write_text(self._mint(auth.Scope.ENROL, uses=1, site=FAR))
+        token.write_text(self._mint(tokens.Scope.ENROL, uses=1, site=FAR))
         known = json.loads(self._address.read_bytes())
         blind = _BLIND.format(python=sys.executable, root=self.root)
         words = [
@@ -237,7 +237,7 @@ class Bed:
         ]  # fmt: skip
         with (base / "log").open("wb") as log:
             self._pilot = subprocess.Popen(
-                [_executable(base / "python", blind), "-m", "pilotage.pilot.node", *words],
+                [_executable(base / "python", blind), "-m", "pilotage.node", *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
             )  # fmt: skip
         self.wait(lambda: not token.exists())
@@ -248,14 +248,14 @@ class Bed:
             self._pilot.kill()
             self._pilot.wait()
 
-    def _mint(self, scope: auth.Scope, **facts: Any) -> str:
+    def _mint(self, scope: tokens.Scope, **facts: Any) -> str:
         with self.project() as project, project._change() as db:
-            return auth.mint(db, scope, me(), now=time.time(), lifetime=86400, **facts)[0]
+            return tokens.mint(db, scope, me(), now=time.time(), lifetime=86400, **facts)[0]
 
     def address(self) -> tuple[str, str, str]:
         """Return where the hub is, a token of a user, and what vouches for it."""
         known = json.loads(self._address.read_bytes())
-        return known["url"], self._mint(auth.Scope.USER), known["ca"]
+        return known["url"], self._mint(tokens.Scope.USER), known["ca"]
 
     def client(self) -> Client:
         """Return the Python client of the hub; it outlives the process of the hub."""

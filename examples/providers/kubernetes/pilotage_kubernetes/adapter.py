@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pilotage.site.batch import whole, words
-from pilotage.site.batch.model import BatchError, Call, Item, Order, Said
+from pilotage.batch.system import whole, words
+from pilotage.batch.system.model import BatchError, Call, Item, Order, Said
 
 from . import listing, settings
 from .manifest import CANCELLED, OWNER, manifest

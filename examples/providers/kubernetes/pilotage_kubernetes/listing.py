@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pilotage.site.batch import words
-from pilotage.site.batch.model import BatchError, Cause, Item, Phase
+from pilotage.batch.system import words
+from pilotage.batch.system.model import BatchError, Cause, Item, Phase
 
 from .manifest import CANCELLED, KEY, name
 from .objects import Condition, Job, Meta, Pod, State, Waits

@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any
 
-from pilotage.site.batch import lacks
-from pilotage.site.batch.model import BatchError, Order
+from pilotage.batch.system import lacks
+from pilotage.batch.system.model import BatchError, Order
 
 from .settings import Settings
 

@@ -14,7 +14,7 @@ import aiormq
 import anyio
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue, DeliveryMode
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.bus.port import Message
 
 from . import lenient

@@ -16,7 +16,7 @@ import anyio
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from yarl import URL
 
-from pilotage import errors
+from pilotage.base import errors
 
 from .model import Broker
 

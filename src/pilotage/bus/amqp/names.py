@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pilotage import errors
+from pilotage.base import errors
 
 from .model import Broker
 

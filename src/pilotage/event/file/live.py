@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from inotify_simple import flags
 
+from pilotage.base.text import show
 from pilotage.event.file.bits import (
     CAME,
     CHANGED,
@@ -29,7 +30,6 @@ from pilotage.event.file.survey import Survey, Visit
 from pilotage.event.file.tree import Moving, Node, Role
 from pilotage.event.file.watches import Watches
 from pilotage.event.model import Kind
-from pilotage.text import show
 
 _IGNORED = int(flags.IGNORED)
 _UNMOUNT = int(flags.UNMOUNT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pilotage.clock import Clock
+from pilotage.base.clock import Clock
 from pilotage.event.file.bits import CHANGED, COMPLETE, DELETED, LEFT, MADE, dir_kinds, file_kinds
 from pilotage.event.file.model import UNFINISHED, Batch, Entry, Gone, Seen, Sink, join
 from pilotage.event.model import Event, Kind

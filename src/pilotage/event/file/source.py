@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from pilotage import crash
-from pilotage.clock import Clock
+from pilotage.base import crash
+from pilotage.base.clock import Clock
 from pilotage.event.file.complete import Gate
 from pilotage.event.file.live import Live
 from pilotage.event.file.model import Known, Options, Scope, Sink, split

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from pilotage.base.text import show
 from pilotage.event.file.bits import CAME, CHANGED, CLOSED, DELETED, EXISTED, LEFT, MADE
 from pilotage.event.file.complete import Gate
 from pilotage.event.file.model import NAMED, PASSED, TAKEN, Entry, Known, Scope, join, split
@@ -15,7 +16,6 @@ from pilotage.event.file.scan import Listing, Pairs, diff, read
 from pilotage.event.file.tree import Role
 from pilotage.event.file.watches import Watches
 from pilotage.event.model import Kind
-from pilotage.text import show
 
 #: So many new files are held back to see whether they are known files that were moved.
 HELD = 100_000

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from inotify_simple import flags
 
+from pilotage.base.text import show
 from pilotage.event.file.bits import file_mask, way_mask
 from pilotage.event.file.model import split
 from pilotage.event.file.mounts import blind
 from pilotage.event.file.queue import Queue
 from pilotage.event.file.tree import Node, Role, Tree
 from pilotage.event.model import Kind
-from pilotage.text import show
 
 _NO_ROOM = """no inotify watch is left for {path} and what is below it: it is polled instead; \
 raise the limit with `sysctl fs.inotify.max_user_watches={more}`"""

@@ -6,14 +6,14 @@ import codecs
 
 from msgspec import UNSET, UnsetType
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.facts import Witness
-from pilotage.job import records
+from pilotage.job import logs, records
 from pilotage.job.model import Attempt
 from pilotage.match import explain as explaining
-from pilotage.result import logs, story
+from pilotage.result import story
+from pilotage.status.explain import Witness
 from pilotage.store import Db
 
 

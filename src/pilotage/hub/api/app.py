@@ -17,17 +17,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
-from pilotage import errors, text
-from pilotage.event import http
+from pilotage.base import errors, text
+from pilotage.edge import port_data
+from pilotage.edge.port_data import PortData
+from pilotage.event import http, http_errors
 from pilotage.hub import metrics
-from pilotage.hub.api import measure, openapi, port, problem, routes, tell
+from pilotage.hub.api import measure, openapi, routes, tell
 from pilotage.hub.api.call import Call, Hands, Nothing, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.api.page import Page
-from pilotage.hub.api.port import PortData
 from pilotage.hub.api.reader import Readers
-from pilotage.hub.auth import Gate, Grant, Scope
+from pilotage.project.tokens import Gate, Grant, Scope
 
 _NOTHING = Nothing()
 _LINE = re.compile("[0-9]{1,15}")
@@ -79,8 +80,8 @@ class Face:
             places.append(Path("/events/{topic}", events))
         if self._data is not None:
             serve = functools.partial(self._port, self._data)
-            places.append(Path(port.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
-        failure = problem.answer
+            places.append(Path(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
+        failure = http_errors.answer
         made = Starlette(
             routes=places,
             exception_handlers={
@@ -112,7 +113,7 @@ class Face:
                 self._gate.forget()
             self._hands.poke()
             self.live.poke()
-        return Response(text.dump(found), route.status, problem.HEADERS, "application/json")
+        return Response(text.dump(found), route.status, http_errors.HEADERS, "application/json")
 
     async def _act(self, route: Route, call: Call) -> Any:  # noqa: ANN401 - what the route answers
         if route.kind == "read":
@@ -137,25 +138,27 @@ class Face:
 
     def _grant(self, request: Request, scope: Scope) -> Grant:
         if "token" in request.query_params:
-            raise problem.NoToken(
+            raise http_errors.NoToken(
                 "a token does not belong into an address, where logs would keep it",
                 hint="send `Authorization: Bearer <token>`; revoke this one",
             )
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise problem.NoToken("there is no token", hint="send `Authorization: Bearer <token>`")
+            raise http_errors.NoToken(
+                "there is no token", hint="send `Authorization: Bearer <token>`"
+            )
         try:
             return self._gate.check(secret.strip(), scope)
         except errors.Denied as error:
             if "not enough" in error.message:
                 raise
-            raise problem.NoToken(error.message, hint=error.hint) from None
+            raise http_errors.NoToken(error.message, hint=error.hint) from None
 
     async def _stream(self, route: Route, request: Request) -> Response:
         call = await self._call(route, request)
         mark = request.headers.get("last-event-id", "")
         since = int(mark) if _LINE.fullmatch(mark) else None
-        headers = problem.HEADERS | {"X-Accel-Buffering": "no"}
+        headers = http_errors.HEADERS | {"X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=route.media)
         return StreamingResponse(
@@ -168,7 +171,7 @@ class Face:
         def site() -> str:
             grant = self._grant(request, Scope.AGENT)
             if not grant.lasting:
-                raise problem.NoToken("this token enrols an agent, whose key it is not")
+                raise http_errors.NoToken("this token enrols an agent, whose key it is not")
             return grant.site
 
         return await data.answer(request, site)
@@ -177,7 +180,7 @@ class Face:
         self._grant(request, Scope.READ)
         now = self._hands.clock.now()
         found = await self._readers.ask(lambda db: measure.text(db, self._whole, now))
-        return Response(found, headers=problem.HEADERS, media_type=metrics.MEDIA)
+        return Response(found, headers=http_errors.HEADERS, media_type=metrics.MEDIA)
 
     async def _health(self, _: Request) -> Response:
         return _json(200, tell.Health("ok"))
@@ -193,11 +196,11 @@ class Face:
 
 
 async def _static(content: bytes, _: Request) -> Response:
-    return Response(content, headers=problem.HEADERS, media_type="application/json")
+    return Response(content, headers=http_errors.HEADERS, media_type="application/json")
 
 
 def _json(status: int, facts: Any) -> Response:  # noqa: ANN401 - any answer
-    return Response(text.dump(facts), status, problem.HEADERS, "application/json")
+    return Response(text.dump(facts), status, http_errors.HEADERS, "application/json")
 
 
 def _query(request: Request) -> dict[str, str]:
@@ -222,4 +225,4 @@ def _decode(sent: bytes, kind: type | None) -> Any:  # noqa: ANN401 - of this ki
     except msgspec.ValidationError as error:
         raise errors.UsageError(f"in the body: {error}", hint="/openapi.json has it all") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problem.Malformed(f"the body is not JSON: {error}") from None
+        raise http_errors.Malformed(f"the body is not JSON: {error}") from None

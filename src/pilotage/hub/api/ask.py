@@ -9,10 +9,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.flow.model import State as FlowState
-from pilotage.hub.auth import Scope
 from pilotage.job.model import Binding, JobSpec
 from pilotage.job.model import State as JobState
 from pilotage.pilot.model import State as PilotState
+from pilotage.project.tokens import Scope
 
 _FAR = 2**53
 _LONG = 200

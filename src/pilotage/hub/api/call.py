@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.clock import Clock
-from pilotage.hub.auth import Grant, Scope
+from pilotage.base.clock import Clock
 from pilotage.hub.project import Project
+from pilotage.project.tokens import Grant, Scope
 from pilotage.store import Db, Writer
 
 

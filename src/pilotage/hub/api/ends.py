@@ -7,7 +7,7 @@ import time
 
 from msgspec import UNSET
 
-from pilotage import text
+from pilotage.base import text
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.api.live import Live

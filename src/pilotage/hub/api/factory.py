@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pilotage.edge.factory import desk, wire
 from pilotage.hub.api.call import Call
-from pilotage.hub.feed import desk, wire
 from pilotage.store import Db
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 from msgspec import UNSET
 
-from pilotage import errors
-from pilotage.flow import detail, look, moves, picture, read, why
+from pilotage.base import errors
+from pilotage.flow import deliver, detail, explain, moves, picture, read, view, why
 from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow
-from pilotage.hub import flow_view, site_view
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.flows import deliver
+from pilotage.status import sites
 from pilotage.store import Db
 
 
@@ -23,7 +22,7 @@ def index(db: Db, call: Call) -> tell.Flows:
     wanted: ask.FlowsAsk = call.query
     states = [] if wanted.state is UNSET else wanted.state.split(",")
     before = None if wanted.before is UNSET else wanted.before
-    found = look.rows(
+    found = view.rows(
         db, states=states, name=wanted.name, owner=wanted.owner, tag=wanted.tag,
         within=wanted.within, before=before, most=wanted.limit,
     )  # fmt: skip
@@ -38,7 +37,7 @@ def submit(db: Db, call: Call) -> tell.FlowMade:
     key = f"api.{call.grant.owner}.{wanted.key or secrets.token_hex(12)}"
     new = NewFlow(flow=asked, key=key, owner=call.grant.owner, source="api", tag=wanted.tag)
     project = call.hands.project
-    notes = site_view.check_flow(db, project.root, project.settings, asked, call.now)
+    notes = sites.check_flow(db, project.root, project.settings, asked, call.now)
     return tell.FlowMade(moves.submit(db, new, call.now), len(asked.steps), notes)
 
 
@@ -54,7 +53,7 @@ def show(db: Db, call: Call) -> tell.FlowSheet:
     )  # fmt: skip
 
 
-def _came_out(db: Db, call: Call, found: look.Sheet) -> dict[str, Any]:
+def _came_out(db: Db, call: Call, found: view.Sheet) -> dict[str, Any]:
     """Return what came out of a flow that is done, as long as that is known."""
     if found.row.state != "done":
         return {"result": None, "files": []}
@@ -67,9 +66,9 @@ def graph(db: Db, call: Call) -> picture.Picture:
     return picture.draw(_sheet(db, call).steps)
 
 
-def _sheet(db: Db, call: Call) -> look.Sheet:
+def _sheet(db: Db, call: Call) -> view.Sheet:
     project = call.hands.project
-    return flow_view.sheet(db, call.path.id, call.now, project.settings, project.root)
+    return explain.sheet(db, call.path.id, call.now, project.settings, project.root)
 
 
 def step(db: Db, call: Call) -> tell.FlowStep:
@@ -82,7 +81,7 @@ def step(db: Db, call: Call) -> tell.FlowStep:
         raise errors.NotFound(
             f"flow {number} has no step {name}", hint="GET /api/v1/flows/{id} has all"
         )
-    silent = flow_view.silent(db, call.now)
+    silent = explain.silent(db, call.now)
     whys = {each.item: why.task(each, silent, call.now) for each in found.open if each.step == name}
     tasks = detail.tasks(
         db, number, name, state=wanted.state, after=wanted.after, most=wanted.limit
@@ -92,7 +91,7 @@ def step(db: Db, call: Call) -> tell.FlowStep:
     return tell.FlowStep(one, shown, list(reversed(told)))
 
 
-_SAME = look.Row.__struct_fields__
+_SAME = view.Row.__struct_fields__
 
 
 def _facts(one: detail.Task) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def retry(db: Db, call: Call) -> tell.FlowAgain:
 
 
 def _own(db: Db, call: Call) -> None:
-    row = look.row(db, call.path.id)
+    row = view.row(db, call.path.id)
     if not call.grant.acts_for(row.owner):
         raise errors.Denied(
             f"flow {row.id} belongs to {row.owner or 'nobody'}",

@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors, text
-from pilotage.flow import again
-from pilotage.hub import site_view, submission
+from pilotage.base import errors, text
+from pilotage.flow import rerun
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.job import machine, moves, records
 from pilotage.job.model import State
+from pilotage.match import submission
 from pilotage.match.chosen import places
+from pilotage.status import sites
 from pilotage.store import Db
 
 #: A list that finds little looks on for so long, in seconds; who asks may go on from there.
@@ -98,7 +99,7 @@ def submit(db: Db, call: Call) -> tell.Numbers:
     for item in wanted.jobs:
         submission.check(item)
     specs = (item.spec for item in wanted.jobs)
-    notes = site_view.check(db, project.root, project.settings, specs, call.now)
+    notes = sites.check(db, project.root, project.settings, specs, call.now)
     owner, root = call.grant.owner, str(project.root)
     return tell.Numbers(submission.add(db, wanted.jobs, owner, call.now, root), notes)
 
@@ -119,5 +120,5 @@ def verb(change: Callable[..., State]) -> Callable[[Db, Call], tell.Became]:
 
 
 cancel, hold, release, retry = (
-    verb(change) for change in (moves.cancel, moves.hold, moves.release, again.retry)
+    verb(change) for change in (moves.cancel, moves.hold, moves.release, rerun.retry)
 )

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from pilotage import text
-from pilotage.flow import look
+from pilotage.base import text
+from pilotage.flow import view as look
 from pilotage.hub.api import jobs, pilots, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.api.overview import Whole, alarms
 from pilotage.hub.api.reader import Readers
-from pilotage.hub.sources import Bell
+from pilotage.rule.timers import Bell
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.hub")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pilotage import errors
-from pilotage.hub import pool_outside, pool_view
+from pilotage.base import errors
 from pilotage.hub.api import ask, pools
 from pilotage.hub.api.call import Call
-from pilotage.hub.pool_outside import Taken
-from pilotage.hub.pool_view import Look
+from pilotage.pool import demands, view
+from pilotage.pool.demands import Taken
+from pilotage.pool.view import Look
 from pilotage.store import Db
 
 
 def show(db: Db, call: Call) -> Look:
     """See one pool."""
     root, name = pools.named(call)
-    return pool_view.pool(db, root, name, call.now)
+    return view.pool(db, root, name, call.now)
 
 
 def demand(db: Db, call: Call) -> Taken:
@@ -25,4 +25,4 @@ def demand(db: Db, call: Call) -> Taken:
         message = f"a token for {call.grant.scope} cannot steer the pool {name}"
         raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
     root, _ = pools.named(call)
-    return pool_outside.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)
+    return demands.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors, text, units
+from pilotage.base import errors, text, units
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.config import Owner
 from pilotage.match.share import group_of
 from pilotage.pilot.model import Facts
+from pilotage.project.settings import Owner
 from pilotage.store import Db
 
 _HOUR_S = 3600.0

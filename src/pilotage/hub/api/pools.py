@@ -7,14 +7,13 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from pilotage import errors
-from pilotage.hub import pool_view
+from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.auth import Scope
 from pilotage.hub.metrics import Family
-from pilotage.hub.pool_model import Set
-from pilotage.pool import files
+from pilotage.pool import files, view
+from pilotage.pool.reading import Set
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
 _HOUR_S = 3600.0
@@ -24,7 +23,7 @@ _STALE_S = 300.0
 
 def index(db: Db, call: Call) -> tell.Pools:
     """List the pools of the project."""
-    found = pool_view.pools(db, call.hands.project.root, call.hands.clock.now())
+    found = view.pools(db, call.hands.project.root, call.hands.clock.now())
     return tell.Pools(found, call.grant.covers(Scope.ADMIN))
 
 
@@ -33,7 +32,7 @@ def samples(db: Db, call: Call) -> tell.PoolSamples:
     wanted: ask.PoolSamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     step = max(0.001, (call.now - since) / wanted.points)
-    return tell.PoolSamples(pool_view.samples(db, since, wanted.pool, step))
+    return tell.PoolSamples(view.samples(db, since, wanted.pool, step))
 
 
 def pause(db: Db, call: Call) -> tell.Became:
@@ -49,21 +48,21 @@ def resume(db: Db, call: Call) -> tell.Became:
 def allow(db: Db, call: Call) -> tell.Became:
     """Ask a person about nothing more, up to the maximum of the pool."""
     root, name = named(call)
-    given = msgspec.structs.replace(pool_view.changed(db, name), ask_above=0)
-    pool_view.change(db, root, name, given)
+    given = msgspec.structs.replace(view.changed(db, name), ask_above=0)
+    view.change(db, root, name, given)
     return tell.Became("allowed")
 
 
 def reset(db: Db, call: Call) -> tell.Became:
     """Forget what a person has set."""
     root, name = named(call)
-    pool_view.change(db, root, name, Set())
+    view.change(db, root, name, Set())
     return tell.Became("as its file says")
 
 
 def _ask(db: Db, call: Call, *, pause: bool) -> tell.Became:
     root, name = named(call)
-    pool_view.ask(db, root, name, pause=pause)
+    view.ask(db, root, name, pause=pause)
     return tell.Became("paused" if pause else "steered")
 
 
@@ -77,7 +76,7 @@ def named(call: Call) -> tuple[Path, str]:
 
 def families(db: Db, now: float) -> list[Family]:
     """Measure the pools that somebody looks after."""
-    last = {one.pool: one for one in pool_view.samples(db, now - _STALE_S)}
+    last = {one.pool: one for one in view.samples(db, now - _STALE_S)}
     words = {
         "supply": "Cores that pools have.",
         "demand": "Cores that pools shall have.",

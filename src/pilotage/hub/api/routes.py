@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pilotage.edge.factory import wire
 from pilotage.flow.picture import Picture
 from pilotage.hub.api import (
     about,
@@ -22,11 +23,10 @@ from pilotage.hub.api import (
 )
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.auth import Scope
-from pilotage.hub.feed import wire
-from pilotage.hub.pool_outside import Taken
-from pilotage.hub.pool_view import Look
-from pilotage.hub.site_view import Seen
+from pilotage.pool.demands import Taken
+from pilotage.pool.view import Look
+from pilotage.project.tokens import Scope
+from pilotage.status.sites import Seen
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20

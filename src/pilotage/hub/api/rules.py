@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pilotage.hub import books
 from pilotage.hub.api import tell
 from pilotage.hub.api.call import Call
-from pilotage.rule import graph
+from pilotage.rule import graph, rulebook
 from pilotage.store import Db
 
 #: When a rule last made a job is looked for among so many jobs.
@@ -14,7 +13,7 @@ _NEWEST = 50_000
 
 def index(db: Db, call: Call) -> tell.Rules:
     """List the rules in force."""
-    known = books.known(db)
+    known = rulebook.known(db)
     root = str(call.hands.project.root)
     nodes = graph.graph([one.rule for one in known.values()], root).nodes
     triggers = {node.id: node.sub for node in nodes}
@@ -30,11 +29,11 @@ def index(db: Db, call: Call) -> tell.Rules:
 
 def enable(db: Db, call: Call) -> tell.Switched:
     """Let a rule take events."""
-    books.enable(db, [call.path.name], on=True)
+    rulebook.enable(db, [call.path.name], on=True)
     return tell.Switched(enabled=True)
 
 
 def disable(db: Db, call: Call) -> tell.Switched:
     """Keep a rule from taking events."""
-    books.enable(db, [call.path.name], on=False)
+    rulebook.enable(db, [call.path.name], on=False)
     return tell.Switched(enabled=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pilotage import errors
-from pilotage.hub import edge_seen, site_view
+from pilotage.base import errors
+from pilotage.batch import records
+from pilotage.edge import view
 from pilotage.hub.api import tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
-from pilotage.site import records
+from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 
@@ -48,7 +49,7 @@ def _look(db: Db, call: Call) -> site_view.Looked:
 
 def families(db: Db, now: float) -> list[Family]:
     """Measure the sites that are heard of by the broker."""
-    heard = edge_seen.look(db, now)
+    heard = view.look(db, now)
     if not heard.edges:
         return []
     sites = {one.name: one for one in heard.edges}

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
+from pilotage.edge.view import Broker
 from pilotage.flow.detail import Task
-from pilotage.flow.look import Row as FlowRow
-from pilotage.flow.look import StepRow
 from pilotage.flow.records import Line
-from pilotage.hub.edge_seen import Broker
-from pilotage.hub.pool_view import Look
-from pilotage.hub.pool_view import Sample as PoolSample
-from pilotage.hub.site_view import Seen
+from pilotage.flow.view import Row as FlowRow
+from pilotage.flow.view import StepRow
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.match.chosen import Chosen
 from pilotage.pilot.model import Facts
+from pilotage.pool.view import Look
+from pilotage.pool.view import Sample as PoolSample
 from pilotage.result.story import Child, Moment
+from pilotage.status.sites import Seen
 
 
 class JobRow(msgspec.Struct, frozen=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pilotage import errors
-from pilotage.hub import auth
+from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
-from pilotage.hub.auth import Scope
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
 _MOST = 10_000
@@ -27,7 +27,7 @@ def make(db: Db, call: Call) -> tell.Token:
         )
     if wanted.scope is Scope.FACTORY and not wanted.site:
         raise errors.UsageError("a factory feeds sites, and none is named", hint="name its `site`")
-    secret, number = auth.mint(
+    secret, number = tokens.mint(
         db, wanted.scope, wanted.owner, now=call.now, lifetime=wanted.lifetime, pool=wanted.pool,
         site=wanted.site, label=wanted.label, uses=wanted.uses,
     )  # fmt: skip
@@ -36,5 +36,5 @@ def make(db: Db, call: Call) -> tell.Token:
 
 def revoke(db: Db, call: Call) -> tell.Became:
     """Let a token count no longer."""
-    auth.revoke(db, call.path.id, call.now)
+    tokens.revoke(db, call.path.id, call.now)
     return tell.Became("revoked")

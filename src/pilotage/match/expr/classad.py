@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.match.expr import grammar, value
 from pilotage.match.expr.token import wrong
 from pilotage.match.expr.tree import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from pilotage import errors
+from pilotage.base import errors
 from pilotage.match.expr.token import Token, tokens, wrong
 from pilotage.match.expr.tree import (
     BINDS,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from pilotage import errors, units
+from pilotage.base import errors, units
 
 #: An expression has at most so many characters.
 LONGEST = 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pilotage.pool.law.model import Act, Order
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import Pipeline
+from pilotage.pool.policy.model import Act, Order
 
 from .run import Steer
 from .wheel import apply

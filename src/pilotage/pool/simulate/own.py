@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from pilotage import units
+from pilotage.base import units
 from pilotage.pool.files import Pool
 
 from .model import Kind, Machine, Provider, Scenario

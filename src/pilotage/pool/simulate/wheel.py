@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pilotage.pool.law.model import Act, Hint, Memory, Order, Sight, Verdict
+from pilotage.pool.policy.model import Act, Hint, Memory, Order, Sight, Verdict
 
 from .drone import Drone, Pool
 from .run import Steer

@@ -1,5 +1,5 @@
 -- The first schema: one project on one machine.
--- Times are seconds since 1970 UTC; paths are stored as `pilotage.text.store_path` writes them.
+-- Times are seconds since 1970 UTC; paths are stored as `pilotage.base.text.store_path` writes them.
 
 -- What is known of each file and directory in scope. A row changes in the same transaction as the
 -- jobs that its events made, so that a scan after a crash finds exactly what was not yet taken.

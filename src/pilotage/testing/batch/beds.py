@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.site.batch.model import Batch, Call, Order, Said
+from pilotage.batch.system.model import Batch, Call, Order, Said
 
 
 class Commands:

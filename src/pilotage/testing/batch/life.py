@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from pilotage.site.batch.model import Batch, Call, Cause, Item, Order, Phase, Said
+from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
 
 #: How a script learns its number in an array, whatever runs it; as the program at worker nodes.
 INDEX = """\

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotage.site.batch.model import Batch, BatchError, Call, Item, Order, Said
+from pilotage.batch.system.model import Batch, BatchError, Call, Item, Order, Said
 
 KEY = "p0123456789abcd"
 SCRIPT = "#!/bin/sh\nexit 0\n"

@@ -1,0 +1,186 @@
+"""What a message becomes: a job, or a refusal with its reason. Decided from what is known, purely.
+
+Who sent it is the broker's word or the site's own; what the message says of itself is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pilotage.agent import pilots
+from pilotage.agent.app import command, policy
+from pilotage.agent.app.model import App
+from pilotage.agent.model import Accepted, Refused
+from pilotage.agent.settings import Settings
+from pilotage.base import errors
+from pilotage.bus import key, legacy, strict, wire
+from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
+from pilotage.bus.port import matches
+from pilotage.job.model import Allocation, JobSpec, Resources, Shape
+
+Find = Callable[[str], App]
+_ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
+#: Fields of a message that nobody understood which help its sender to know it again.
+_SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
+
+
+def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Refused:
+    """Decide on the body of a message from a user that the broker has verified."""
+    try:
+        understood = legacy.understand(body, settings.site)
+    except errors.BadMessage as error:
+        stub = guess(body, settings.site)
+        return Refused(kind="message", code="unreadable", reason=_said(error), job=stub)
+    job = understood.message
+    if not isinstance(job, Job):
+        return _no_job(job, settings.site)
+    reason = _place(job, settings)
+    if reason:
+        return Refused(kind="message", code="wrong_site", reason=reason, job=job)
+    if not user:
+        reason = "nobody knows who sent it: the broker has verified no name"
+        return Refused(kind="policy", code="no_user", reason=reason, job=job)
+    try:
+        app = find(job.application)
+    except errors.NotFound:
+        # Which there are is for those who may use them.
+        reason = f"there is no application `{job.application}` here"
+        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+    except errors.ConfigError:
+        reason = f"the application `{job.application}` cannot be used: its file has a mistake"
+        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+    return _settled(job, user, app, settings, understood.notes)
+
+
+def _settled(
+    job: Job, user: str, app: App, settings: Settings, notes: tuple[str, ...]
+) -> Accepted | Refused:
+    settled = policy.settle(app, job, user)
+    verdict = policy.judge(app, settled, user)
+    others = (*_batch(settled, settings), *pilots.objections(app, settled, settings))
+    reasons = (*verdict.reasons, *others)
+    if reasons:
+        code = LIMITS if verdict.limits and not others else "denied"
+        return Refused(kind="policy", code=code, reason="; ".join(reasons), job=job)
+    return Accepted(
+        job=settled,
+        key=key.of(job, user),
+        spec=spec_of(settled, app, settings.site),
+        queue=settled.queue or settings.batch.defaults.queue,
+        most=pilots.most(app, user),
+        notes=notes,
+    )
+
+
+def too_many(new: Accepted, user: str, live: int) -> Refused | None:
+    """Refuse a job of a user who has too many of this application already."""
+    if not new.most or live < new.most:
+        return None
+    reason = f"the user `{user}` has {live} jobs, {new.most} are the most"
+    return Refused(kind="policy", code=BUSY, reason=reason, job=new.job)
+
+
+def conflict(new: Accepted, before: int) -> Refused:
+    """Refuse another job under a key that is used already."""
+    reason = f"its key is that of job {before}, which asked for something else"
+    return Refused(kind="message", code="conflict", reason=reason, job=new.job)
+
+
+def forgotten(new: Accepted) -> Refused:
+    """Refuse a job that was here so long ago that nothing is known of it any more."""
+    reason = "a job with its key was here, is over, and is forgotten"
+    return Refused(kind="message", code="forgotten", reason=reason, job=new.job)
+
+
+def repeated(new: Accepted, code: str, reason: str) -> Refused:
+    """Refuse a job once more under a key that was refused: its sender may have begun it anew."""
+    said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
+    return Refused(kind="policy", code=code, reason=said, job=new.job)
+
+
+def spec_of(job: Job, app: App, site: str) -> JobSpec:
+    """Write the definition of a job; its arguments are made when its data is there."""
+    needs = job.resources
+    return JobSpec(
+        recipe=command.recipe([app.executable or app.takes]),
+        name=command.literal(job.application),
+        resources=Resources(
+            cpus=needs.cpus, memory=needs.memory or None, gpus=needs.gpus, disk=needs.disk or None,
+            time=float(job.wall_time) or None,
+        ),
+        image=app.container,
+        site=site,
+        via="batch",
+        allocation=Allocation(
+            nodes=job.nodes, tasks=job.tasks, queue=job.queue, account=job.project,
+            extra=job.options, launcher="none" if app.launcher else "",
+            shape=Shape(
+                nodes_least=job.shape.nodes_least, time_least=float(job.shape.time_least),
+                work=float(job.shape.work),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def may_reply(topic: str, settings: Settings) -> bool:
+    """Say whether somebody may have words sent to a topic."""
+    known = (settings.status_topic, settings.bus.balsam_status)
+    return topic in known or any(matches(one, topic) for one in settings.bus.replies)
+
+
+def guess(body: bytes, site: str) -> Job | None:
+    """Make of a message that nobody understood what its sender needs to know it again."""
+    try:
+        found = strict.load(body)
+    except errors.BadMessage:
+        return None
+    ours = "v" in found or "kind" in found
+    if found.get("kind", "job") != "job":
+        return None
+    made = Job(site=site, application="unknown", speech="pilotage" if ours else "balsam")
+    plain = {"site": made.site, "application": made.application, "speech": made.speech}
+    for name in _SIGNS:
+        if name in found:
+            try:
+                made = wire.convert(plain | {name: found[name]}, Job)
+            except errors.BadMessage:
+                continue
+            plain[name] = found[name]
+    return made
+
+
+def _no_job(message: Message, site: str) -> Refused:
+    if isinstance(message, Chain):
+        reason = "a chain of jobs goes to a hub, which gives each site its own"
+        stub = Job(
+            site=site, application="unknown", key=message.key, name=message.name,
+            reply=message.reply, speech=message.speech,
+        )  # fmt: skip
+        return Refused(kind="message", code="wrong_kind", reason=reason, job=stub)
+    kind = type(message).__name__.lower()
+    reason = f"it is of the kind `{kind}`, and jobs are taken here"
+    return Refused(kind="message", code="wrong_kind", reason=reason)
+
+
+def _place(job: Job, settings: Settings) -> str:
+    """Say why a job is not for this site; nothing if it is."""
+    if job.site != settings.site:
+        return f"it is for the site `{job.site}`, and this is `{settings.site}`"
+    return ""
+
+
+def _batch(job: Job, settings: Settings) -> list[str]:
+    """Say what the site does not allow, whatever the application does."""
+    allowed = settings.batch.allow
+    found = [
+        f"`options` has `{one}`, which this site does not allow"
+        for one in job.options
+        if one not in allowed and one.partition("=")[0] not in allowed
+    ]
+    if job.reply and not may_reply(job.reply, settings):
+        found.append(f"`reply` is `{job.reply}`, where this site sends nothing")
+    return found
+
+
+def _said(error: errors.BadMessage) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message

@@ -1,0 +1,241 @@
+"""What the file of an application cannot say."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from pilotage.agent.app import fill
+from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.base import errors, units
+from pilotage.bus.strict import BAD
+from pilotage.job import template
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
+_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Variables by which a user could put a program of their own in place of the site's.
+_NEVER = re.compile(
+    r"(LD_.*|DYLD_.*|PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASH.*|PS4|PYTHON.*|PERL.*|RUBY.*|NODE_.*|"
+    r"GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|TERMINFO.*|PILOTAGE_.*|SLURM_.*|SBATCH_.*|"
+    r"PBS_.*|SGE_.*|LSB_.*|FLUX_.*|_CONDOR_.*|SSH_.*|GIT_.*|EDITOR|PAGER|JAVA_TOOL_OPTIONS|"
+    r"_JAVA_OPTIONS|OMPI_MCA_.*|I_MPI_.*|TMPDIR)"
+)
+_LONGEST = 4096
+_MOST_CORES = 1_000_000
+#: The address of a hub, which is an argument of a pilot.
+HUB = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]{1,5})?/?")
+#: Keys that say nothing of a pilot.
+_NO_PILOT = (
+    "launcher", "launcher_words", "container", "preprocess", "postprocess", "env_allow",
+)  # fmt: skip
+
+_At = tuple[str, ...]
+
+
+class Mistake(errors.ConfigError):
+    """A key of an application's file that cannot be so."""
+
+    def __init__(self, at: _At, text: str, *, hint: str = "") -> None:
+        """Name the key by its path."""
+        super().__init__(f"`{'.'.join(at)}` cannot be {text}", hint=hint)
+        self.at = at
+
+
+def check(name: str, app: App) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name):
+        raise errors.ConfigError(f"{name!r} cannot be the name of an application")
+    _takes(name, app)
+    for program, sha256 in app.programs().items():
+        if not program.startswith("/") or BAD.search(program) or "/../" in f"{program}/":
+            raise Mistake(_place(app, program), f"{program!r}: it is not a whole path")
+        if not _SHA256.fullmatch(sha256):
+            at = ("sha256",) if program == app.executable else ("pins", program)
+            hint = f"`sha256sum {program}` tells it"
+            raise Mistake(at, f"{sha256!r}: every program is pinned", hint=hint)
+    for part, one in app.parameter.items():
+        if not _PARAMETER.fullmatch(part) or part in fill.KNOWN:
+            text = f"{part!r}: letters, digits and `_`, and no word of ours"
+            raise Mistake(("parameter", part), text)
+        _parameter(("parameter", part), one)
+    _argv(app)
+    _environment(app)
+    if app.config:
+        _config(app.config)
+    _limits(("limits",), app.limits)
+    for user, own in app.user.items():
+        _limits(("user", user), own)
+    _staging(app.staging)
+
+
+def _takes(name: str, app: App) -> None:
+    """See that what takes something of others has the name that hubs know, and nothing else."""
+    _pilots(app)
+    if app.takes == "parameters":
+        if name == "pilot":
+            hint = '`takes = "pilot"`, or another name'
+            raise Mistake(("takes",), "`parameters`: `pilot` takes pilots", hint=hint)
+        return
+    if name != app.takes:
+        raise Mistake(("takes",), f"`{app.takes}`: such an application is called `{app.takes}`")
+    given: dict[str, object] = {"argv": app.argv, "parameter": app.parameter, "config": app.config}
+    if app.takes in ("commands", "pilot"):
+        given["executable"] = app.executable
+    if app.takes == "pilot":
+        # A pilot is the agent's own program, and has jobs that read and write by themselves.
+        given |= {key: getattr(app, key) for key in _NO_PILOT}
+    for key, value in given.items():
+        if value:
+            raise Mistake((key,), f"given: the application takes {app.takes}")
+
+
+def _pilots(app: App) -> None:
+    """See that pilots have a limit for each hub, and other applications nothing of theirs."""
+    every: dict[_At, Limits | OwnLimits] = {("limits",): app.limits}
+    every |= {("user", user): own for user, own in app.user.items()}
+    if app.takes == "pilot":
+        for url in app.hubs:
+            if not HUB.fullmatch(url):
+                raise Mistake(("hubs",), f"{url!r}", hint="such as https://hub.example.org:8420")
+        for at, one in every.items():
+            _pilot_limits(at, one)
+        return
+    if app.hubs:
+        raise Mistake(("hubs",), "given: only pilots go to hubs")
+    for at, one in every.items():
+        if one.maximum:
+            raise Mistake((*at, "maximum"), "given: it is for pilots")
+
+
+def _pilot_limits(at: _At, one: Limits | OwnLimits) -> None:
+    if one.maximum is not None and not 1 <= one.maximum <= _MOST_CORES:
+        text = f"{one.maximum}: it says how many cores the pilots of each hub may have"
+        raise Mistake((*at, "maximum"), text)
+    if one.pending is not None and not 0 <= one.pending <= _MOST_CORES:
+        raise Mistake((*at, "pending"), str(one.pending))
+    for key in ("nodes", "tasks"):
+        if (getattr(one, key) or 1) > 1:
+            raise Mistake((*at, key), f"{getattr(one, key)}: a pilot is on one node")
+
+
+def _parameter(at: _At, one: Parameter) -> None:
+    try:
+        re.compile(one.pattern)
+    except re.error as error:
+        raise Mistake((*at, "pattern"), f"{one.pattern!r}: {error}") from None
+    if one.kind == "text" and not one.pattern:
+        raise Mistake((*at, "pattern"), "empty: a text must say what it may hold")
+    if one.kind == "choice" and not one.choices:
+        raise Mistake((*at, "choices"), "empty: a choice must say what it may be")
+    if one.kind == "flag" and not one.flag:
+        raise Mistake((*at, "flag"), "empty: a flag must say which argument it is")
+    if not 1 <= one.longest <= _LONGEST:
+        raise Mistake((*at, "longest"), f"{one.longest}: from 1 to {_LONGEST}")
+    if one.minimum > one.maximum:
+        raise Mistake((*at, "minimum"), f"{one.minimum}, which is above the maximum")
+    if one.default is not None:
+        _, reason = fill.value(at[-1], one, one.default)
+        if reason:
+            raise Mistake((*at, "default"), f"{one.default!r}: {reason}")
+
+
+def _argv(app: App) -> None:
+    groups: Iterable[tuple[str, tuple[str, ...]]] = [
+        *(("argv", (one,) if isinstance(one, str) else one) for one in app.argv),
+        ("preprocess", app.preprocess), ("postprocess", app.postprocess),
+        ("launcher_words", app.launcher_words),
+    ]  # fmt: skip
+    for key, tokens in groups:
+        for token in tokens:
+            _token(app, (key,), token)
+    stars = [one for one in app.argv if one == fill.STAR]
+    if len(stars) != (app.config is not None and app.config.format == "words"):
+        text = f"`{fill.STAR}` {len(stars)} times: it stands for the words of a config, once"
+        raise Mistake(("argv",), text)
+
+
+def _token(app: App, at: _At, token: str) -> None:
+    if BAD.search(token):
+        raise Mistake(at, f"{token!r}: it has control characters")
+    if token == fill.STAR:
+        return
+    try:
+        names = template.names(token)
+    except errors.BadRule as error:
+        raise Mistake(at, f"{token!r}: {error.message}", hint=error.hint) from None
+    for name in sorted(names):
+        if name not in app.parameter and name not in fill.KNOWN:
+            known = ", ".join([*app.parameter, *fill.KNOWN])
+            text = f"{token!r}: there is no parameter `{name}`"
+            raise Mistake(at, text, hint=f"there are {known}")
+        flag = name in app.parameter and app.parameter[name].kind == "flag"
+        if flag and token != f"{{{name}}}":
+            raise Mistake(at, f"{token!r}: the flag `{name}` is an argument of its own")
+
+
+def _environment(app: App) -> None:
+    for name in app.env_allow:
+        if not _VARIABLE.fullmatch(name) or _NEVER.fullmatch(name):
+            text = f"{name!r}: with it a user could have another program run"
+            raise Mistake(("env_allow",), text)
+    for name, value in app.env.items():
+        if not _VARIABLE.fullmatch(name) or BAD.search(value):
+            raise Mistake(("env", name), f"{value!r}")
+
+
+def _config(config: Config) -> None:
+    if not 0 < units.seconds(config.time) <= 600:
+        raise Mistake(("config", "time"), f"{config.time!r}: a parser has up to 10 minutes")
+    if units.size(config.memory) < 2**20:
+        raise Mistake(("config", "memory"), f"{config.memory!r}: no parser can live with that")
+    if config.format == "words":
+        if config.word is None:
+            raise Mistake(("config", "word"), "absent: it must say what each word may be")
+        _parameter(("config", "word"), config.word)
+        if config.word.kind in ("flag", "path"):
+            raise Mistake(("config", "word"), f"of the kind {config.word.kind}")
+    if config.program and "{file}" not in config.program:
+        raise Mistake(("config", "program"), "without `{file}`, which is the file to read")
+
+
+def _limits(at: _At, limits: Limits | OwnLimits) -> None:
+    for key in ("nodes", "tasks", "cpus"):
+        value = getattr(limits, key)
+        if value is not None and value < 1:
+            raise Mistake((*at, key), str(value))
+    for key in ("gpus", "jobs"):
+        value = getattr(limits, key)
+        if value is not None and value < 0:
+            raise Mistake((*at, key), str(value))
+    if limits.memory:
+        units.size(limits.memory)
+    if limits.time is not None and not units.seconds(limits.time or 0) > 0:
+        raise Mistake((*at, "time"), f"{limits.time!r}: a job needs some")
+    for one in limits.options or ():
+        if not one.startswith("-"):
+            raise Mistake((*at, "options"), f"{one!r}: options begin with `-`")
+
+
+def _staging(staging: Staging) -> None:
+    for one in staging.private:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise Mistake(("staging", "private"), f"{one!r}: {error}") from None
+    for one in staging.roots:
+        if not one.startswith("/") or "/../" in f"{one}/":
+            raise Mistake(("staging", "roots"), f"{one!r}: it is not a whole path")
+    if "file" in staging.protocols and not staging.roots:
+        raise Mistake(("staging", "roots"), "empty while `file` is among the protocols")
+
+
+def _place(app: App, program: str) -> _At:
+    """Say which key names a program."""
+    named = {"executable": (app.executable,), "preprocess": app.preprocess,
+             "postprocess": app.postprocess}  # fmt: skip
+    found = (key for key, argv in named.items() if argv[:1] == (program,))
+    key = next(found, "")
+    return (key,) if key else ("config", "program")

@@ -1,0 +1,137 @@
+"""Where data of a job may come from and go to.
+
+A site that fetches what a stranger names must not be a way into its own network: addresses of this
+machine, of private networks and of the cloud's own services are refused in every spelling, unless
+the application names their network. A name can lead anywhere, so what it resolves to is looked at
+once more when the connection is made: `reachable`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pilotage.agent.app.model import Staging
+from pilotage.bus.strict import BAD
+from pilotage.data.transfer import allow
+
+_PORTS = {
+    "http": 80, "https": 443, "dav": 80, "davs": 443, "sftp": 22, "scp": 22, "rsync": 22,
+    "root": 1094, "roots": 1094, "xroot": 1094, "xroots": 1094, "gsiftp": 2811,
+}  # fmt: skip
+#: Kinds of URLs that may name a user.
+_WITH_USER = frozenset({"sftp", "scp", "rsync"})
+_WITH_QUERY = frozenset({"http", "https", "dav", "davs"})
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
+#: A name whose last part is a number is read as an address by many programs.
+_NUMERIC = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)")
+#: Names that mean this machine or its network, whoever asks.
+_INNER = re.compile(r"(.*\.)?(localhost|localdomain|local|internal|intranet|lan|home|corp|arpa)")
+
+
+def why_not(url: str, staging: Staging) -> str:
+    """Say why a URL may not be used; nothing if it may."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"it is no URL: {error}"
+    scheme = parts.scheme
+    if BAD.search(url) or " " in url or "\\" in url or url[: len(scheme)] != scheme:
+        return "it has characters that no URL has"
+    if scheme not in staging.protocols:
+        return f"`{scheme}` is none of {', '.join(staging.protocols) or 'nothing'}"
+    if reason := _path(parts):
+        return reason
+    if scheme == "hub":
+        # There is one, and the settings of this site name it.
+        return "" if parts.netloc == "port" and not parts.query else "no hub has such an address"
+    return _file(parts, staging) if scheme == "file" else _remote(parts, port, staging)
+
+
+def reachable(address: str, staging: Staging) -> bool:
+    """Tell whether a connection may be made to an address."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return _allowed(found, staging)
+
+
+def _path(parts: SplitResult) -> str:
+    path = unquote(unquote(parts.path))
+    if BAD.search(path) or "\\" in path:
+        return "its path has characters that no file should have"
+    if ".." in path.split("/"):
+        return "its path leads upwards"
+    if parts.fragment:
+        return "it has a `#`"
+    if parts.query and parts.scheme not in _WITH_QUERY:
+        return "it has a `?`"
+    return ""
+
+
+def _file(parts: SplitResult, staging: Staging) -> str:
+    path = unquote(parts.path)
+    if parts.netloc or not path.startswith("/"):
+        return "a file here is `file:///` and its whole path"
+    if not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in staging.roots):
+        return f"it is below none of {', '.join(staging.roots) or 'no folder'}"
+    return ""
+
+
+def _remote(parts: SplitResult, port: int | None, staging: Staging) -> str:
+    if parts.password is not None:
+        return "it holds a password"
+    if parts.username is not None and (
+        parts.scheme not in _WITH_USER or not _USER.fullmatch(parts.username)
+    ):
+        return "it names a user"
+    host = (parts.hostname or "").removesuffix(".")
+    if not host:
+        return "it names no host"
+    usual = _PORTS.get(parts.scheme)
+    if not any(_is(host, port or usual, usual, one) for one in staging.hosts):
+        known = ", ".join(staging.hosts) or "none"
+        return f"the host `{ascii(host)[1:-1]}` is none of those allowed: {known}"
+    return _inner(host, staging)
+
+
+def _is(host: str, port: int | None, usual: int | None, pattern: str) -> bool:
+    """Tell whether a host is meant; a pattern with no port means the usual one."""
+    name, colon, digits = pattern.rpartition(":")
+    if not colon or not digits.isdecimal() or name.endswith(":"):
+        name, digits = pattern, ""
+    if port != (int(digits) if digits else usual):
+        return False
+    name = name.lower().strip("[]")
+    if name.startswith("*."):
+        return host.endswith(name[1:]) and len(host) > len(name) - 1
+    return name in ("*", host)
+
+
+def _inner(host: str, staging: Staging) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return _name(host, staging)
+    if _allowed(address, staging):
+        return ""
+    return f"the address {host} is of this machine or a private network"
+
+
+def _name(host: str, staging: Staging) -> str:
+    if not _HOST.fullmatch(host):
+        return "its host is no name"
+    if _NUMERIC.fullmatch(host):
+        return "its host is a number in disguise"
+    exact = {one.partition(":")[0].lower() for one in staging.hosts}
+    if (_INNER.fullmatch(host) or "." not in host) and host not in exact:
+        return f"the host `{host}` is of this machine or a private network"
+    return ""
+
+
+def _allowed(address: allow.Address, staging: Staging) -> bool:
+    return allow.open_to_all(address, staging.private)

@@ -1,0 +1,185 @@
+"""What is known of an application: the file that describes it, closed and checked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pilotage.base import text
+
+
+class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user may fill in."""
+
+    #: What it holds; a `path` is below the folder of the job, a `flag` is on or off.
+    kind: Literal["text", "integer", "number", "choice", "flag", "path"]
+    #: For people.
+    about: str = ""
+    #: Whether a job must give it, unless there is a default.
+    required: bool = True
+    #: What it is if a job does not give it.
+    default: str | int | float | bool | None = None
+    #: A regular expression that all of a `text` must match; of a `path`, that it must match too.
+    pattern: str = ""
+    #: Characters that it may have.
+    longest: int = 256
+    #: The least and the largest number.
+    minimum: int | float = 0
+    maximum: int | float = 9_223_372_036_854_775_807
+    #: What a `choice` may be.
+    choices: tuple[str, ...] = ()
+    #: The argument that stands there while a `flag` is on; off, there is none.
+    flag: str = ""
+    #: Whether a text may begin with `-`, where a program might take it for an option.
+    dash: bool = False
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the config file of a job becomes parameters."""
+
+    #: What is in it, or what `program` prints: `key = value` lines, a JSON object, or words.
+    format: Literal["keys", "json", "words"] = "keys"
+    #: The site's own parser with its arguments, of which `{file}` is the file; else none.
+    program: tuple[str, ...] = ()
+    #: It is ended after so long.
+    time: str = "10s"
+    #: Memory that it may use.
+    memory: str = "1G"
+    #: What each of the words must be; they stand where the template has `"{*}"`.
+    word: Parameter | None = None
+    #: Words that there may be.
+    most: int = 100
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a job of this application may ask for."""
+
+    #: Queues; none means any.
+    queues: tuple[str, ...] = ()
+    #: Projects that may be charged; none means any.
+    projects: tuple[str, ...] = ()
+    #: Nodes.
+    nodes: int = 1
+    #: Tasks on each node.
+    tasks: int = 1
+    #: Cores of each task.
+    cpus: int = 1
+    #: GPUs of each node.
+    gpus: int = 0
+    #: Memory of each node; empty means any.
+    memory: str = ""
+    #: Wall time.
+    time: str = "1h"
+    #: Jobs of one user that are not over; 0 means any number.
+    jobs: int = 0
+    #: Options of the batch system that jobs may use, such as `"--exclusive"`.
+    options: tuple[str, ...] = ()
+    #: Of pilots: cores that those of one hub have at most, also while they wait.
+    maximum: int = 0
+    #: Of pilots: those of one hub that may wait in the batch queue at once; 0 means any number.
+    pending: int = 0
+
+
+class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What holds for one user instead; what is not said is as for everybody."""
+
+    #: As in `[limits]`.
+    queues: tuple[str, ...] | None = None
+    projects: tuple[str, ...] | None = None
+    nodes: int | None = None
+    tasks: int | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    memory: str | None = None
+    time: str | None = None
+    jobs: int | None = None
+    options: tuple[str, ...] | None = None
+    maximum: int | None = None
+    pending: int | None = None
+
+
+class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where data may come from and go to."""
+
+    #: Kinds of URLs; `hub` is the port of the hub that the agent dials, if it dials one.
+    protocols: tuple[str, ...] = ("https", "sftp", "hub")
+    #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
+    hosts: tuple[str, ...] = ()
+    #: Networks of this site that may be reached, such as `"10.1.0.0/16"`; else none of them.
+    private: tuple[str, ...] = ()
+    #: Folders that `file:` URLs may be below.
+    roots: tuple[str, ...] = ()
+
+
+class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `apps/NAME.toml`."""
+
+    #: The program: its whole path. Of functions, the Python that calls them; of commands and
+    #: pilots, none.
+    executable: str = ""
+    #: Its SHA-256; another program in its place is not run.
+    sha256: str = ""
+    #: What a job fills in: `parameters` of the program, or `commands` or `functions` of its own, or
+    #: the order of a `pilot` that runs jobs of a hub. With these three, those who may use the
+    #: application run any program as the site's user.
+    takes: Literal["parameters", "commands", "functions", "pilot"] = "parameters"
+    #: Of pilots: addresses of the hubs that they may go to, as these tell them. An agent that dials
+    #: a hub has its pilots go to that one.
+    hubs: tuple[str, ...] = ()
+    #: Which version this is, for people and for the record of each job.
+    version: str = "1"
+    #: For people.
+    about: str = ""
+    #: Whether jobs may use it.
+    enabled: bool = True
+    #: Its arguments, each a text with `{parameters}` in it; a list within is there as a whole or
+    #: not at all.
+    argv: tuple[str | tuple[str, ...], ...] = ()
+    #: What starts its tasks; empty means the site's own.
+    launcher: Literal["", "none", "srun", "mpirun"] = ""
+    #: Further words of the launcher.
+    launcher_words: tuple[str, ...] = ()
+    #: Environment variables that a job may set.
+    env_allow: tuple[str, ...] = ()
+    #: Environment variables that are always set.
+    env: dict[str, str] = {}
+    #: The container image that it runs in; empty means none.
+    container: str = ""
+    #: A program with its arguments that runs in the job's folder before, and one after.
+    preprocess: tuple[str, ...] = ()
+    postprocess: tuple[str, ...] = ()
+    #: The SHA-256 of each further program: parsers, and what runs before and after.
+    pins: dict[str, str] = {}
+    #: Who may use it, as their certificates name them; `*` stands for any letters.
+    users: tuple[str, ...] = ("*",)
+    #: What a user may fill in, by name.
+    parameter: dict[str, Parameter] = {}
+    #: How a config file is read; without it jobs have none.
+    config: Config | None = None
+    #: What a job may ask for.
+    limits: Limits = Limits()
+    #: What single users may ask for instead.
+    user: dict[str, OwnLimits] = {}
+    #: Where data may come from and go to.
+    staging: Staging = Staging()
+
+    def limits_of(self, user: str) -> Limits:
+        """Return what holds for a user."""
+        own = self.user.get(user)
+        if own is None:
+            return self.limits
+        given = {name: getattr(own, name) for name in own.__struct_fields__}
+        told = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(self.limits, **told)
+
+    def programs(self) -> dict[str, str]:
+        """Return every program that is run, with the SHA-256 that it must have."""
+        more = [self.preprocess, self.postprocess, self.config.program if self.config else ()]
+        pinned = {argv[0]: self.pins.get(argv[0], "") for argv in more if argv}
+        none = self.takes in ("commands", "pilot")
+        own = {} if none else {self.executable: self.sha256}
+        return {**own, **pinned}
+
+
+text.prime(App)

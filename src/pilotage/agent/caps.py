@@ -1,0 +1,132 @@
+"""How many jobs go on at once: by user, by queue and in all. The others wait, the oldest first.
+
+What waits for one user's room or one queue's does not keep others waiting. All is decided in the
+transactions that change it, so that no limit is ever passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable, Mapping, Sequence
+
+import anyio
+
+from pilotage.agent.settings import Limits, Settings
+from pilotage.job import moves
+from pilotage.job.model import State
+from pilotage.job.retry import Next
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: Seconds between two looks while jobs wait for room, and while none does.
+_SOON_S = 0.1
+_LATE_S = 0.5
+#: Jobs that may be let go on in one transaction.
+_MOST = 500
+
+#: A user and a queue.
+Group = tuple[str, str]
+
+
+class Going:
+    """How many jobs go on."""
+
+    def __init__(self, counts: Mapping[Group, int]) -> None:
+        """Take how many there are by user and queue."""
+        self.all = 0
+        self.users: dict[str, int] = {}
+        self.queues: dict[str, int] = {}
+        for group, count in counts.items():
+            self.add(group, count)
+
+    def add(self, group: Group, count: int = 1) -> None:
+        """Count more of them."""
+        user, queue = group
+        self.all += count
+        self.users[user] = self.users.get(user, 0) + count
+        self.queues[queue] = self.queues.get(queue, 0) + count
+
+    def why_not(self, group: Group, limits: Limits) -> str:
+        """Say why one more must wait; nothing if it need not."""
+        user, queue = group
+        bounds = (
+            (self.all, limits.jobs, "jobs go on here"),
+            (self.users.get(user, 0), limits.users.get(user, limits.user), f"jobs of {user} go on"),
+            (
+                self.queues.get(queue, 0),
+                limits.queues.get(queue, limits.queue),
+                f"jobs go on in the queue {queue}" if queue else "jobs go on in the usual queue",
+            ),
+        )
+        for count, most, what in bounds:
+            if most and count >= most:
+                return f"waits for room: {count} {what}, and {most} are the most"
+        return ""
+
+
+def grant(
+    waiting: Mapping[Group, Sequence[int]], going: Going, limits: Limits, most: int = _MOST
+) -> list[int]:
+    """Choose the jobs that may go on now, the oldest first, and count them."""
+    chosen: list[int] = []
+    heads = [(jobs[0], group, 0) for group, jobs in waiting.items() if jobs]
+    heapq.heapify(heads)
+    while heads and len(chosen) < most:
+        job, group, at = heapq.heappop(heads)
+        if going.why_not(group, limits):
+            continue
+        going.add(group)
+        chosen.append(job)
+        if at + 1 < len(waiting[group]):
+            heapq.heappush(heads, (waiting[group][at + 1], group, at + 1))
+    return chosen
+
+
+def settle(db: Db, limits: Limits, now: float) -> tuple[Going, int]:
+    """Let go on what there is room for; return what goes on then, and how many were let."""
+    going = Going({(user, queue): count for user, queue, count in db.rows("edge_going")})
+    groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]
+    attempts: dict[int, int] = {}
+    waiting: dict[Group, list[int]] = {}
+    for user, queue in groups:
+        if going.why_not((user, queue), limits):
+            continue
+        rows = db.rows("edge_waiting_of", user=user, queue=queue, most=_MOST)
+        attempts.update(rows)
+        waiting[user, queue] = [job for job, _ in rows]
+    chosen = grant(waiting, going, limits)
+    for job in chosen:
+        moves.move(db, job, attempts[job], State.WAITING, Next(State.QUEUED, ""), now=now)
+    return going, len(chosen)
+
+
+class Caps:
+    """Looks from time to time whether jobs that wait may go on."""
+
+    def __init__(
+        self, writer: Writer, settings: Callable[[], Settings], now: Callable[[], float],
+        poke: Callable[[], None], pilots: Callable[[Db, Going, float], int],
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`. `pilots` lets those of hubs go on."""
+        self._writer = writer
+        self._settings = settings
+        self._now = now
+        self._poke = poke
+        self._pilots = pilots
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            waiting, let = await wrap_future(self._writer.submit(self._look))
+            if let:
+                self._poke()
+            await anyio.sleep(_SOON_S if waiting else _LATE_S)
+
+    def _look(self, db: Db) -> tuple[int, int]:
+        waiting = int(db.value("edge_waiting_count"))
+        if not waiting:
+            return 0, 0
+        going, let = settle(db, self._settings().limits, self._now())
+        return waiting, let + self._pilots(db, going, self._now())

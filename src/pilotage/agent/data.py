@@ -1,0 +1,392 @@
+"""The data of jobs that came by messages: brought by URL, prepared, and sent by URL.
+
+    inputs ──▶ config ──▶ parser ──▶ preprocess ──▶ kept on disk ──▶ batch system
+                                                    postprocess ──▶ outputs, the manifest last
+
+What is kept on disk is done once: who is killed goes on after it. Before each step it is written
+down which one it is, so that what is said of a failure is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from asyncio import wrap_future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from pilotage.agent import aside, pilots, prepare, records, shortage, staging
+from pilotage.agent.app.command import Command
+from pilotage.agent.app.model import App
+from pilotage.agent.app.trust import Trust
+from pilotage.agent.contents import Contents
+from pilotage.agent.model import Blame
+from pilotage.agent.prepare import Kept
+from pilotage.agent.registry import Registry
+from pilotage.agent.settings import Settings
+from pilotage.agent.staging import Errand, Lanes
+from pilotage.base import crash, errors, text, units
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.remote import Remote
+from pilotage.batch.streams import Streams
+from pilotage.bus.fields import Step
+from pilotage.bus.model import Job
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.patience import Told
+from pilotage.edge.order import PILOT
+from pilotage.job import moves
+from pilotage.job.model import Binding, State
+from pilotage.store import Db, Writer
+
+#: Where jobs have their folders at the site, and what is kept of them in the state folder.
+FOLDER = "edge"
+_CLOSE_S = 10.0
+_T = TypeVar("_T")
+
+
+class EdgeData:
+    """Sees to the data of all jobs of an agent."""
+
+    def __init__(
+        self, remote: Remote, writer: Writer, state: Path, registry: Registry,
+        settings: Callable[[], Settings], now: Callable[[], float],
+        home: Callable[[], Home | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Keep what must outlive the agent below `state`; settings may change.
+
+        `home` is the hub that jobs come from, if the agent dials one.
+        """
+        self._remote = remote
+        self._writer = writer
+        self._state = state
+        self._registry = registry
+        self._settings = settings
+        self._now = now
+        self._trust = Trust()
+        self._home = home
+        self._lanes = Lanes(lambda: settings().limits.transfers)
+        self._contents = Contents(lambda: units.size(settings().limits.cache))
+        self._streams = Streams(remote, state)
+        self._busy: set[asyncio.Task[Any]] = set()
+
+    @property
+    def lanes(self) -> Lanes:
+        """Where all transfers of this site go."""
+        return self._lanes
+
+    @property
+    def apart(self) -> bool:
+        """One job's data may take a minute and another's a day."""
+        return True
+
+    def brings(self, one: Guest) -> bool:
+        """Every job has a folder of its own, which must be there."""
+        del one
+        return True
+
+    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+        """Bring what jobs have written so far to where commands look for it."""
+        await self._streams.bring(some)
+
+    async def close(self) -> None:
+        """End what is under way: no program is left behind."""
+        for task in self._busy:
+            task.cancel()
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=_CLOSE_S)
+
+    # -- before the job --------------------------------------------------------------------------
+
+    async def bring(self, one: Guest) -> None:
+        """Have the folder of a job ready, and say in the guest what runs there."""
+        with self._working():
+            job, user = await self._do(lambda db: _asked(db, one))
+            folder = f"{(await self._remote.ready()).root}/{FOLDER}/{one.key}"
+            async with self._blaming(one):
+                app, kept = await run_sync(self._look, one, job, user, folder)
+                if kept is None:
+                    kept = await self._prepare(one, app, job, user, folder)
+                    # It may have taken long.
+                    await run_sync(self._trust.require, app)
+                filled = self._filled(app, job, kept, one, folder)
+            one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
+            one.binding = Binding(data=dict(filled.calls))
+            await self._do(lambda db: self._ready(db, one, kept.read))
+
+    def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
+        """See that a job may run, and what is there of it already."""
+        app = self._registry.find(job.application)
+        prepare.check(app, job, user)
+        pilots.check(app, job, self._settings(), one.claim.attempt)
+        self._trust.require(app)
+        if prepare.plain(app, job):
+            _make(self._spare(), folder)
+            return app, Kept()
+        return app, _known(self._file(one), folder)
+
+    async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
+        """Bring the inputs, read the config, and run what runs before; keep that it is done."""
+        await self._step(one, "stage_in")
+        errand = msgspec.structs.replace(self._errand(one, app, job, folder), user=user)
+        beside = f"{folder}.in"
+        await run_sync(_make, errand.spare, folder, beside)
+        read = await staging.fetch(errand, beside, self._lanes, self._contents)
+        if job.config and app.takes == "parameters":
+            await run_sync(prepare.write_config, job, folder, beside)
+        if app.takes != "parameters":
+            await run_sync(prepare.open_folders, job, folder)
+        if app.takes == PILOT:
+            await run_sync(pilots.put, job, self._settings(), folder)
+        crash.point("stage.fetched")
+        kept = await prepare.read_config(app, job, folder)
+        filled = self._filled(app, job, kept, one, folder)
+        if filled.preprocess:
+            await self._step(one, "preprocess")
+            await self._run(one, app, folder, "preprocess", filled.preprocess)
+            crash.point("stage.preprocessed")
+        after = bool(filled.postprocess)
+        leaves = after or bool(job.outputs)
+        kept = msgspec.structs.replace(kept, after=after, leaves=leaves, read=read)
+        await run_sync(prepare.write, self._file(one), kept)
+        crash.point("stage.prepared")
+        await run_sync(_remove, beside)
+        return kept
+
+    def _ready(self, db: Db, one: Guest, read: int) -> None:
+        """Write down that a job can be submitted; one that is further stays there."""
+        if read:
+            records.brought(db, one.claim.job, read)
+        if db.value("edge_staging", job=one.claim.job):
+            records.step(db, one.claim.job, "submit")
+            moves.progress(db, [one.attempt], State.READY, "", self._now())
+
+    async def shaped(self, one: Guest) -> None:
+        """Fill the application in anew, for the shape that a job has got."""
+        with self._working():
+            job, _ = await self._do(lambda db: _asked(db, one))
+            async with self._blaming(one):
+                app = await run_sync(self._registry.find, job.application)
+                kept = await run_sync(prepare.read, self._file(one))
+                if not prepare.plain(app, job):
+                    kept = self._required(one, kept)
+                filled = self._filled(app, job, kept or Kept(), one, one.folder)
+            one.spec = prepare.spec_of(one.spec, filled, one.folder)
+            one.binding = Binding(data=dict(filled.calls))
+
+    # -- after it --------------------------------------------------------------------------------
+
+    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+        """Say whether anything is still to be done after a job."""
+        del found
+        job, _ = await self._do(lambda db: _asked(db, one))
+        with shortage.waits():
+            kept = await run_sync(prepare.read, self._file(one))
+        if kept is None and prepare.bare(job):
+            return False
+        kept = self._required(one, kept)
+        if not kept.leaves or kept.sent:
+            return False
+        step: Step = "postprocess" if _to_run(kept) else "stage_out"
+        # The state changes next, and that is told.
+        await self._do(lambda db: records.step(db, one.claim.job, step))
+        return True
+
+    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+        """Run what runs after a job, and send what it has left."""
+        del found
+        with self._working():
+            job, _ = await self._do(lambda db: _asked(db, one))
+            folder = f"{room.root}/{FOLDER}/{one.key}"
+            async with self._blaming(one):
+                kept = self._required(one, await run_sync(prepare.read, self._file(one)))
+                app = await run_sync(self._registry.find, job.application)
+                if _to_run(kept):
+                    await self._step(one, "postprocess")
+                    argv = prepare.fill(app, job, kept, one.claim.job).postprocess
+                    if argv:
+                        await self._run(one, app, folder, "postprocess", argv)
+                    kept = await self._keep(one, kept, postprocessed=True)
+                    crash.point("stage.postprocessed")
+                if job.outputs:
+                    kept = await self._send(one, app, job, folder, kept)
+                await self._keep(one, kept, sent=True)
+            crash.point("stage.sent")
+
+    async def _send(self, one: Guest, app: App, job: Job, folder: str, kept: Kept) -> Kept:
+        await self._step(one, "stage_out")
+        prepare.check_outputs(app, job)
+        again = kept.sending or await run_sync(self._sent_before, one)
+        kept = await self._keep(one, kept, sending=True)
+        beside = f"{folder}.out"
+        errand = self._errand(one, app, job, folder)
+        try:
+            left = await staging.send(errand, beside, self._lanes, again=again)
+        except errors.Conflict:
+            # What is there is another's, and stays so when the job is tried again.
+            await self._keep(one, kept, sending=again)
+            raise
+        await self._do(lambda db: records.left(db, one.claim.job, left))
+        await run_sync(_remove, beside)
+        return kept
+
+    def _sent_before(self, one: Guest) -> bool:
+        """Say whether an earlier attempt may have sent a part of what it left."""
+        job, attempt = one.attempt
+        files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
+        return any(kept.sending for kept in map(prepare.read, files) if kept)
+
+    async def leave(self, one: Guest) -> None:
+        """Remove what only the work on an attempt needed; its folder stays for a while."""
+        lock, root = self._file(one).with_suffix(".lock"), self._remote.hello.root
+        folder = f"{root}/{FOLDER}/{one.key}"
+
+        def remove() -> None:
+            # An earlier process may have begun something for it that nobody ended.
+            aside.sweep(lock)
+            lock.unlink(missing_ok=True)
+            for beside in (f"{folder}.in", f"{folder}.out") if root else ():
+                _remove(beside)
+            if root and one.spec.name == PILOT:
+                pilots.clear(folder)
+
+        await run_sync(remove)
+
+    # -- what both need --------------------------------------------------------------------------
+
+    def _file(self, one: Guest) -> Path:
+        return self._state / FOLDER / f"{one.key}.json"
+
+    def _required(self, one: Guest, kept: Kept | None) -> Kept:
+        if kept is None:
+            # To guess that nothing is left to do would be to lose its results.
+            raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
+        return kept
+
+    async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:
+        kept = msgspec.structs.replace(kept, **changes)
+        await run_sync(prepare.write, self._file(one), kept)
+        return kept
+
+    def _filled(self, app: App, job: Job, kept: Kept, one: Guest, folder: str) -> Command:
+        """Fill an application in; a pilot is the program that this agent put at the site."""
+        if app.takes != PILOT:
+            return prepare.fill(app, job, kept, one.claim.job)
+        hello = self._remote.hello
+        program = f"{hello.root}/bin/{hello.version}.pyz"
+        return pilots.command(app, job, self._settings(), program, folder)
+
+    def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
+        return Errand(
+            app=app, job=job, key=one.key, folder=folder, keys=self._settings().credentials,
+            spare=self._spare(), told=self._tell(one), home=self._home(),
+        )  # fmt: skip
+
+    def _spare(self) -> int:
+        return units.size(self._settings().limits.free)
+
+    async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
+        """Run a program of the application in the folder of a job."""
+        await run_sync(self._trust.require, app)
+        await run_sync(staging.real, folder)
+        attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
+        await aside.run(
+            argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
+            output=Path(attempt) / f"{what}.out",
+        )  # fmt: skip
+
+    def _tell(self, one: Guest) -> Told:
+        rows = text.dump([one.attempt])
+
+        def told(error: errors.PilotageError) -> None:
+            words = f"its data waits: {error.message}"
+            self._writer.submit(lambda db: db.run("job_say", rows=rows, reason=words))
+
+        return told
+
+    async def _step(self, one: Guest, step: Step) -> None:
+        """Say what is done now, to people too."""
+        await self._do(lambda db: records.step(db, one.claim.job, step, self._now()))
+
+    @contextlib.asynccontextmanager
+    async def _blaming(self, one: Guest) -> AsyncIterator[None]:
+        """Write down whose doing it is if something fails for good."""
+        try:
+            with shortage.waits():
+                yield
+        except errors.Unavailable:
+            raise
+        except errors.PilotageError as error:
+            kind, code = blame(error)
+            await self._do(lambda db: records.blame(db, one.claim.job, kind, code))
+            raise
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Be waited for by who closes."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._busy.add(task)
+        try:
+            yield
+        finally:
+            if task is not None:
+                self._busy.discard(task)
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def blame(error: errors.PilotageError) -> tuple[Blame, str]:
+    """Say whose doing a failure is, in the words of status messages."""
+    match error:
+        case errors.NeedsCredential():
+            return "credential", "credential"
+        case errors.JobFailed():
+            return "application", "exit"
+        case errors.TimedOut():
+            return "application", "timeout"
+        case errors.UsageError():
+            return "message", "config"
+        case errors.Denied() | errors.ConfigError():
+            return "policy", "policy"
+        case errors.Conflict():
+            return "staging", "conflict"
+        case errors.NotFound():
+            return "staging", "not_found"
+        case _:
+            return "staging", "staging"
+
+
+def _asked(db: Db, one: Guest) -> tuple[Job, str]:
+    """Read what was asked for, in the shape that it has got if it has one, and by whom."""
+    job = prepare.sized(records.message(db, one.claim.job), one.fit)
+    return job, records.owner_of(db, one.claim.job) or ""
+
+
+def _to_run(kept: Kept) -> bool:
+    return kept.after and not kept.postprocessed
+
+
+def _known(file: Path, folder: str) -> Kept | None:
+    """Read what is kept of an attempt; without its folder that is worth nothing."""
+    return prepare.read(file) if os.path.isdir(folder) else None
+
+
+def _make(spare: int, *folders: str) -> None:
+    """Make folders of a job, which are nobody else's, if so much stays free."""
+    above = os.path.dirname(folders[0])
+    os.makedirs(above, mode=0o700, exist_ok=True)
+    staging.check_room(above, spare)
+    for one in folders:
+        os.makedirs(one, mode=0o700, exist_ok=True)
+        staging.real(one)
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,163 @@
+"""Messages from the bus become jobs: understood, judged, committed, and only then acknowledged."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from asyncio import wrap_future
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from pilotage.agent import accept
+from pilotage.agent.enter import Entered, enter
+from pilotage.agent.model import Arrival, Refused
+from pilotage.agent.registry import Registry
+from pilotage.agent.settings import Settings
+from pilotage.base import crash, errors
+from pilotage.bus import batches
+from pilotage.bus.port import Bus, Message
+from pilotage.store import Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: Seconds before messages are taken again after the store did not.
+_PAUSE_S = 2.0
+_MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
+#: So many at once are a crowd, and more of it are expected within these seconds.
+_CROWD = 50
+_CROWDED_S = 0.5
+
+
+class Ingest:
+    """Takes jobs from one topic or more."""
+
+    def __init__(
+        self, bus: Bus, writer: Writer, registry: Registry, settings: Callable[[], Settings],
+        now: Callable[[], float], poke: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`. `poke` is called when jobs are queued."""
+        self._bus = bus
+        self._writer = writer
+        self._registry = registry
+        self._settings = settings
+        self._now = now
+        self._poke = poke
+        self._taking = True
+        self._changed = anyio.Event()
+        #: Until when more are expected to come.
+        self._crowded = 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether many messages come in just now."""
+        return time.monotonic() < self._crowded
+
+    @property
+    def taking(self) -> bool:
+        """Whether jobs are taken; else they stay at the broker."""
+        return self._taking
+
+    @taking.setter
+    def taking(self, wanted: bool) -> None:
+        if wanted != self._taking:
+            self._taking = wanted
+            self._changed.set()
+            self._changed = anyio.Event()
+
+    async def run(self, topic: str, unnamed: str) -> None:
+        """Take messages of a topic until cancelled; `unnamed` is who sent those with no name."""
+        trouble = ""
+        while True:
+            try:
+                if self._taking:
+                    await self._while_taking(topic, unnamed)
+                else:
+                    await self._changed.wait()
+                trouble = ""
+            except errors.Unavailable as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("jobs by %s: %s", topic, error)
+                await anyio.sleep(_PAUSE_S)
+
+    async def _while_taking(self, topic: str, unnamed: str) -> None:
+        """Take messages until none are to be taken any more."""
+        ahead = self._settings().bus.ahead
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_changed, tasks.cancel_scope)
+                async with self._bus.subscribe(topic, ahead=ahead) as incoming:
+                    await batches.take(incoming, functools.partial(self._some, unnamed=unnamed))
+        except* errors.Unavailable as group:
+            raise _first(group) from None
+
+    async def _until_changed(self, scope: anyio.CancelScope) -> None:
+        while self._taking:
+            await self._changed.wait()
+        scope.cancel()
+
+    async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
+        """Make messages durable, and say so to the broker."""
+        crash.point("edge.delivered")
+        if len(messages) >= _CROWD:
+            self._crowded = time.monotonic() + _CROWDED_S
+        try:
+            entered = await self._enter(messages, unnamed)
+        except errors.StoreUnavailable as error:
+            _log.error("%s; %d messages go back to the broker", error, len(messages))
+            await anyio.sleep(_PAUSE_S)
+            await self._bus.ack(*messages, done=False)
+            return
+        except Exception:  # noqa: BLE001 - one that nobody foresaw does not keep the others away
+            if len(messages) == 1:
+                _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
+                await self._odd(messages[0], unnamed)
+                return
+            for one in messages:
+                await self._some([one], unnamed)
+            return
+        crash.point("edge.committed")
+        await self._bus.ack(*messages)
+        crash.point("edge.acked")
+        self._tell(entered)
+
+    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Entered:
+        settings = self._settings()
+        arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
+        crash.point("edge.judged")
+        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
+        return await wrap_future(self._writer.submit(step))
+
+    async def _odd(self, one: Message, unnamed: str) -> None:
+        """Have a message come once more that we could not deal with, and then refuse it."""
+        if not one.again:
+            await anyio.sleep(_PAUSE_S)
+            await self._bus.ack(one, done=False)
+            return
+        why = Refused(kind="infrastructure", code="mistake", reason=_MISTAKE)
+        arrival = Arrival(one.user or unnamed, one.topic, one.body, why, one.again)
+        settings, now = self._settings(), self._now()
+        await wrap_future(self._writer.submit(lambda db: enter(db, [arrival], settings, now)))
+        await self._bus.ack(one)
+
+    def _judge(
+        self, messages: Sequence[Message], unnamed: str, settings: Settings
+    ) -> list[Arrival]:
+        return [self._arrival(one, one.user or unnamed, settings) for one in messages]
+
+    def _arrival(self, one: Message, user: str, settings: Settings) -> Arrival:
+        verdict = accept.judge(one.body, user, self._registry.find, settings)
+        return Arrival(user, one.topic, one.body, verdict, one.again)
+
+    def _tell(self, entered: Entered) -> None:
+        if entered.refused:
+            _log.warning("messages refused: %d; see `pilotage agent status`", entered.refused)
+        if entered.queued:
+            self._poke()
+
+
+def _first(group: BaseExceptionGroup[errors.Unavailable]) -> errors.Unavailable:
+    """Return one error of those that came together."""
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one

@@ -1,0 +1,166 @@
+"""What is over is kept for a while and then removed: rows first, files after.
+
+Who is killed in between leaves only litter, which the next sweep finds: a folder is removed when
+the store does not know its job any more, so that of a live job never is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import secrets
+import shutil
+from asyncio import wrap_future
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from anyio.to_thread import run_sync
+
+from pilotage.agent import records
+from pilotage.agent.data import FOLDER
+from pilotage.agent.settings import Keep, Settings
+from pilotage.base import text, units
+from pilotage.job import purge
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+#: The longest pause between two looks, in seconds: each goes through all jobs.
+_LOOK_S = 600.0
+#: Looks after which litter is looked for although nothing was forgotten.
+_SWEEP = 6
+_AT_ONCE = 500
+_TRASH = ".trash"
+#: Names of what belongs to an attempt: its folder, and what is beside it.
+_NAME = re.compile(r"([0-9]+)\.[0-9]+(\.(in|out|json|lock|part))?")
+_T = TypeVar("_T")
+
+
+class Janitor:
+    """Forgets jobs that ended long ago, and removes what they left."""
+
+    def __init__(
+        self, state: Path, writer: Writer, settings: Callable[[], Settings],
+        now: Callable[[], float], root: Callable[[], str | None],
+    ) -> None:  # fmt: skip
+        """Take the state folder of the agent, and the folder of its jobs while that is known."""
+        self._state = state
+        self._writer = writer
+        self._settings = settings
+        self._now = now
+        self._root = root
+
+    async def run(self) -> None:
+        """Look from time to time, until cancelled."""
+        left = 0
+        while True:
+            if await self.forget() or left <= 0:
+                left = _SWEEP if await self.sweep() else 0
+            left -= 1
+            await anyio.sleep(_pause(self._settings().keep))
+
+    async def forget(self) -> int:
+        """Forget what has been kept for long enough; say how many jobs that were."""
+        keep, now = self._settings().keep, self._now()
+        before = now - units.seconds(keep.refused)
+        await self._do(lambda db: records.forget_refused(db, before))
+        count = 0
+        while found := await self._do(lambda db: _forget(db, keep, now)):
+            jobs, folders = found
+            count += jobs
+            await run_sync(purge.remove, folders)
+        return count
+
+    async def sweep(self) -> bool:
+        """Remove what the store knows nothing of; say whether all of it could be looked at."""
+        root = self._root()
+        places = [self._state / FOLDER, *([Path(root) / FOLDER] if root else [])]
+        for place in places:
+            for names in await run_sync(_names, place):
+                numbers = list({number for number, _ in names})
+                gone = await self._do(functools.partial(_gone, numbers=numbers))
+                litter = [name for number, name in names if number in gone]
+                await run_sync(_discard, place, litter)
+            await run_sync(_empty, place / _TRASH)
+        return root is not None
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def _pause(keep: Keep) -> float:
+    """Look often enough that nothing is kept much longer than it is to be."""
+    shortest = min(units.seconds(one) for one in (keep.done, keep.failed, keep.refused))
+    return min(_LOOK_S, max(1.0, shortest / 10))
+
+
+def _forget(db: Db, keep: Keep, now: float) -> tuple[int, list[str]] | None:
+    done, failed = now - units.seconds(keep.done), now - units.seconds(keep.failed)
+    rows = db.rows("edge_purgeable", done=done, failed=failed, most=_AT_ONCE)
+    found = [int(row[0]) for row in rows]
+    return (len(found), purge.drop(db, found)) if found else None
+
+
+def _gone(db: Db, numbers: list[int]) -> set[int]:
+    return {int(row[0]) for row in db.rows("edge_gone", ids=text.dump(numbers))}
+
+
+def _names(place: Path) -> list[list[tuple[int, str]]]:
+    """List what belongs to attempts, so many at a time."""
+    try:
+        found = sorted(os.listdir(place))
+    except FileNotFoundError:
+        return []
+    known = [(int(match[1]), name) for name in found if (match := _NAME.fullmatch(name))]
+    return [known[at : at + _AT_ONCE] for at in range(0, len(known), _AT_ONCE)]
+
+
+def _discard(place: Path, names: list[str]) -> None:
+    """Take things out of sight at once; to remove them may take long."""
+    if not names:
+        return
+    trash = place / _TRASH
+    trash.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        one, target = place / name, trash / f"{name}.{secrets.token_hex(4)}"
+        try:
+            try:
+                one.rename(target)
+            except PermissionError:
+                # A folder that its payload has shut cannot even be moved.
+                one.chmod(0o700)
+                one.rename(target)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            # One that cannot be removed must not keep all others.
+            _log.warning("%s cannot be removed: %s", one, error.strerror)
+
+
+def _empty(trash: Path) -> None:
+    """Remove what was thrown away; no link is followed."""
+    if not trash.is_dir():
+        return
+    for one in list(trash.iterdir()):
+        if one.is_dir() and not one.is_symlink():
+            shutil.rmtree(one, ignore_errors=True)
+            if one.exists():
+                with contextlib.suppress(OSError):
+                    _open(one)
+                shutil.rmtree(one, ignore_errors=True)
+        else:
+            one.unlink(missing_ok=True)
+
+
+def _open(top: Path) -> None:
+    """Let us into folders that a payload has shut."""
+    top.chmod(0o700)
+    for folder, folders, _ in os.walk(top):
+        for name in folders:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)

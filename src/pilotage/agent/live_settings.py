@@ -1,0 +1,89 @@
+"""The settings of an agent as they are now: a change of the file counts, a mistake in it does not.
+
+Certificates are files that somebody renews while we run; who uses them is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from pilotage.agent import settings
+from pilotage.agent.settings import Settings
+from pilotage.base import errors
+from pilotage.data.transfer.version import Version
+
+_log = logging.getLogger("pilotage.edge")
+#: How often files are looked at, in seconds.
+_LOOK_S = 1.0
+
+
+class Followed:
+    """The settings in force."""
+
+    def __init__(self, file: Path, hub: str = "") -> None:
+        """Read them for the first time; a mistake is an error now. `hub` is one named beside."""
+        self._file, self._hub = file, hub
+        self._mark = Version.at(str(file))
+        self.now: Settings = settings.read(file, hub)
+        self._marks = self._certificates()
+        #: What is wrong with the file; the settings before it count then.
+        self.trouble = ""
+        self._changed = anyio.Event()
+        #: Told that certificates have changed.
+        self.on_renewal: list[Callable[[], None]] = []
+
+    def __call__(self) -> Settings:
+        """Return the settings in force."""
+        return self.now
+
+    async def other(self, part: Callable[[Settings], object], than: object) -> None:
+        """Return once a part of the settings is another than it was."""
+        while part(self.now) == than:
+            await self._changed.wait()
+
+    async def run(self) -> None:
+        """Look after the files until cancelled."""
+        while True:
+            await anyio.sleep(_LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read what has changed."""
+        mark, marks = await anyio.to_thread.run_sync(
+            lambda: (Version.at(str(self._file)), self._certificates())
+        )
+        if mark != self._mark:
+            self._mark = mark
+            await self._read()
+            marks = self._certificates()
+        if marks != self._marks:
+            self._marks = marks
+            _log.info("certificates have changed: %s is called anew", self.now.source)
+            for tell in self.on_renewal:
+                tell()
+
+    async def _read(self) -> None:
+        try:
+            fresh = await anyio.to_thread.run_sync(settings.read, self._file, self._hub)
+            if fresh.site != self.now.site:
+                message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
+                raise errors.ConfigError(message, hint="stop the agent first")
+        except errors.PilotageError as error:
+            self.trouble = f"{error}; what was set before goes on"
+            _log.error("%s", self.trouble)
+            return
+        self.now, self.trouble = fresh, ""
+        _log.info("%s has changed, and counts", self._file.name)
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _certificates(self) -> tuple[Version | None, ...]:
+        bus, hub = self.now.bus, self.now.hub
+        # A token that is put there lets an agent in at once.
+        files = (bus.ca, bus.certificate, bus.key, *((hub.ca, hub.token_file) if hub.url else ()))
+        return tuple(Version.at(path) for path in files)

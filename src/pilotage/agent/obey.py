@@ -1,0 +1,211 @@
+"""What a control does, in one transaction with the answer to it.
+
+Jobs belong to who sent them; an administrator of the site may do all. To others a job that is not
+theirs does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from pilotage.agent import accept, caps, records
+from pilotage.agent.model import Arrival, Refused
+from pilotage.agent.refuse import refuse
+from pilotage.agent.settings import Settings
+from pilotage.base import errors
+from pilotage.batch import records as sites
+from pilotage.bus import wire
+from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
+from pilotage.bus.port import Message
+from pilotage.job import machine, moves
+from pilotage.job import records as jobs
+from pilotage.job.model import Job, State
+from pilotage.store import Db
+
+_LONGEST = 400
+#: Results that fit into one answer, whatever they say.
+_MOST_RESULTS = 1000
+
+
+class Obeyed(msgspec.Struct, frozen=True):
+    """What came of a control."""
+
+    #: For who waits for an answer.
+    answers: tuple[bytes, ...] = ()
+    #: Whether anything is otherwise now.
+    changed: bool = False
+    #: Jobs whose streams are to be sent while they run, by number, and for how many seconds.
+    follow: Mapping[int, Wanted] = {}
+    seconds: float = 0.0
+
+
+def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
+    """Do what a control says if its sender may, and write the answer."""
+    user = message.user
+    try:
+        control = wire.decode(message.body)
+        if not isinstance(control, Control | Follow):
+            raise errors.BadMessage("it is no control, and controls are heard here")
+        _check_sender(control, user, settings)
+        if isinstance(control, Control):
+            _check(control, user, settings)
+    except (errors.BadMessage, errors.Denied) as error:
+        return _refused(db, message, error, settings, now)
+    if isinstance(control, Follow):
+        return _follow(db, control, user, boss=user in settings.admins)
+    once = control.verb in ("retry", "resend")
+    digest = records.digest(f"{user}\n{message.key}", message.body)
+    if once and message.again and (before := records.answered(db, digest)):
+        # It was done, though the broker was not told; once more would be one attempt more.
+        return Obeyed((before,))
+    answer = _do(db, control, user, settings, now)
+    parts = tuple(wire.encode(part) for part in _parts(answer))
+    if once:
+        records.answer(db, digest, parts[0], now)
+    if control.reply:
+        for part in parts:
+            records.send(db, control.reply, part, now)
+    return Obeyed(parts, changed=control.verb != "query")
+
+
+def _follow(db: Db, asked: Follow, user: str, *, boss: bool) -> Obeyed:
+    """Have the streams of jobs sent; a job that the user may not know of is left out."""
+    found = {_keyed(db, one.key, user, boss=boss): one for one in asked.jobs if one.key}
+    found.pop(0, None)
+    for number in found:
+        records.follow(db, number)
+    return Obeyed(follow=found, seconds=asked.seconds)
+
+
+def _keyed(db: Db, key: str, user: str, *, boss: bool) -> int:
+    """Return the number of a job by its key: the user's own first, any for an administrator."""
+    found = records.by_token(db, key, user)
+    if found is None and boss:
+        found = records.by_token(db, key, "")
+    return found[0] if found else 0
+
+
+def _check_sender(control: Control | Follow, user: str, settings: Settings) -> None:
+    if control.site != settings.site:
+        message = f"it is for the site `{control.site}`, and this is `{settings.site}`"
+        raise errors.BadMessage(message, field="site")
+    if not user:
+        raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+
+
+def _check(control: Control, user: str, settings: Settings) -> None:
+    if control.verb in ("drain", "resume") and user not in settings.admins:
+        raise errors.Denied(f"the user `{user}` may not {control.verb} the site")
+    if control.reply and not accept.may_reply(control.reply, settings):
+        raise errors.Denied(f"`reply` is `{control.reply}`, where this site sends nothing")
+
+
+def _refused(
+    db: Db, message: Message, error: errors.PilotageError, settings: Settings, now: float
+) -> Obeyed:
+    denied = isinstance(error, errors.Denied)
+    why = Refused(
+        kind="policy" if denied else "message",
+        code="denied" if denied else "unreadable",
+        reason=str(error),
+    )
+    arrival = Arrival(message.user, message.topic, message.body, why, message.again)
+    refuse(db, arrival, why, settings, now)
+    answer = Answer(site=settings.site, time=now, ok=False, text=str(error)[:_LONGEST])
+    return Obeyed((wire.encode(answer),))
+
+
+def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> Answer:
+    if control.verb in ("drain", "resume"):
+        asked = "drain" if control.verb == "drain" else ""
+        sites.ask(db, settings.site, asked, by=user, why=control.reason, now=now)
+    draining = bool(db.value("site_asked", name=settings.site))
+    answer = Answer(site=settings.site, time=now, verb=control.verb, draining=draining)
+    boss = user in settings.admins
+    if control.verb == "query" and not (control.jobs or control.keys):
+        return msgspec.structs.replace(answer, counts=records.counts(db, "" if boss else user))
+    asker = _Asker(db, control, user, boss=boss, now=now)
+    results = tuple(asker.results())
+    if control.verb in ("release", "retry"):
+        caps.settle(db, settings.limits, now)
+    return msgspec.structs.replace(answer, results=results)
+
+
+class _Asker:
+    """Does one thing to job after job."""
+
+    def __init__(self, db: Db, control: Control, user: str, *, boss: bool, now: float) -> None:
+        self._db = db
+        self._control = control
+        self._user = user
+        self._boss = boss
+        self._now = now
+
+    def results(self) -> Iterator[Result]:
+        for number in self._control.jobs:
+            yield self._one(self._own(number), Result(job=number))
+        for key in self._control.keys:
+            number = _keyed(self._db, key, self._user, boss=self._boss)
+            yield self._one(number, Result(key=key))
+
+    def _own(self, number: int) -> int:
+        """Return the number of a job if the user may know of it; else 0."""
+        owner = records.owner_of(self._db, number)
+        return number if owner is not None and (self._boss or owner == self._user) else 0
+
+    def _one(self, number: int, named: Result) -> Result:
+        if not number:
+            text = "there is no such job of yours"
+            return msgspec.structs.replace(named, job=0, ok=False, text=text)
+        job = jobs.get(self._db, number)
+        try:
+            self._change(job)
+        except errors.IllegalTransition as error:
+            return self._result(number, named, str(error))
+        return self._result(number, named)
+
+    def _result(self, number: int, named: Result, error: str = "") -> Result:
+        now, facts = jobs.get(self._db, number), records.facts(self._db, number)
+        step = {"step": facts.step}
+        return msgspec.structs.replace(
+            named, job=number, ok=not error, state=now.state.value, attempt=now.attempt,
+            text=(error or now.reason)[:_LONGEST], **step,
+        )  # fmt: skip
+
+    def _change(self, job: Job) -> None:
+        """Change a job, unless it is as wanted already."""
+        why = f" by {self._user}" + (f": {self._control.reason}" if self._control.reason else "")
+        match self._control.verb:
+            case "cancel" if job.state is not State.CANCELLED:
+                moves.cancel(self._db, job, now=self._now, reason=f"cancelled{why}")
+            case "hold" if job.state is not State.HELD:
+                moves.hold(self._db, job, now=self._now, reason=f"held{why}")
+            case "release" if job.state is State.HELD or job.state in machine.FINAL:
+                moves.release(self._db, job, now=self._now)
+            case "retry" if job.state in machine.FINAL:
+                moves.again(self._db, job, now=self._now)
+            case "resend":
+                self._resend(job)
+            case _:
+                pass
+
+    def _resend(self, job: Job) -> None:
+        if job.state is not State.DONE:
+            message = f"job {job.id} is {job.state}: only what is done can be sent again"
+            raise errors.IllegalTransition(message)
+        if not records.ask_again(self._db, job.id, self._now):
+            raise errors.IllegalTransition(
+                f"job {job.id} has left nothing that could be sent again"
+            )
+
+
+def _parts(answer: Answer) -> Iterator[Answer]:
+    """Split an answer that would be too long."""
+    results: Sequence[Result] = answer.results
+    starts = range(0, max(1, len(results)), _MOST_RESULTS)
+    for at in starts:
+        more = at + _MOST_RESULTS < len(results)
+        some = tuple(results[at : at + _MOST_RESULTS])
+        yield msgspec.structs.replace(answer, results=some, more=more)

@@ -1,0 +1,270 @@
+"""Pilots that hubs order: where each goes, what starts it, and who is next within its limits.
+
+What the batch system starts is this agent's own copy of the pilot; an order brings a size and a
+secret, and no program. It waits here until its hub may have one more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pilotage.agent import records
+from pilotage.agent.app.command import Command
+from pilotage.agent.app.model import App
+from pilotage.agent.caps import Going
+from pilotage.agent.settings import Settings
+from pilotage.agent.share import Claim, Limit, Use, share
+from pilotage.base import errors, text
+from pilotage.batch.model import Site
+from pilotage.bus.model import Job
+from pilotage.data.transfer.names import inside
+from pilotage.edge import order
+from pilotage.edge.order import PILOT, PilotOrder
+from pilotage.job import moves
+from pilotage.job import records as jobs
+from pilotage.job.model import State
+from pilotage.job.retry import Next
+from pilotage.store import Db
+
+#: What an order says until it was looked at.
+WAITS = "waits for its turn"
+ROOM = "called off: it waited, and another hub has less"
+_CLOSED = "this site starts no pilots now"
+#: Orders of a hub that may wait beyond what it may have.
+_SPARE = 1000
+_SECRET, _VOUCH = "secret", "hub.pem"
+#: The largest file with certificates.
+_LARGEST = 1 << 20
+#: Addresses to listen at that are no names of this machine.
+_ANYWHERE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with
+
+
+# -- what runs -------------------------------------------------------------------------------------
+
+
+def objections(app: App, job: Job, settings: Settings) -> list[str]:
+    """Return why pilots of this site do not go to the hub that an order names."""
+    if app.takes != PILOT:
+        return []
+    try:
+        asked = order.pilot(job.config)
+    except errors.Denied:
+        # The rules of the application say so.
+        return []
+    url = _hub(asked, settings)
+    if not settings.hub.url and not any(_same(url, one) for one in app.hubs):
+        return [f"`config.hub` is `{url}`, and `hubs` in apps/pilot.toml does not name it"]
+    if url.startswith("http:") and settings.batch.batch != "local":
+        return [f"`config.hub` is `{url}`, where pilots would show their secrets: use https"]
+    return []
+
+
+def _hub(asked: PilotOrder, settings: Settings) -> str:
+    """Return where a pilot goes: a hub that this agent dials is where the agent finds it."""
+    return settings.hub.url or asked.hub
+
+
+def _same(one: str, other: str) -> bool:
+    return one.rstrip("/").lower() == other.rstrip("/").lower()
+
+
+def check(app: App, job: Job, settings: Settings, attempt: int) -> None:
+    """Raise `Denied` for a pilot that may not start, or not any more."""
+    if app.takes != PILOT:
+        return
+    if attempt > 1:
+        hint = "the hub orders another if it needs one"
+        raise errors.Denied("its batch job was lost, and a pilot is started once", hint=hint)
+    if reasons := objections(app, job, settings):
+        raise errors.Denied("; ".join(reasons))
+
+
+def put(job: Job, settings: Settings, folder: str) -> None:
+    """Put what a pilot shows its hub, and what vouches for that, into the folder of its job."""
+    asked = order.pilot(job.config)
+    vouch = _read(settings.hub.ca) if settings.hub.ca else asked.vouch
+    for name, content in ((_SECRET, asked.secret), (_VOUCH, vouch)):
+        if content:
+            _write(inside(folder, name), content)
+
+
+def clear(folder: str) -> None:
+    """Remove the secret of a pilot that is over; one that came has done so itself."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{folder}/{_SECRET}")
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read(_LARGEST)
+    except (OSError, ValueError) as error:
+        raise errors.Unavailable(f"cannot read {file}: {error}") from error
+
+
+def _write(path: str, content: str) -> None:
+    """Write a file that only the user of the site may read."""
+    part = f"{path}.part"
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(part, path)
+
+
+def command(app: App, job: Job, settings: Settings, program: str, folder: str) -> Command:
+    """Write what starts a pilot: `program` is this agent's own copy of it."""
+    asked, site = order.pilot(job.config), settings.batch
+    url = _hub(asked, settings)
+    argv = [site.python, program, "--hub", url, "--link", link(settings, url)]
+    argv += ["--secret-file", f"{folder}/{_SECRET}", "--name", asked.name]
+    argv += ["--cpus", str(job.resources.cpus)]
+    argv += ["--idle", f"{asked.idle:.0f}"] if asked.idle is not None else []
+    argv += ["--lifetime", str(job.wall_time)] if job.wall_time else []
+    argv += ["--ca", f"{folder}/{_VOUCH}"] if settings.hub.ca or asked.vouch else []
+    argv += _shown(site)
+    return Command(argv=tuple(argv), env=dict(app.env), launcher="none")
+
+
+def _shown(site: Site) -> list[str]:
+    """Name the folders of nodes that payloads in a sandbox may use."""
+    readable = [word for one in site.readable for word in ("--readable", one)]
+    return readable + [word for one in site.writable for word in ("--writable", one)]
+
+
+def link(settings: Settings, url: str) -> str:
+    """Return how pilots reach a hub: directly, or through the relay of this agent."""
+    relay = settings.relay
+    if not relay.hub or not _same(relay.hub, url):
+        return "direct"
+    host, _, port = relay.listen.rpartition(":")
+    if host.strip("[]") in _ANYWHERE:
+        host = settings.batch.login or socket.gethostname()
+    return f"relay:{host}:{port}"
+
+
+# -- who is next -----------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """The job of a pilot that is not over."""
+
+    job: int
+    user: str
+    queue: str
+    state: str
+    cores: int
+    attempt: int
+    reason: str
+    asked: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in the batch queue, or about to be."""
+        return self.state not in ("running", "staging_out")
+
+
+def settle(
+    db: Db, app: App | None, settings: Settings, going: Going, now: float
+) -> int:  # fmt: skip
+    """Let pilots go on that their hubs may have; return how many.
+
+    Each place goes to the hub that uses the smallest part of its maximum.
+    """
+    rows = [_Row(*row) for row in db.rows("edge_pilots")]
+    waiting = [one for one in rows if one.state == "waiting"]
+    if not waiting:
+        return 0
+    if app is None:
+        for one in waiting:
+            _say(db, one, _CLOSED, now)
+        return 0
+    there = [one for one in rows if one.state not in ("waiting", "held")]
+    by_job = {one.job: one for one in rows}
+    site, claims = settings.site, dict[str, list[Claim]]()
+    for one in waiting:
+        claims.setdefault(one.user, []).append(Claim(one.user, one.job, site, one.cores))
+    limits = {user: _limit(app, user) for user in {one.user for one in rows}}
+    free = _room(settings) - going.all
+    leaving = sum(bool(one.asked) for one in there)
+    verdict = share(claims, limits, _uses(there, site), {site: free}, {site: leaving})
+    taken = {one.number for one in verdict.taken}
+    let = sum(_let(db, by_job[job], settings, going, now) for job in sorted(taken))
+    for one in waiting:
+        if one.job not in taken:
+            _say(db, one, verdict.why.get(one.user, WAITS), now)
+    for (user, _), count in verdict.back.items():
+        _give_back(db, [one for one in there if one.user == user], count, now)
+    return let
+
+
+def most(app: App, user: str) -> int:
+    """Return how many jobs of an application a user may have that are not over; 0 means any.
+
+    Orders wait for their turn, which must not take longer with each: no hub needs many.
+    """
+    limits = app.limits_of(user)
+    return limits.jobs or (limits.maximum + _SPARE if app.takes == PILOT else 0)
+
+
+def _limit(app: App, user: str) -> Limit:
+    limits = app.limits_of(user)
+    return Limit(limits.maximum, limits.pending or limits.maximum)
+
+
+def _room(settings: Settings) -> int:
+    return min(settings.batch.jobs, settings.limits.jobs or settings.batch.jobs)
+
+
+def _uses(there: list[_Row], site: str) -> dict[str, Use]:
+    found: dict[str, Use] = {}
+    for one in there:
+        use = found.setdefault(one.user, Use())
+        use.cores += one.cores
+        if one.waits:
+            use.waiting += 1
+            use.at = {site: use.waiting}
+    return found
+
+
+def _let(db: Db, one: _Row, settings: Settings, going: Going, now: float) -> bool:
+    """Let one go on, unless the limits of all jobs keep it."""
+    group = (one.user, one.queue)
+    if words := going.why_not(group, settings.limits):
+        _say(db, one, words, now)
+        return False
+    going.add(group)
+    moves.move(db, one.job, one.attempt, State.WAITING, Next(State.QUEUED, ""), now=now)
+    return True
+
+
+def _say(db: Db, one: _Row, words: str, now: float) -> None:
+    """Tell the hub why its pilot waits, if that is new."""
+    if words != one.reason:
+        db.run("edge_pilot_say", job=one.job, reason=words)
+        records.tell(db, one.job, now)
+
+
+def _give_back(db: Db, mine: list[_Row], count: int, now: float) -> None:
+    """Call off pilots of a hub that wait in the batch queue, the newest first."""
+    idle = [one for one in mine if one.waits and not one.asked]
+    for one in sorted(idle, key=lambda one: -one.job)[:count]:
+        moves.cancel(db, jobs.get(db, one.job), now=now, reason=ROOM)
+
+
+def found(find: Callable[[str], App]) -> App | None:
+    """Return the application that takes pilots; nothing if there is none that may be used."""
+    try:
+        app = find(PILOT)
+    except errors.PilotageError:
+        return None
+    return app if app.enabled and app.takes == PILOT else None
+
+
+def secretless(body: bytes) -> bytes:
+    """Leave out what must not be kept of a message that was refused and may hold a secret."""
+    return b"" if text.dump(PILOT).encode() in body else body

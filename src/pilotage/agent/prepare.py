@@ -1,0 +1,150 @@
+"""From a message to what runs: the config is read, and the application is filled in.
+
+What the config said is kept, since whatever runs in the job's folder may change the file. The
+command itself is made anew each time, so that what the site's administrator changed counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage.agent.app import command, hosts, parser, policy
+from pilotage.agent.app.command import Command
+from pilotage.agent.app.model import App
+from pilotage.base import errors, text
+from pilotage.batch.malleable import Fit
+from pilotage.bus.model import Job, Shape
+from pilotage.data.transfer.names import inside, sync_folder
+from pilotage.job.model import JobSpec
+
+#: What a config is called that came with the message itself.
+CONFIG = "pilotage-config"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is known of an attempt whose data is there; it outlives the agent."""
+
+    #: What the config said.
+    parameters: dict[str, Any] = {}
+    words: tuple[str, ...] = ()
+    #: Whether something runs after the job, and whether it leaves anything at all to be done.
+    after: bool = False
+    leaves: bool = False
+    #: Whether what runs after it has run, whether sending has begun, and whether all is done.
+    postprocessed: bool = False
+    sending: bool = False
+    sent: bool = False
+    #: Bytes that were brought.
+    read: int = 0
+
+
+text.prime(Kept)
+
+
+def bare(job: Job) -> bool:
+    """Say whether a job brings nothing and leaves nothing."""
+    return not (job.inputs or job.outputs or job.config or job.config_file)
+
+
+def plain(app: App, job: Job) -> bool:
+    """Say whether nothing is to be done for a job but to run it; then nothing need be kept."""
+    return bare(job) and not (app.preprocess or app.postprocess)
+
+
+def check(app: App, job: Job, user: str) -> None:
+    """Raise `Denied` if a job may not run any more: its application may have changed since."""
+    if reasons := policy.judge(app, job, user).reasons:
+        raise errors.Denied("; ".join(reasons), hint="`pilotage app show NAME` says what may run")
+
+
+def check_outputs(app: App, job: Job) -> None:
+    """Raise `Denied` if results may not go where they are to go any more."""
+    for one in job.outputs:
+        if reason := hosts.why_not(one.url, app.staging):
+            raise errors.Denied(f"{text.show(one.url)} cannot be used: {reason}")
+
+
+def sized(job: Job, fit: Fit | None) -> Job:
+    """Write a job in the shape that it has got."""
+    if fit is None:
+        return job
+    time = job.wall_time if fit.time is None else int(fit.time)
+    return msgspec.structs.replace(job, nodes=fit.nodes, wall_time=time, shape=Shape())
+
+
+def configured(job: Job) -> Job:
+    """Name the file that the config of a message is in."""
+    return msgspec.structs.replace(job, config_file=CONFIG) if job.config else job
+
+
+def write_config(job: Job, folder: str, aside: str) -> None:
+    """Put the config of a message into the job's folder."""
+    part = os.path.join(aside, CONFIG)
+    with open(part, "w", encoding="utf-8", newline="") as file:
+        file.write(job.config)
+    os.replace(part, inside(folder, CONFIG))
+
+
+def open_folders(job: Job, folder: str) -> None:
+    """Make the folders that outputs go to, as they are where the job comes from."""
+    for one in job.outputs:
+        os.makedirs(os.path.dirname(inside(folder, one.path)), exist_ok=True)
+
+
+async def read_config(app: App, job: Job, folder: str) -> Kept:
+    """Read the config of a job, if it has one, by the site's own parser."""
+    file = configured(job).config_file
+    if not file or app.takes != "parameters":
+        return Kept()
+    parsed = await parser.parse(app, folder, file)
+    return Kept(parameters=dict(parsed.parameters), words=parsed.words)
+
+
+def fill(app: App, job: Job, kept: Kept, number: int) -> Command:
+    """Fill in an application; what the message says wins over what the config says."""
+    given = {**kept.parameters, **job.parameters}
+    return command.make(app, configured(job), given, kept.words, number=number)
+
+
+def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
+    """Say what the batch job runs."""
+    return msgspec.structs.replace(
+        spec,
+        recipe=filled.function or command.recipe(filled.argv),
+        base=folder,
+        env={name: command.literal(value) for name, value in filled.env.items()},
+        cwd=command.literal(folder),
+        image=filled.image,
+    )
+
+
+# -- what outlives the agent -----------------------------------------------------------------------
+
+
+def read(file: Path) -> Kept | None:
+    """Read what is kept of an attempt; nothing if its data is not there yet."""
+    try:
+        return msgspec.convert(text.load(file.read_bytes()), Kept)
+    except FileNotFoundError:
+        return None
+    except (ValueError, msgspec.ValidationError) as error:
+        raise errors.PilotageError(f"{file} cannot be read: {error}") from error
+
+
+def write(file: Path, kept: Kept) -> None:
+    """Keep something of an attempt; it is on disk when this returns."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    with contextlib.suppress(FileNotFoundError):
+        part.unlink()
+    with part.open("x", encoding="utf-8") as out:
+        out.write(text.dump(kept))
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)
+    sync_folder(str(file.parent))

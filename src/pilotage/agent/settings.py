@@ -1,0 +1,281 @@
+"""The settings of an agent: `agent.toml`, closed and checked, and nobody's but the site's."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage.agent.app import trust
+from pilotage.base import errors, units
+from pilotage.batch import model
+from pilotage.batch.model import Site
+from pilotage.bus.amqp.model import place
+from pilotage.data.transfer.keys import Keys
+from pilotage.rule import named
+
+#: An address to listen at.
+_PLACE = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
+#: Settings that are durations.
+_MEASURES = ("heartbeat", "keep.done", "keep.failed", "keep.refused")
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the broker is, who we are there, and by which topics we speak."""
+
+    #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
+    url: str = ""
+    #: PEM file of who vouches for the broker; empty means those of the system.
+    ca: str = ""
+    #: PEM file of our certificate; it is read anew when it changes, as the other two are.
+    certificate: str = ""
+    #: PEM file of its key.
+    key: str = ""
+    #: Our name as the broker reads it in the certificate.
+    user: str = ""
+    #: The exchange of all topics.
+    exchange: str = "pilotage"
+    #: The exchange of what the broker gives up.
+    dead: str = "pilotage.dead"
+    #: Seconds between signs of life of the connection.
+    heartbeat: int = 15
+    #: Seconds that sending may take.
+    patience: float = 30.0
+    #: Seconds between two attempts to connect, at most; the first come sooner.
+    retry: float = 30.0
+    #: By topic that jobs come by: who sent what carries no name that the broker has checked.
+    #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
+    jobs: dict[str, str] = {}
+    #: The topic of controls; empty means `control.SITE`.
+    control: str = ""
+    #: Where status messages go if a job says nothing; empty means `status.SITE`.
+    status: str = ""
+    #: The same for jobs that came as definitions of Balsam's.
+    balsam_status: str = "balsam_job_status"
+    #: Topics that a job may have its status sent to.
+    replies: tuple[str, ...] = ("status.**",)
+    #: Where heartbeats go; empty means `heartbeat.SITE`.
+    beat: str = ""
+    #: Where what was refused goes, with the reason; empty means `refused.SITE`.
+    refused: str = ""
+    #: Messages that are taken before the first of them is safe.
+    ahead: int = 500
+
+    @property
+    def place(self) -> str:
+        """Where the broker is, without a password that may be in the address."""
+        return place(self.url)
+
+
+class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The hub that the agent dials where there is no broker."""
+
+    #: Such as `https://hub.example.org:8420`.
+    url: str = ""
+    #: PEM file of who vouches for the hub; empty means those of the system.
+    ca: str = ""
+    #: File of the token that the agent enrols with; it is read until that has happened.
+    token_file: str = "hub-token"  # noqa: S105 - a file's name
+    #: `http://[user:password@]host:port` of a proxy; empty means what the environment says.
+    proxy: str = ""
+    #: Whose jobs the hub's are, for applications and limits that are for some users only.
+    user: str = "hub"
+    #: Seconds between signs of life of the connection.
+    heartbeat: float = 15.0
+    #: Seconds that sending may take.
+    patience: float = 30.0
+    #: Seconds between two attempts to connect, at most; the first come sooner.
+    retry: float = 30.0
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many jobs go on at once; the others wait. 0 means any number."""
+
+    #: Of all.
+    jobs: int = 0
+    #: Of each user.
+    user: int = 0
+    #: Of single users, by name.
+    users: dict[str, int] = {}
+    #: Of each queue.
+    queue: int = 0
+    #: Of single queues, by name.
+    queues: dict[str, int] = {}
+    #: Bytes that must stay free where jobs have their folders.
+    free: str = "1G"
+    #: Transfers at once.
+    transfers: int = 8
+    #: Bytes of inputs that are kept for further jobs that read the same; 0 means none.
+    cache: str = "10G"
+
+
+class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long what is over is kept."""
+
+    #: Jobs that ended well, with their folders.
+    done: str = "7d"
+    #: All other jobs.
+    failed: str = "30d"
+    #: Messages that were refused.
+    refused: str = "30d"
+
+
+class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A way out for pilots on nodes that have none."""
+
+    #: Address of the hub.
+    hub: str = ""
+    #: `HOST:PORT` of the cluster's own network to take connections at.
+    listen: str = ""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `agent.toml`."""
+
+    #: The name of the site in messages.
+    site: str
+    #: Users who may call off anybody's job, and have the site drained.
+    admins: tuple[str, ...] = ()
+    #: Time between two heartbeats.
+    heartbeat: str = "30s"
+    #: The broker, unless the agent dials a hub.
+    bus: Bus = Bus()
+    #: The hub, unless there is a broker.
+    hub: Hub = Hub()
+    #: The batch system, with the settings that a site has.
+    batch: Site
+    #: How many jobs go on at once.
+    limits: Limits = Limits()
+    #: How long what is over is kept.
+    keep: Keep = Keep()
+    #: A way out for pilots.
+    relay: Relay = Relay()
+    #: By host that data comes from or goes to: the files that open it.
+    credentials: dict[str, Keys] = {}
+
+    @property
+    def source(self) -> str:
+        """Where jobs come from, without a password that may be in the address."""
+        return self.hub.url or self.bus.place
+
+    @property
+    def job_topics(self) -> dict[str, str]:
+        """The topics of jobs, and who sent what has no name."""
+        return self.bus.jobs or {f"job.{self.site}": ""}
+
+    @property
+    def control_topic(self) -> str:
+        """The topic of controls."""
+        return self.bus.control or f"control.{self.site}"
+
+    @property
+    def status_topic(self) -> str:
+        """Where status messages go if nothing else is said."""
+        return self.bus.status or f"status.{self.site}"
+
+    @property
+    def beat_topic(self) -> str:
+        """Where heartbeats go."""
+        return self.bus.beat or f"heartbeat.{self.site}"
+
+    @property
+    def refused_topic(self) -> str:
+        """Where refused messages go."""
+        return self.bus.refused or f"refused.{self.site}"
+
+
+def read(file: Path, hub: str = "") -> Settings:
+    """Read the settings; a file that others may write is nobody's. `hub` is one named beside."""
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        message = f"there is no {file}"
+        hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
+        raise errors.NotFound(message, hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.ConfigError(f"{file}: {error}") from error
+    if reason := trust.exposed(str(file.resolve())):
+        hint = "whoever can write it decides what runs here: `chmod go-w`"
+        raise errors.Denied(reason, hint=hint)
+    return _placed(parse(source, file, hub), file.parent.resolve())
+
+
+def _placed(made: Settings, folder: Path) -> Settings:
+    """Name files in full: an agent is not always begun in its own folder."""
+
+    def full(one: msgspec.Struct, *names: str) -> dict[str, str]:
+        given = {name: getattr(one, name) for name in names}
+        return {name: str(folder / path) if path else "" for name, path in given.items()}
+
+    bus = msgspec.structs.replace(made.bus, **full(made.bus, "ca", "certificate", "key"))
+    hub = msgspec.structs.replace(made.hub, **full(made.hub, "ca", "token_file"))
+    keys = {
+        host: Keys(**full(one, *Keys.__struct_fields__)) for host, one in made.credentials.items()
+    }
+    return msgspec.structs.replace(made, bus=bus, hub=hub, credentials=keys)
+
+
+def parse(source: str, file: Path, hub: str = "") -> Settings:
+    """Make settings of the text of a file."""
+    return named.parse(source, file, functools.partial(_make, hub=hub), "the edge service")
+
+
+def _make(found: dict[str, Any], hub: str) -> Settings:
+    made = msgspec.convert(found, Settings)
+    if hub:
+        made = msgspec.structs.replace(made, hub=msgspec.structs.replace(made.hub, url=hub))
+    model.check(made.site, made.batch)
+    if made.batch.batch == model.FACTORY or made.batch.host:
+        message = "`batch` cannot be a factory or at another host: the agent runs at the site"
+        raise errors.ConfigError(message)
+    _check_carrier(made)
+    if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
+        raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
+    for key in _MEASURES:
+        table, _, name = key.rpartition(".")
+        units.seconds(getattr(getattr(made, table) if table else made, name))
+    for size in (made.limits.free, made.limits.cache):
+        units.size(size)
+    _check_numbers(made)
+    return made
+
+
+def _check_carrier(made: Settings) -> None:
+    """Have jobs come by one way: a broker or a hub."""
+    if made.hub.url and made.bus != Bus():
+        message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
+        raise errors.ConfigError(message, hint="leave one of the two tables out")
+    if made.hub.url:
+        if not made.hub.url.startswith(("https://", "http://")):
+            raise errors.ConfigError("`hub.url` cannot be that: it must begin with `https://`")
+        if not made.hub.user:
+            raise errors.ConfigError("`hub.user` cannot be empty: jobs are somebody's")
+    elif not made.bus.url:
+        message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
+        raise errors.ConfigError(message, hint="name a broker or a hub")
+    elif not made.bus.url.startswith(("amqps://", "amqp://")):
+        raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
+
+
+def _check_numbers(made: Settings) -> None:
+    """Refuse what would let nothing go on, or would never rest."""
+    bus, limits = made.bus, made.limits
+    least: dict[str, tuple[float, float]] = {
+        "bus.ahead": (bus.ahead, 1), "bus.heartbeat": (bus.heartbeat, 1),
+        "bus.patience": (bus.patience, 1), "bus.retry": (bus.retry, 0.1),
+        "hub.heartbeat": (made.hub.heartbeat, 1), "hub.patience": (made.hub.patience, 1),
+        "hub.retry": (made.hub.retry, 0.1),
+        "limits.transfers": (limits.transfers, 1),
+        "limits.jobs": (limits.jobs, 0), "limits.user": (limits.user, 0),
+        "limits.queue": (limits.queue, 0),
+        **{f"limits.users.{name}": (most, 0) for name, most in limits.users.items()},
+        **{f"limits.queues.{name}": (most, 0) for name, most in limits.queues.items()},
+    }  # fmt: skip
+    for name, (value, bound) in least.items():
+        if value < bound:
+            raise errors.ConfigError(f"`{name}` cannot be below {bound}")
+    if not units.seconds(made.heartbeat):
+        raise errors.ConfigError("`heartbeat` cannot be 0: it is the time between two of them")

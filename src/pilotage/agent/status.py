@@ -1,0 +1,98 @@
+"""How an agent is: what it tells the world from time to time, and people at its own machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pilotage.base import errors
+from pilotage.bus.model import Heartbeat
+from pilotage.data.transfer.version import Version
+
+#: Within the state folder.
+FILE = "agent.json"
+_DAY_S = 86_400.0
+_READ_S = 10.0
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How an agent was at a time."""
+
+    beat: Heartbeat
+    #: What jobs come from.
+    carrier: Literal["broker", "hub"] = "broker"
+    #: Why there is no connection to it, and since when it is as it is.
+    broker: str = ""
+    broker_since: float = 0.0
+    #: What is wrong with parts of the process, and with its settings.
+    parts: dict[str, str] = {}
+    settings: str = ""
+    #: The queue of jobs that name none, if the settings do.
+    queue: str = ""
+    #: By application, which of its jobs would wait for ever.
+    waits: dict[str, str] = {}
+
+
+def write(state: Path, look: Look) -> None:
+    """Leave it where commands find it."""
+    file = state / FILE
+    part = file.with_name(f".{FILE}.{secrets.token_hex(4)}")
+    part.write_bytes(msgspec.json.encode(look))
+    os.replace(part, file)
+
+
+def read(state: Path) -> Look:
+    """Return how the agent was when it was last seen."""
+    try:
+        return msgspec.json.decode((state / FILE).read_bytes(), type=Look)
+    except FileNotFoundError:
+        message = f"no agent has run in {state.parent} yet"
+        raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None
+    except msgspec.MsgspecError as error:
+        hint = "it is of another version; `pilotage agent run` writes it anew"
+        raise errors.ConfigError(f"{state / FILE} cannot be read: {error}", hint=hint) from error
+
+
+class Certificate:
+    """When our certificate ends; the file is read again when it changes."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        self._known: tuple[Version | None, float | None] = (None, None)
+
+    def days(self, path: str, now: float) -> float | None:
+        """Say how many days are left; nothing if there is none, or it cannot be read."""
+        version = Version.at(path)
+        if version is None:
+            return None
+        if version != self._known[0]:
+            self._known = (version, ends(path))
+        end = self._known[1]
+        return None if end is None else round((end - now) / _DAY_S, 2)
+
+
+def ends(path: str) -> float | None:
+    """Read when a certificate ends."""
+    words = ["openssl", "x509", "-noout", "-enddate", "-in", path]
+    try:
+        said = subprocess.run(words, capture_output=True, check=True, timeout=_READ_S, text=True)
+        return float(ssl.cert_time_to_seconds(said.stdout.strip().partition("=")[2]))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def free(folder: str) -> int:
+    """Return the free bytes where a folder is, or will be."""
+    while folder and not os.path.isdir(folder) and folder != "/":
+        folder = os.path.dirname(folder)
+    try:
+        return shutil.disk_usage(folder or "/").free
+    except OSError:
+        return 0

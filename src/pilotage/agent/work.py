@@ -1,0 +1,171 @@
+"""The batch system that an agent stands beside: jobs of the store run there."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pilotage.agent.connection import home
+from pilotage.agent.data import EdgeData
+from pilotage.agent.live_settings import Followed
+from pilotage.agent.registry import Registry
+from pilotage.agent.resend import Resends
+from pilotage.agent.settings import Limits
+from pilotage.base import errors
+from pilotage.batch.connections import Ways
+from pilotage.batch.driver import Driver
+from pilotage.batch.place import Direct
+from pilotage.batch.system.model import BatchError, BatchQueue
+from pilotage.batch.tunnels import Doors
+from pilotage.bus import model as bus
+from pilotage.bus.model import Scheduler
+from pilotage.data.transfer.kind.hub import Home
+from pilotage.data.transfer.version import Version
+from pilotage.hub.project import Project
+from pilotage.match.queue import Queue
+from pilotage.pilot import pack
+from pilotage.project import settings as config
+from pilotage.run.local import Listener
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+_MOST_WORDS = 2000
+#: Names of queues that a heartbeat can carry, and how many of them.
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}", re.ASCII)
+_MOST_QUEUES = 200
+#: How often an idle batch system is asked how it is, and one that did not answer, in seconds.
+_ASK_S, _SOON_S = 60.0, 5.0
+
+
+class Work:
+    """Has jobs run, under the settings of each time."""
+
+    def __init__(
+        self, project: Project, settings: Followed, writer: Writer, queue: Queue,
+        registry: Registry, open_reader: Callable[[], Db],
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`."""
+        self._project, self._settings, self._open_reader = project, settings, open_reader
+        self._writer, self._queue, self._registry = writer, queue, registry
+        self._driver: Driver | None = None
+        self._begun = project.clock.now()
+        #: What the queues of the batch system had when it was looked at, and when that was.
+        self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
+        #: Whether the batch system was well when it was last asked for, and since when.
+        self._seen: tuple[bool, float] = (False, self._begun)
+        #: The hub that the agent dials, and what it was found by.
+        self._dialled: tuple[object, Home | None] = (None, None)
+
+    @property
+    def root(self) -> str | None:
+        """The folder of jobs that worker nodes see, once it is known."""
+        return (self._driver.remote.hello.root or None) if self._driver else None
+
+    def scheduler(self, now: float) -> Scheduler:
+        """Say how the batch system is."""
+        driver = self._driver
+        trouble = (driver.remote.trouble or driver.trouble) if driver else "not begun yet"
+        if self._seen[0] == bool(trouble):
+            self._seen = (not trouble, now)
+        well, since = self._seen
+        settings, (queues, seen) = self._settings(), self._queues
+        return Scheduler(
+            batch=settings.batch.batch, well=well, since=since, text=trouble[:_MOST_WORDS],
+            queues=told(queues, settings.limits), seen=seen,
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Have jobs run until cancelled; with other settings it is begun anew."""
+        program = await anyio.to_thread.run_sync(pack.archive)
+        while True:
+            settings = self._settings()
+            ways = Ways(self._project, self._writer, program)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ways.show)
+                tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
+                await self._settings.other(lambda one: one.batch, settings.batch)
+                _log.info("the batch system is begun with anew, under other settings")
+                tasks.cancel_scope.cancel()
+
+    async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
+        """Have jobs run while there is a driver."""
+        self._driver = driver
+        data = EdgeData(
+            driver.remote, self._writer, self._project.state, self._registry, self._settings,
+            self._project.clock.now, self._home,
+        )  # fmt: skip
+        resends = Resends(
+            driver.remote, self._writer, self._open_reader, self._registry, self._settings,
+            data.lanes, self._project.clock.now, self._home,
+        )  # fmt: skip
+        place = config.place(self._project.settings, self._project.root)
+        direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(driver.remote.keep)
+                tasks.start_soon(driver.run)
+                tasks.start_soon(doors.run)
+                tasks.start_soon(direct.run)
+                tasks.start_soon(resends.run)
+                tasks.start_soon(self._ask, driver)
+                tasks.start_soon(self._see, driver)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await data.close()
+
+    def _home(self) -> Home | None:
+        """Say how the hub is asked for data; who vouches for it is read again when it changes."""
+        settings = self._settings()
+        known = settings.hub, Version.at(settings.hub.ca)
+        if known != self._dialled[0]:
+            found = home(settings, self._project.state, self._project.clock.now)
+            self._dialled = known, found
+        return self._dialled[1]
+
+    async def _see(self, driver: Driver) -> None:
+        """Look now and then what queues have, if the batch system shows it."""
+        name = self._settings().batch.batch
+        while True:
+            await driver.remote.ready()
+            batch = driver.errands.shows(name)
+            if batch is None:
+                return
+            try:
+                found = batch.queues(await driver.errands.see(batch))
+                self._queues = found, self._project.clock.now()
+            except (BatchError, errors.PilotageError) as error:
+                # What was seen before has its age.
+                _log.info("what queues have is not known: %s", error)
+            await anyio.sleep(_ASK_S)
+
+    async def _ask(self, driver: Driver) -> None:
+        """Ask the batch system how it is while nothing of ours is there; else others do."""
+        name = self._settings().batch.batch
+        while True:
+            await driver.remote.ready()
+            if not driver.out:
+                try:
+                    await driver.errands.listing(name)
+                except (BatchError, errors.PilotageError) as error:
+                    driver.note_trouble(name, str(error))
+                else:
+                    driver.note_trouble(name, "")
+            await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
+
+
+def told(queues: Iterable[BatchQueue], limits: Limits) -> tuple[bus.BatchQueue, ...]:
+    """Write what queues have, and how many jobs this site lets into each, for a heartbeat."""
+    found: list[bus.BatchQueue] = []
+    for one in queues:
+        if not _WORD.fullmatch(one.name) or len(found) == _MOST_QUEUES:
+            continue
+        facts = msgspec.structs.asdict(one)
+        facts["time"] = 0.0 if math.isinf(one.time) else one.time
+        found.append(bus.BatchQueue(**facts, jobs=limits.queues.get(one.name, limits.queue)))
+    return tuple(found)

@@ -1,0 +1,106 @@
+"""The ways to sites: each is connected to, and kept at work whatever happens at the others."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable
+
+import anyio
+import msgspec
+
+from pilotage.batch import files, records
+from pilotage.batch.driver import Driver
+from pilotage.batch.model import Site
+from pilotage.batch.remote import Remote
+from pilotage.batch.shell.choose import choose
+from pilotage.batch.system import known
+from pilotage.batch.system.model import Batch
+from pilotage.batch.tunnels import Doors
+from pilotage.hub.project import Project
+from pilotage.store import Writer
+
+#: How often the store hears how sites are, in seconds.
+_SHOW_S = 5.0
+_LOOK_S = 0.25
+#: How long a site rests after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
+_log = logging.getLogger("pilotage.batch")
+
+#: What is done at a site while there is a driver for it.
+Work = Callable[[str, Driver, Doors], Awaitable[None]]
+
+
+class Ways:
+    """All sites of a project that this process reaches."""
+
+    def __init__(self, project: Project, writer: Writer, program: bytes) -> None:
+        """Take the program that is run at sites."""
+        self._project = project
+        self._writer = writer
+        self._program = program
+        self._known: dict[str, tuple[Remote, Driver]] = {}
+
+    def up(self, name: str) -> bool:
+        """Say whether there is a connection to a site."""
+        return name in self._known and self._known[name][0].up
+
+    def trouble(self, name: str) -> str:
+        """Say what is wrong with a site; empty if nothing is."""
+        if name not in self._known:
+            return "it is not connected yet"
+        remote, driver = self._known[name]
+        return remote.trouble or driver.trouble
+
+    async def keep(self, name: str, site: Site, work: Work) -> None:
+        """Keep one site at work; what nobody foresaw there must not end the others."""
+        state = self._project.state
+        while True:
+            shell = choose(name, site, state)
+            clock = self._project.clock
+            place = files.place(site, state)
+            remote = Remote(name, site, shell, self._program, place, clock=clock)
+            driver = Driver(remote, _adapter(remote), self._writer, clock)
+            self._known[name] = (remote, driver)
+            doors = Doors(remote, state / "doors" / f"{name}.json")
+            try:
+                await work(name, driver, doors)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other sites go on
+                _log.exception("site %s: this is a mistake in Pilotage; it is started anew", name)
+                driver.note_trouble("site", f"it is started anew after a mistake: {error}")
+                await anyio.sleep(_ANEW_S)
+
+    async def show(self) -> None:
+        """Write down how sites are, where commands look for it."""
+        shown: dict[str, tuple[str, float]] = {}
+        while True:
+            now = self._project.clock.now()
+            for name, (remote, driver) in self._known.items():
+                trouble = remote.trouble or driver.trouble
+                before, when = shown.get(name, ("", 0.0))
+                if trouble == before and now < when + _SHOW_S:
+                    continue
+                shown[name] = (trouble, now)
+                told = {"hello": remote.hello, "site": remote.site}
+                facts = msgspec.json.encode(told).decode()
+                show = functools.partial(
+                    records.show, site=name, trouble=trouble, since=remote.since, facts=facts,
+                    now=now,
+                )  # fmt: skip
+                await wrap_future(self._writer.submit(show))
+            await anyio.sleep(_LOOK_S)
+
+
+def _adapter(remote: Remote) -> Callable[[str], Batch]:
+    """Find batch systems by name; that of one machine is our own program there."""
+
+    @functools.cache
+    def find(name: str) -> Batch:
+        hello = remote.hello
+        program = (remote.site.python, f"{hello.root}/bin/{hello.version}.pyz")
+        return known.adapter(
+            name, program=program, folder=f"{hello.root}/local", settings=remote.site.plugin
+        )
+
+    return find

@@ -1,0 +1,186 @@
+"""The data of jobs at a site: brought there and home, or served from here while they run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from pilotage.base import errors, text
+from pilotage.batch import job
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.remote import Remote
+from pilotage.batch.streams import Streams
+from pilotage.batch.tunnels import Doors
+from pilotage.data.export import HOST, Jails, lay, take
+from pilotage.data.image import Images
+from pilotage.data.stage import names, place
+from pilotage.data.stage.digest import Digests
+from pilotage.data.stage.pull import Puller
+from pilotage.data.stage.push import Pusher
+from pilotage.data.transfer.names import sync_folder
+
+
+class Carrier:
+    """Sees to the data of all jobs of a site."""
+
+    def __init__(
+        self, remote: Remote, doors: Doors, state: Path, digests: Digests, jails: Jails,
+        images: Images,
+    ) -> None:  # fmt: skip
+        """Keep what is served below `state`; worker nodes come to it through `doors`."""
+        self._images = images
+        self._remote = remote
+        self._doors = doors
+        self._state = state
+        self._digests = digests
+        self._jails = jails
+        self._pusher: Pusher | None = None
+        self._puller: Puller | None = None
+        self._streams = Streams(remote, state)
+
+    @property
+    def apart(self) -> bool:
+        """Jobs of an array often read the same, and go together when all of it is there."""
+        return False
+
+    def brings(self, one: Guest) -> bool:
+        """Say whether anything must be at the site before a job can be submitted."""
+        return job.brings(one)
+
+    async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
+        """Say whether a job has left anything that comes home."""
+        return bool(found and (one.outputs or one.optional))
+
+    async def bring(self, one: Guest) -> None:
+        """Have all that a job reads at the site, or ready to be mounted there."""
+        files = await anyio.to_thread.run_sync(job.wanted, one)
+        pusher = await self._push()
+        if one.spec.data == "mounted":
+            await self._serve(one, files)
+        elif files:
+            one.inputs = await pusher.bring(files)
+        if one.spec.image and (pushed := await self._images.find(one.spec.image)):
+            found = await pusher.bring([pushed.path])
+            one.image = pushed.item(found[pushed.path].sha256)
+
+    async def shaped(self, one: Guest) -> None:
+        """Do nothing: what a job runs is written when it is ordered."""
+
+    async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
+        """Bring home what a job has left, checked against its evidence."""
+        if one.spec.data == "mounted":
+            await self._jails.close(self._name(one))
+            await anyio.to_thread.run_sync(self._publish, one, found)
+            return
+        if self._puller is None:
+            self._puller = Puller(self._remote, room.root)
+        await self._puller.fetch(job.homeward(one, room, found))
+
+    async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
+        """Bring home what jobs have written so far."""
+        await self._streams.bring(some)
+
+    async def leave(self, one: Guest) -> None:
+        """Serve nothing any more for a job."""
+        # Also what an earlier process served: that is not known of the guest any more.
+        if one.spec.data == "mounted":
+            await self._jails.close(self._name(one))
+            await anyio.to_thread.run_sync(_remove, self._folder(one))
+
+    async def close(self) -> None:
+        """Give up what is on its way."""
+        for one in (self._pusher, self._puller):
+            if one is not None:
+                await one.close()
+
+    async def _push(self) -> Pusher:
+        if self._pusher is None:
+            root = (await self._remote.ready()).root
+            self._pusher = Pusher(self._remote, root, self._digests)
+        return self._pusher
+
+    # -- mounted ---------------------------------------------------------------------------------
+
+    def _name(self, one: Guest) -> str:
+        return f"{self._remote.name}.{one.key}"
+
+    def _folder(self, one: Guest) -> Path:
+        return self._state / "mounted" / self._name(one)
+
+    async def _serve(self, one: Guest, files: list[str]) -> None:
+        """Lay a job's inputs out in a folder of its own, and serve that to it alone."""
+        folder = self._folder(one)
+        await self._jails.close(self._name(one))
+
+        def furnish() -> list[str]:
+            _remove(folder)
+            folder.mkdir(parents=True, mode=0o700)
+            return lay(folder, {job.relative(path, one.base): Path(path) for path in files})
+
+        readonly = await anyio.to_thread.run_sync(furnish)
+        access = await self._jails.open(self._name(one), folder, readonly=readonly)
+        number = await self._doors.open("data", access.port)
+        one.mount = {
+            "host": self._doors.host, "port": number, "user": access.user,
+            "key": access.private_key, "known_hosts": access.host_key, "alias": HOST,
+            "options": [],
+        }  # fmt: skip
+
+    def _publish(self, one: Guest, found: dict[str, Any]) -> None:
+        """Put what a job has left into its place, each file at once.
+
+        It also stays where it is until the end of the job is on disk: whoever dies before that
+        does all of this again.
+        """
+        folder = self._folder(one)
+        for name, local in (one.outputs | one.optional).items():
+            if not found.get(name):
+                continue
+            source = take(folder, job.relative(local, one.base))
+            try:
+                os.makedirs(os.path.dirname(local), exist_ok=True)
+                _place(source, local)
+            except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+                message = f"{text.show(local)} is in the way of an output"
+                raise errors.Conflict(message) from error
+            except OSError as error:
+                message = f"cannot write {text.show(local)}: {error.strerror}"
+                raise errors.Unavailable(message) from error
+
+
+def _place(source: Path, local: str) -> None:
+    """Give a file or a folder its name in the project; what else is in that folder stays."""
+    aside = names.aside(local, str(source))
+    if source.is_dir() and os.path.lexists(local):
+        for file in [one for one in source.rglob("*") if not one.is_dir()]:
+            _place(file, names.inside(local, str(file.relative_to(source))))
+    elif source.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(source, aside, copy_function=join)
+        place.Place([], aside, local).show()
+    else:
+        join(str(source), aside)
+        os.replace(aside, local)
+        # Two names of one file stay two when one is to replace the other.
+        Path(aside).unlink(missing_ok=True)
+        sync_folder(os.path.dirname(local))
+
+
+def join(source: str, target: str) -> None:
+    """Give a file a second name, or copy it where that cannot be done; it is on disk then."""
+    Path(target).unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

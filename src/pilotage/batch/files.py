@@ -1,0 +1,160 @@
+"""The files that describe the sites of a project: `sites/NAME.toml`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors
+from pilotage.batch import model
+from pilotage.batch.model import Site
+from pilotage.job.model import JobSpec
+from pilotage.rule import named
+
+FOLDER = "sites"
+
+#: Within the state folder of a project.
+_IDENTITY = "id"
+_TABLE = ("env", "defaults", "plugin")
+
+
+def file_of(root: Path, name: str) -> Path:
+    """Return the file of a site of the project in `root`."""
+    return root / FOLDER / f"{name}{named.SUFFIX}"
+
+
+def names(root: Path) -> list[str]:
+    """List the sites of a project by name, those with mistakes in their files too."""
+    return named.names(root / FOLDER)
+
+
+def read(root: Path, name: str) -> Site:
+    """Read one site."""
+    file = file_of(root, name)
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        known = ", ".join(names(root)) or "none yet"
+        message = f"there is no site `{name}`"
+        raise errors.NotFound(message, hint=f"sites are {known}; `pilotage site add`") from None
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"{file}: {error}") from error
+    return parse(source, name, file)
+
+
+def check_job(root: Path, spec: JobSpec) -> None:
+    """Refuse a job for the batch queue of a site to which only pilots get."""
+    if not (spec.via or spec.allocation.nodes * spec.allocation.tasks > 1):
+        return
+    if spec.site in names(root) and read(root, spec.site).batch == model.FACTORY:
+        message = f"{spec.site} is fed by a factory: it takes pilots, and no jobs of their own"
+        hint = "leave `via`, `nodes` and `tasks` out: the job runs in a pilot there"
+        raise errors.BadRule(message, hint=hint, at="via" if spec.via else "site")
+
+
+def read_all(root: Path) -> dict[str, Site]:
+    """Read all sites of a project."""
+    return {name: read(root, name) for name in names(root)}
+
+
+def place(site: Site, state: Path) -> str:
+    """Return the folder of a project at a site; `state` is the state folder of the project."""
+    return f"{site.folder}/{identity(state)}"
+
+
+def identity(state: Path) -> str:
+    """Read the name that a project has among all, and give it one if need be."""
+    file = state / _IDENTITY
+    if not file.exists():
+        part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        part.write_text(secrets.token_hex(6))
+        with contextlib.suppress(FileExistsError):
+            os.link(part, file)
+        part.unlink()
+    return file.read_text().strip()
+
+
+def parse(source: str, name: str, file: Path) -> Site:
+    """Read the text of a site's file; say where a mistake is."""
+
+    def make(found: dict[str, Any]) -> Site:
+        site = msgspec.convert(found, Site)
+        model.check(name, site)
+        return site
+
+    return named.parse(source, file, make, "sites")
+
+
+def write(root: Path, name: str, site: Site) -> Path:
+    """Write the file of a new site; one that is there stays as it is."""
+    model.check(name, site)
+    file = file_of(root, name)
+    file.parent.mkdir(exist_ok=True)
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text(name, site))
+            out.flush()
+            os.fsync(out.fileno())
+    except FileExistsError:
+        message = f"there is a site `{name}` already"
+        raise errors.Conflict(message, hint=f"change {file} as you like") from None
+    return file
+
+
+def text(name: str, site: Site) -> str:
+    """Write a site as TOML: what differs from the defaults, with a word on each."""
+    where = (
+        f"jobs go there by `ssh {site.host}`" if site.host else "its programs are on this machine"
+    )
+    lines = [f"# Site {name}: {where}.", f"# `pilotage site check {name}` looks at all it needs."]
+    fresh = Site(batch=site.batch)
+    tables = list[str]()
+    for key in Site.__struct_fields__:
+        value = getattr(site, key)
+        if key == "batch" or value != getattr(fresh, key):
+            if key in _TABLE:
+                tables += _table(key, value)
+            else:
+                lines += ["", *_comment(key), f"{key} = {_toml(value)}"]
+    return "\n".join([*lines, *tables, ""])
+
+
+def _table(key: str, value: object) -> list[str]:
+    given: dict[str, object] = msgspec.to_builtins(value)
+    usual: dict[str, object] = msgspec.to_builtins(model.Defaults()) if key == "defaults" else {}
+    told = [f"{_key(name)} = {_toml(one)}" for name, one in given.items() if one != usual.get(name)]
+    return ["", *_comment(key), f"[{key}]", *told]
+
+
+def _comment(key: str) -> list[str]:
+    return [f"# {_ABOUT[key]}"] if key in _ABOUT else []
+
+
+_ABOUT = {
+    "batch": "What runs jobs there.",
+    "host": "The host to log in to, as `ssh` knows it.",
+    "ssh_config": "Settings of `ssh`, instead of your own.",
+    "folder": "Login and worker nodes share it; relative to your home directory there.",
+    "python": "Python 3.9 or newer, at the login node and at worker nodes.",
+    "path": "Where the batch system's programs are.",
+    "env": "Environment of the batch system's programs.",
+    "jobs": "Jobs that may be there at once.",
+    "launcher": "How parallel jobs are started.",
+    "defaults": "What jobs ask for unless they say otherwise.",
+    "plugin": "What the plug-in for its batch system is told.",
+}
+
+
+def _toml(value: object) -> str:
+    """Write a value; TOML's texts, numbers and lists of them are JSON's."""
+    return msgspec.json.encode(value).decode()
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

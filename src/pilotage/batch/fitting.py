@@ -1,0 +1,210 @@
+"""Jobs that have a choice get their shape, just before they are submitted.
+
+All jobs of a cycle are fitted by one look at the batch system, which counts for a few seconds; what
+one has got the next does not count on. How an order would start is tried for the best few shapes,
+and no more than some times a look. Whatever cannot be found out keeps no job from being submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors, units
+from pilotage.batch import job, ordering, submission
+from pilotage.batch import malleable as shape
+from pilotage.batch.driver import Driver
+from pilotage.batch.held import House
+from pilotage.batch.job import Guest
+from pilotage.batch.login import Hello
+from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
+from pilotage.batch.progress import Attempt
+from pilotage.batch.system.model import BatchError, Order, Windows
+from pilotage.job.model import JobSpec, Shape
+
+_log = logging.getLogger("pilotage.batch")
+#: How long one look counts, in seconds, and how long if something has ended since.
+_LOOK_S, _BRIEF_S = 5.0, 1.0
+#: Shapes of a job that are tried, and trials that a look is good for.
+_SHAPES, _TRIALS = 3, 12
+#: What starts so much later than was thought, in seconds, counts as well as if it did not.
+_SLACK_S = 30.0
+#: Fields of an order that say which nodes can run it.
+_ALIKE = ("queue", "tasks", "cpus", "memory", "gpus", "constraint", "reservation", "extra",
+          "account", "qos")  # fmt: skip
+
+
+def malleable(spec: JobSpec) -> bool:
+    """Say whether a job has a choice."""
+    return spec.allocation.shape != Shape()
+
+
+class _Look(msgspec.Struct):
+    """What was seen of a batch system, and what was concluded from it since."""
+
+    at: float
+    #: Nothing means that nobody can say what is free.
+    batch: Windows | None = None
+    seen: Any = None
+    gaps: dict[Hashable, list[Gap]] = {}
+    #: When orders would start; nothing means that they were refused.
+    trials: dict[Hashable, float | None] = {}
+
+
+class Fitting:
+    """Finds shapes for the jobs of one site."""
+
+    def __init__(self, driver: Driver, house: House) -> None:
+        """Ask by the hand of a driver."""
+        self._driver = driver
+        self._house = house
+        self._site = driver.remote.site
+        self._turn = asyncio.Lock()
+        self._looks: dict[str, _Look] = {}
+        #: What attempts have got that the batch system may not show yet.
+        self._booked: dict[Attempt, tuple[Fit, float]] = {}
+
+    async def fit(self, guests: Sequence[Guest], hello: Hello) -> Sequence[Guest]:
+        """Give each job its shape; return them."""
+        async with self._turn:
+            for one in guests:
+                fit = await self._choose(one, hello)
+                _log.info("job %s: %s", one.key, fit.why)
+                job.shape(one, fit)
+        return guests
+
+    async def _choose(self, one: Guest, hello: Hello) -> Fit:
+        spec = one.spec
+        order = ordering.order(spec, self._site, hello, submission.new_key(), 1)
+        look = await self._look(ordering.batch(spec, self._site))
+        if look.batch is None:
+            return _told(spec, shape.choose(self._ask(spec, Bounds()), None, 0.0))
+        bounds = look.batch.bounds(look.seen, order)
+        ask = shape.bounded(self._ask(spec, bounds), bounds)
+        gaps = self._gaps(look, look.batch, order)
+        now = look.seen.now + self._driver.steady() - look.at
+        fits = shape.best(ask, gaps, now, count=_SHAPES)
+        fit = await self._proved(look, order, ask, fits, now) if fits else shape.least(ask)
+        self._book(one, fit, ask.longer)
+        return _told(spec, fit)
+
+    def _ask(self, spec: JobSpec, bounds: Bounds) -> Ask:
+        """Say what a job may be; what it does not say of time is the site's or the queue's."""
+        wanted, nodes, time = spec.allocation.shape, spec.allocation.nodes, spec.resources.time
+        usual = self._site.defaults.time
+        most = time or (units.seconds(usual) if usual else bounds.usual)
+        return Ask(
+            nodes_least=min(nodes, wanted.nodes_least or nodes), nodes_most=nodes,
+            time_least=min(most, wanted.time_least or most), time_most=most, work=wanted.work,
+            longer=ordering.LONGER_S if time or wanted.time_least else 0.0,
+        )  # fmt: skip
+
+    # -- one look --------------------------------------------------------------------------------
+
+    async def _look(self, name: str) -> _Look:
+        """See what is free, or use what was seen a moment ago."""
+        now = self._driver.steady()
+        known = self._looks.get(name)
+        ended = any(key not in self._house.guests for key in self._booked)
+        if known is not None and now - known.at < (_BRIEF_S if ended else _LOOK_S):
+            return known
+        look = self._looks[name] = _Look(now)
+        self._booked = {key: one for key, one in self._booked.items() if not self._listed(key)}
+        errands = self._driver.errands
+        batch = errands.shows(name)
+        if batch is not None:
+            try:
+                look.seen = await errands.see(batch)
+                look.at, look.batch = self._driver.steady(), batch
+            except (errors.PilotageError, BatchError) as error:
+                _log.warning(
+                    "site %s: what is free is not known: %s", self._driver.remote.name, error
+                )
+        return look
+
+    def _listed(self, attempt: Attempt) -> bool:
+        """Say whether a listing has what an attempt got, or nothing is to come of it."""
+        out = self._house.out.get(attempt)
+        return out[0].known if out else attempt not in self._house.guests
+
+    def _gaps(self, look: _Look, batch: Windows, order: Order) -> list[Gap]:
+        kind = _kind(order)
+        if kind not in look.gaps:
+            found = batch.gaps(look.seen, order)
+            booked = self._booked.values()
+            look.gaps[kind] = functools.reduce(
+                lambda left, one: shape.book(left, *one), booked, found
+            )
+        return look.gaps[kind]
+
+    def _book(self, one: Guest, fit: Fit, longer: float) -> None:
+        """Let nobody else count on what a job has got."""
+        self._booked[one.attempt] = fit, longer
+        for look in self._looks.values():
+            look.gaps = {kind: shape.book(gaps, fit, longer) for kind, gaps in look.gaps.items()}
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    async def _proved(
+        self, look: _Look, order: Order, ask: Ask, fits: Sequence[Fit], now: float
+    ) -> Fit:
+        """Choose the first shape that starts as is thought, or else the one that starts first.
+
+        Of what starts later nobody knows more than the listings, and if others wait the batch
+        system does not tell of gaps: then it is asked only whether it takes an order at all.
+        """
+        later: list[tuple[float, Fit]] = []
+        for fit in fits:
+            thought = now if fit.start is None else fit.start
+            start: float | None = thought
+            if thought <= now:
+                limit = _limit(fit.time, ask.longer)
+                tried = msgspec.structs.replace(order, nodes=fit.nodes, time=limit)
+                start = await self._start(look, tried, thought)
+            if start is None:
+                continue
+            if look.seen.waits or start <= thought + _SLACK_S:
+                return fit
+            later.append((start, fit))
+        if not later:
+            return shape.least(ask)
+        start, fit = min(later, key=lambda one: one[0])
+        words = shape.say(fit.nodes, fit.time or math.inf)
+        why = f"{words}, to start in {units.for_people(max(0.0, start - now))}"
+        return msgspec.structs.replace(fit, start=start, why=why)
+
+    async def _start(self, look: _Look, order: Order, thought: float) -> float | None:
+        """Find out when an order would start; nothing if it is refused."""
+        kind = (_kind(order), order.nodes, order.time)
+        if look.batch is None or (kind not in look.trials and len(look.trials) >= _TRIALS):
+            return thought
+        if kind not in look.trials:
+            try:
+                look.trials[kind] = await self._driver.errands.trial(look.batch, order)
+            except BatchError as error:
+                _log.info("site %s: %s", self._driver.remote.name, error)
+                look.trials[kind] = None
+            except errors.PilotageError:
+                return thought
+        return look.trials[kind]
+
+
+def _kind(order: Order) -> Hashable:
+    return tuple(getattr(order, name) for name in _ALIKE)
+
+
+def _limit(time: float | None, longer: float) -> float | None:
+    return None if time is None or math.isinf(time) else time + longer
+
+
+def _told(spec: JobSpec, fit: Fit) -> Fit:
+    """Leave the time to the queue where it was left to it before."""
+    ranged = spec.allocation.shape.time_least or spec.resources.time
+    time = fit.time if ranged and fit.time and not math.isinf(fit.time) else None
+    return msgspec.structs.replace(fit, time=time)

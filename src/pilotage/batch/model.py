@@ -1,0 +1,139 @@
+"""What is known of a site: the file that describes it, closed and checked."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from pilotage.base import errors, units
+from pilotage.batch.system import known, plugin
+
+#: Pilots there are started by a process of the site's own, which asks the hub what it wants.
+FACTORY = "factory"
+BATCH = (*known.OURS, FACTORY)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: Options that would let a job be run twice, hide it from us, or reach outside what it is.
+_NEVER = (
+    "--requeue", "--wrap", "--job-name", "--array", "--output", "--error", "--chdir", "--uid",
+    "-J", "-a", "-o", "-e", "-D", "-N", "-t",
+)  # fmt: skip
+
+
+class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What jobs and pilots ask the batch system for unless they say otherwise."""
+
+    #: Queue or partition.
+    queue: str = ""
+    #: What is charged.
+    account: str = ""
+    #: Quality of service.
+    qos: str = ""
+    #: What nodes must have, in the batch system's own words.
+    constraint: str = ""
+    #: A reservation of nodes.
+    reservation: str = ""
+    #: Wall time, such as `"1h"`; empty means the queue's own.
+    time: str = ""
+
+
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file `sites/NAME.toml`."""
+
+    #: What runs jobs there: a name of ours, of a plug-in, or `package.module:Class` of one.
+    batch: str
+    #: The host to log in to, as `ssh` knows it; empty means this machine.
+    host: str = ""
+    #: An `ssh` configuration file; empty means the user's own.
+    ssh_config: str = ""
+    #: Folder at the site that login and worker nodes share; relative to the home directory.
+    folder: str = ".pilotage"
+    #: Python 3.9 or newer, at the login node and at worker nodes.
+    python: str = "python3"
+    #: Folders to look for the batch system's programs in, before the usual ones.
+    path: tuple[str, ...] = ()
+    #: Environment of the batch system's programs.
+    env: dict[str, str] = {}
+    #: For people.
+    about: str = ""
+    #: Jobs that may be at the site at once, queued or running, beside pilots.
+    jobs: int = 1000
+    #: Cores that pilots may have there at once, over all pools; 0 means any number.
+    quota: int = 0
+    #: Cores that one job may have, over all nodes; 0 means any number.
+    cpus: int = 0
+    #: Memory of a node, such as `"128G"`; empty means any amount.
+    memory: str = ""
+    #: GPUs of a node.
+    gpus: int = 0
+    #: Jobs that go into one array, at most.
+    array: int = 500
+    #: How parallel jobs are started.
+    launcher: Literal["none", "srun", "mpirun"] = "none"
+    #: What runs the images of jobs there.
+    container: Literal["podman", "apptainer"] = "podman"
+    #: Options of the batch system that jobs may use in `extra`, such as `"--exclusive"`.
+    allow: tuple[str, ...] = ()
+    #: Commands of the batch system that may run at once, and in a second.
+    at_once: int = 4
+    per_second: float = 50.0
+    #: Time between two listings while something is there.
+    poll: str = "10s"
+    #: After doubt about a submission: so long apart must two good listings be without it.
+    settle: str = "30s"
+    #: Bytes of inputs that are kept at the site, such as `"100G"`; empty means without bound.
+    cache: str = ""
+    #: Folder at the site for what pilots fetch: those that see the same one share it; empty means
+    #: where each works.
+    cache_folder: str = ""
+    #: Folders at the site that payloads of pilots may read, and those that they may write.
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    #: How pilots reach the hub: by themselves, or by the connection of the hub to the login node.
+    link: Literal["direct", "relay"] = "relay"
+    #: The name by which worker nodes reach the login node; empty means the name it has itself.
+    login: str = ""
+    defaults: Defaults = Defaults()
+    #: What a plug-in for `batch` is told.
+    plugin: dict[str, str | int | float | bool] = {}
+
+
+_MEASURES = (("poll", units.seconds), ("settle", units.seconds))
+
+
+def check(name: str, site: Site) -> None:
+    """Raise `ConfigError` for what cannot be."""
+    if not _NAME.fullmatch(name) or name == "local":
+        message = f"{name!r} cannot be the name of a site"
+        raise errors.ConfigError(message, hint="letters, digits, `-` and `_`; not `local`")
+    check_batch(site)
+    for one in site.allow:
+        bare = one.partition("=")[0]
+        if not bare.startswith("-") or bare in _NEVER:
+            raise errors.ConfigError(f"site {name}: `allow` cannot have {one!r}")
+    for key, read in _MEASURES:
+        read(getattr(site, key))
+    for written in (site.memory, site.cache):
+        if written:
+            units.size(written)
+    if site.defaults.time:
+        units.seconds(site.defaults.time)
+    if site.host.startswith("-"):
+        raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
+    if site.batch == FACTORY and site.host:
+        message = "`host` cannot be there: a factory is at the site, and nobody logs in"
+        raise errors.ConfigError(message, hint="the factory's own file of the site has it")
+
+
+def check_batch(site: Site) -> None:
+    """Raise `ConfigError` for a batch system that is neither ours nor a plug-in."""
+    if site.batch in BATCH:
+        if site.plugin:
+            raise errors.ConfigError(f"`plugin` cannot be there: {site.batch} is none")
+    elif not plugin.is_name(site.batch):
+        hint = f"it may be {', '.join(BATCH)}, a plug-in, or `package.module:Class`"
+        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}", hint=hint)
+    elif ":" not in site.batch and site.batch not in (there := plugin.names()):
+        hint = f"it may be {', '.join((*BATCH, *there))}, or `package.module:Class`"
+        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}: there is none", hint=hint)

@@ -1,0 +1,303 @@
+"""The batch queue of a site as a place: jobs that it gets become batch jobs of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from pilotage.base import crash
+from pilotage.base.owner import me
+from pilotage.batch import job, offer, ordering
+from pilotage.batch import records as submissions
+from pilotage.batch.driver import Driver
+from pilotage.batch.follow import Follow
+from pilotage.batch.held import House
+from pilotage.batch.homing import Data, Homing
+from pilotage.batch.job import Guest, Room
+from pilotage.batch.outward import ODD, Outward
+from pilotage.batch.party import End
+from pilotage.batch.progress import Attempt, Telling
+from pilotage.batch.submission import Submission, Work
+from pilotage.job import moves, records, retry, template
+from pilotage.job.bulk import Ended
+from pilotage.job.model import JobSpec, State
+from pilotage.job.outcome import Cause
+from pilotage.match.place import Place
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.match.words import Granted, Stop
+from pilotage.run import launch
+from pilotage.run.local import Listener
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.batch")
+_T = TypeVar("_T")
+#: Ends and starts that come within this time are written down together, in seconds.
+_BLINK_S = 0.02
+#: How often what running jobs write is looked at, in seconds.
+_FOLLOW_S = 1.0
+#: How soon a site that is drained gets nothing more, in seconds.
+_HEED_S = 0.2
+
+
+class Direct:
+    """Takes jobs for a site, has them submitted, and tells how they ended."""
+
+    def __init__(
+        self, name: str, driver: Driver, queue: Queue, writer: Writer, place: launch.Place,
+        data: Data, listener: Listener,
+    ) -> None:  # fmt: skip
+        """Get ready; nothing happens before `run`."""
+        self._name = name
+        self._driver = driver
+        self._remote, self._site = driver.remote, driver.remote.site
+        self._queue = queue
+        self._writer = writer
+        self._launch = place
+        self._data = data
+        self._listener = listener
+        self._telling = Telling(writer, queue)
+        self.place: Place
+        self._house = House(self._poke)
+        self._homing = Homing(driver.remote, self._house, data, self._telling)
+        self._outward = Outward(
+            name, driver, self._house, writer, place, data, listener, self._telling
+        )
+        self._follow = Follow(name, driver, self._house, data, self._telling)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = False
+        driver.join(self, pilots=False)
+
+    async def run(self) -> None:
+        """Take jobs until cancelled."""
+        await self._join()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._look)
+                while True:
+                    await self._turn()
+        finally:
+            # What is at the site goes on there, and is adopted by the next process.
+            for task in self._tasks:
+                task.cancel()
+
+    # -- before anything -------------------------------------------------------------------------
+
+    async def _join(self) -> None:
+        """Tell the matchmaker of this queue, and find what an earlier process left here."""
+        found: list[list[tuple[Any, ...]]] = []
+
+        def join(ledger: Ledger, db: Db, _now: float) -> None:
+            number = submissions.number(db, self._name)
+            self.place = offer.place_of(self._name, number, self._site)
+            self.place.taking = not submissions.asked(db, self._name)
+            found.append(db.rows("site_claims", holder=self.place.holder))
+            before = ledger.matcher.places.get(self.place.number)
+            if before is None:
+                ledger.join(self.place)
+            else:
+                # This site was at work in this process before: what it holds it still holds.
+                ledger.unpark(before.number)
+                self.place = before
+
+        await self._queue.do(join)
+        claims = [moves.Claim(*row[:7]) for row in found[-1]]
+        specs = await self._specs({claim.spec for claim in claims})
+        for one in await self._guests(claims, specs):
+            self._house.guests[one.attempt] = one
+        loose = dict(self._house.guests)
+        for out in await self._driver.load():
+            for work in [work for work in out.works.values() if not work.pilot]:
+                adopted = loose.pop((work.job, work.attempt), None)
+                if adopted is None:
+                    # Its end is on disk already, only the site has not been told.
+                    self._spawn(self._driver.forget([(out, work)]))
+                else:
+                    self._house.out[adopted.attempt] = (out, work)
+                    if out.order.fit is not None:
+                        job.shape(adopted, out.order.fit)
+                    self._adopt(adopted, Room(out.root, out.key, work.place))
+        # These were claimed, and what claimed them died before it had written the intent down.
+        self._begin(list(loose.values()))
+
+    async def _specs(self, numbers: set[int]) -> dict[int, JobSpec]:
+        bodies = await self._do(
+            lambda db: {number: db.value("spec_body", id=number) for number in numbers}
+        )
+        return {number: records.read_spec(body) for number, body in bodies.items()}
+
+    async def _guests(
+        self, claims: Sequence[moves.Claim], specs: Mapping[int, JobSpec]
+    ) -> list[Guest]:
+        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
+        # Steps of flows have folders of their own; without one there is nothing to ask.
+        may = [one.job for one in claims if one.job in bounds and specs[one.spec].cwd]
+        steps = await self._do(lambda db: submissions.steps(db, may)) if may else frozenset[int]()
+        made = []
+        for claim in claims:
+            spec, binding = specs[claim.spec], records.read_binding(claim.binding)
+            own = template.render(spec.cwd, {}) if claim.job in steps else ""
+            base = spec.base or self._launch.base
+            made.append(Guest(claim, spec, binding, base, bounds.get(claim.job, ""), own))
+        return made
+
+    def _adopt(self, one: Guest, room: Room) -> None:
+        """Find out anew what a job is to leave; it was ordered by an earlier process."""
+        try:
+            job.order(one, room, self._site, self._launch)
+        except ODD as error:
+            _log.warning("job %s: its outputs cannot be named any more: %s", one.key, error)
+
+    # -- one turn --------------------------------------------------------------------------------
+
+    async def _turn(self) -> None:
+        """Say what ended and take what comes next, in one transaction."""
+        ends, self._house.ends = self._house.ends, []
+        began, self._house.began = self._house.began, []
+        if began:
+            await self._telling.progress(began, State.RUNNING)
+        ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
+        self._waiting = not ended
+        answer = self._queue.exchange(self.place.number, ended, park=not ended)
+        if self._waiting and self._house.stirred:
+            self._queue.nudge(self.place.number)
+        granted = await answer
+        self._waiting = False
+        if ends:
+            self._let_go([one for one, _ in ends])
+        if granted.claims:
+            await self._take(granted)
+        self._stop(granted.stops)
+
+    def _poke(self) -> None:
+        """Have what is new written down in a moment, with what else comes until then."""
+        asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
+
+    def _nudge(self) -> None:
+        if self._waiting and self._house.stirred:
+            self._waiting = False
+            self._queue.nudge(self.place.number)
+
+    def _let_go(self, ended: Sequence[Guest]) -> None:
+        """Forget jobs whose ends are on disk, here and at the site."""
+        crash.point("site.finished")
+        out = []
+        for one in ended:
+            if found := self._house.leave(one):
+                out.append(found)
+            if one.claim.rule:
+                self._listener.ended(one.claim.rule, one.claim.job)
+            self._spawn(self._data.leave(one))
+        if out:
+            self._spawn(self._driver.forget(out))
+
+    # -- to the site -----------------------------------------------------------------------------
+
+    async def _take(self, granted: Granted) -> None:
+        fresh = await self._guests(granted.claims, granted.specs)
+        self._house.guests.update({one.attempt: one for one in fresh})
+        if trouble := self._follow.trouble:
+            self._spawn(self._telling.say([one.attempt for one in fresh], trouble))
+        self._begin(fresh)
+
+    def _begin(self, guests: list[Guest]) -> None:
+        for some in ordering.groups(guests, self._site):
+            self._spawn(self._outward.send(some))
+
+    # -- what the driver says --------------------------------------------------------------------
+
+    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+        """Hear that jobs run."""
+        del words
+        self._house.begin([(work.job, work.attempt) for _, work in works])
+
+    def taken(self, one: Submission) -> None:
+        """Hear that the batch system has jobs."""
+        why = one.order.fit.why if one.order.fit else ""
+        for words, attempts in self._waiting_in(one, why).items():
+            self._spawn(self._telling.progress(attempts, State.SUBMITTED, words))
+
+    def said(self, one: Submission, words: str) -> None:
+        """Hear what is said of jobs that wait to run."""
+        for told, attempts in self._waiting_in(one, words).items():
+            self._spawn(self._telling.say(attempts, told))
+
+    def _waiting_in(self, one: Submission, words: str) -> dict[str, list[Attempt]]:
+        """Group what waits by what is said of it, or else of all."""
+        found: dict[str, list[Attempt]] = {}
+        for work in one.live:
+            if not work.began:
+                told = one.say(self._name, work.words or words)
+                found.setdefault(told, []).append((work.job, work.attempt))
+        return found
+
+    def over(self, one: Submission, work: Work, end: End) -> None:
+        """Hear that a job is over at the site."""
+        found = self._house.guests.get((work.job, work.attempt))
+        if found is None:
+            self._spawn(self._driver.forget([(one, work)]))
+        else:
+            self._spawn(self._close(found, Room(one.root, one.key, work.place), end))
+
+    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
+        """Write the orders of jobs anew, under another key."""
+        return await self._outward.items(one, key)
+
+    async def _close(self, one: Guest, room: Room, end: End) -> None:
+        try:
+            closed = await self._homing.close(one, room, end)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job ends
+            # A job whose end nobody writes down would stay for ever, and nobody would know why.
+            _log.exception("job %s: what it left cannot be seen to", one.key)
+            message = f"its results cannot be brought home: {error!r}"
+            closed = retry.End(ok=False, message=message, cause=Cause.LOST)
+        self._house.finish(one, closed)
+
+    # -- stop, and follow ------------------------------------------------------------------------
+
+    def _stop(self, stops: Iterable[Stop]) -> None:
+        """End the jobs that a person or the matchmaker wants ended."""
+        unstopped = self._house.guests.keys() - self._house.stops.keys()
+        fresh = [stop for stop in stops if (stop.job, stop.attempt) in unstopped]
+        self._house.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
+        out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
+        if known := [one for one in out if one is not None]:
+            self._spawn(self._driver.stop(known))
+
+    async def _look(self) -> None:
+        """Look after what is at the site, and hear whether it is to take more."""
+        since = 0.0
+        while True:
+            await anyio.sleep(_HEED_S)
+            asked = await self._do(lambda db: submissions.asked(db, self._name))
+            if bool(asked) == self.place.taking:
+                self._queue.change(functools.partial(self._open, not asked))
+                self._queue.nudge(self.place.number)
+            since += _HEED_S
+            if since >= _FOLLOW_S:
+                since = 0.0
+                await self._follow.look()
+
+    def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
+        self.place.taking = taking
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("site %s: %s", self._name, error, exc_info=error)

@@ -1,0 +1,257 @@
+"""A site as the hub sees it: one program of ours at its login node, kept alive and spoken to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import anyio
+
+from pilotage.base import errors
+from pilotage.base.clock import Clock, WallClock, dice
+from pilotage.batch.gate import Gate
+from pilotage.batch.login import Boot, Hand, Hello, News
+from pilotage.batch.model import Site
+from pilotage.batch.shell.model import Shell
+from pilotage.batch.system.model import Call, Said
+
+#: What is allowed beyond a command's own time for its answer to arrive.
+_GRACE_S = 15.0
+_CALL_S = 60.0
+_CLOSE_S = 5.0
+#: Pauses between tries to connect, and how long a connection must last to count as good.
+_FIRST_S, _LONGEST_S, _GOOD_S = 1.0, 60.0, 30.0
+#: While a person must do something: how often to look whether it was done, and to try anyway.
+_LOOK_S, _ANYWAY_S = 2.0, 900.0
+#: How often to ask again for a place that the login node refuses while nothing of ours has one.
+_TRIES, _TRY_S = 5, 1.0
+
+
+class Remote:
+    """One site: `keep` holds the connection, everything else uses it."""
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        shell: Shell,
+        program: bytes,
+        folder: str,
+        *,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        """Take the program to run there, and the folder of this project at the site."""
+        self.name = name
+        self.site = site
+        self.shell = shell
+        self.gate = Gate(
+            name, at_once=site.at_once, per_second=site.per_second, clock=clock, chance=chance
+        )
+        #: Hears of what happened at the site.
+        self.on_news: News = _nobody
+        #: What is wrong, for people; empty if nothing is.
+        self.trouble = "not connected yet"
+        #: Since when it is as it is.
+        self.since = 0.0
+        self.hello = Hello()
+        self._boot = Boot(name, site.python, folder, program)
+        self._clock = clock or WallClock()
+        self._chance = chance or dice()
+        self._hand: Hand | None = None
+        self._ready = asyncio.Event()
+        self._asking: dict[Call, asyncio.Task[Said]] = {}
+        self._channels: set[asyncio.Task[int]] = set()
+        self._doubts: asyncio.Task[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection."""
+        return self._ready.is_set()
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The call of our program at the site, once there was a connection."""
+        return (self.site.python, f"{self.hello.root}/bin/{self._boot.digest}.pyz")
+
+    async def ready(self) -> Hello:
+        """Wait until there is a connection."""
+        await self._ready.wait()
+        return self.hello
+
+    # -- what is asked of it ---------------------------------------------------------------------
+
+    async def run(
+        self,
+        call: Call,
+        *,
+        timeout: float = _CALL_S,  # noqa: ASYNC109 - it is the site that counts it
+        folder: str = "",
+        ask: bool = False,
+    ) -> Said:
+        """Run a command of the batch system.
+
+        `Unavailable` means that it was certainly not run, `Unsure` that it may have been.
+        With `ask` it changes nothing, so that one answer is enough for all who ask at once.
+        """
+        if not ask:
+            return await self._run(call, timeout, folder)
+        task = self._asking.get(call)
+        if task is None:
+            task = asyncio.create_task(self._run(call, timeout, folder))
+            self._asking[call] = task
+            task.add_done_callback(lambda done: self._answered(call, done))
+        return await asyncio.shield(task)
+
+    def _answered(self, call: Call, done: asyncio.Task[Said]) -> None:
+        del self._asking[call]
+        if not done.cancelled():
+            done.exception()  # whoever asked may have gone
+
+    async def _run(self, call: Call, seconds: float, folder: str) -> Said:
+        async with self.gate.turn():
+            try:
+                said = await self.call(
+                    "run", patience=seconds + _GRACE_S, argv=call.argv, input=call.input,
+                    timeout=seconds, env=self.site.env, path=self.site.path,
+                    detach=call.detach, folder=folder,
+                )  # fmt: skip
+            except errors.Unsure as error:
+                self.gate.failed(error.message)
+                raise
+            except (errors.NotFound, errors.Denied) as error:
+                hint = "`path` in the site's file says where its programs are"
+                raise errors.Unavailable(error.message, hint=hint) from error
+            if said.get("late"):
+                words = f"`{_program(call)}` took more than {seconds:g} s"
+                self.gate.failed(words)
+                raise errors.Unsure(f"{self.name}: {words}")
+            if said["exit"] == 0:
+                self.gate.worked()
+        return Said(said["exit"], said["out"], said.get("err", ""))
+
+    async def call(self, op: str, *, patience: float = _CALL_S, **values: object) -> dict[str, Any]:
+        """Ask the program at the login node."""
+        hand = self._hand
+        if hand is None:
+            raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
+        try:
+            return await hand.ask(op, values, patience)
+        except errors.Unsure:
+            self._doubt()
+            raise
+
+    async def bulk(
+        self, words: Sequence[str], *, stdin: int | None = None, stdout: int | None = None
+    ) -> Process:
+        """Start the program once more, beside, for data; `words` follow its name.
+
+        Nothing as a descriptor means a pipe of the process.
+        """
+        if not self.up:
+            raise errors.Unavailable(f"{self.name} is not connected: {self.trouble}")
+        ends = [PIPE if one is None else one for one in (stdin, stdout)]
+        tries = _TRIES
+        while True:
+            try:
+                process = await self.shell.start(
+                    [*self.program, *words], stdin=ends[0], stdout=ends[1]
+                )
+            except OSError as error:
+                raise errors.Unavailable(f"{self.name}: {error}") from error
+            except errors.Denied:
+                tries -= 1
+                if tries <= 0 and not self._channels:
+                    raise
+                await self._place()
+            else:
+                watch = asyncio.create_task(process.wait())
+                self._channels.add(watch)
+                watch.add_done_callback(self._channels.discard)
+                return process
+
+    async def _place(self) -> None:
+        """Wait until one of ours has made room at the login node, or for a while."""
+        if self._channels:
+            await asyncio.wait(set(self._channels), return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(_TRY_S)
+
+    # -- the connection --------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Hold the connection until cancelled."""
+        pause = _FIRST_S
+        try:
+            while True:
+                began = self._clock.now()
+                try:
+                    async with self.once() as hand:
+                        await hand.gone()
+                except (errors.PilotageError, OSError) as error:
+                    self._down(error)
+                if self.shell.barred:
+                    await self._person()
+                    continue
+                pause = _FIRST_S if self._clock.now() - began > _GOOD_S else pause
+                await self._clock.sleep(pause * self._chance.uniform(0.75, 1.25))
+                pause = min(_LONGEST_S, pause * 2)
+        finally:
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await self.shell.close()
+
+    async def _person(self) -> None:
+        """Wait until somebody has logged in, or until it is time to try anyway."""
+        left = _ANYWAY_S
+        while left > 0 and not await self.shell.alive():
+            await asyncio.sleep(_LOOK_S)
+            left -= _LOOK_S
+
+    @contextlib.asynccontextmanager
+    async def once(self) -> AsyncIterator[Hand]:
+        """Have a connection within the block, or an error that says why there is none."""
+        await self.shell.connect()
+        async with self._boot.begin(self.shell, self._hear) as hand:
+            self.hello, self._hand = hand.hello, hand
+            self.trouble, self.since = "", self._clock.now()
+            self._ready.set()
+            try:
+                yield hand
+            finally:
+                self._ready.clear()
+                self._hand = None
+
+    def _hear(self, news: list[dict[str, Any]]) -> None:
+        self.on_news(news)
+
+    def _down(self, error: errors.PilotageError | OSError) -> None:
+        if not self.trouble or not self.since:
+            self.since = self._clock.now()
+        hint = getattr(error, "hint", "")
+        self.trouble = f"{error}; {hint}" if hint else str(error)
+
+    def _doubt(self) -> None:
+        """Find out whether the program still answers; let go of it if it does not."""
+        if self._hand and (self._doubts is None or self._doubts.done()):
+            self._doubts = asyncio.create_task(_prove(self._hand))
+
+
+async def _prove(hand: Hand) -> None:
+    try:
+        await hand.ask("hello", {}, _GRACE_S)
+    except errors.PilotageError:
+        hand.kill()
+
+
+def _program(call: Call) -> str:
+    """Return the name of the program that a call is of."""
+    words = (word for word in call.argv if word != "env" and not word.startswith("-"))
+    return next(words, call.argv[0])
+
+
+def _nobody(_: list[dict[str, Any]]) -> None:
+    """Hear nothing."""

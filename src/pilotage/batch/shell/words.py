@@ -1,0 +1,128 @@
+"""What `ssh` means by what it writes."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from pilotage.base import errors
+
+
+class Kind(StrEnum):
+    """What is in the way of a connection."""
+
+    #: A code, a password or another key is wanted: a person must log in.
+    LOGIN = "login"
+    #: Nobody has said yet that the host's key is the right one.
+    UNKNOWN_KEY = "unknown key"
+    #: The host shows another key than the one that is known.
+    CHANGED_KEY = "changed key"
+    #: A file of settings of `ssh` is wrong.
+    SETTINGS = "settings"
+    #: There is no host of that name.
+    NAME = "name"
+    #: Nothing listens there.
+    REFUSED = "refused"
+    #: Nothing answers there.
+    SILENT = "silent"
+    #: The host ended the connection.
+    CLOSED = "closed"
+    #: The host allows no more programs at once by this connection.
+    SESSIONS = "sessions"
+    #: Anything else.
+    OTHER = "other"
+
+
+#: A person must do something first; to try again and again may even lock the account.
+BARRED = frozenset({Kind.LOGIN, Kind.UNKNOWN_KEY, Kind.CHANGED_KEY, Kind.SETTINGS})
+
+_SIGNS: tuple[tuple[Kind, str], ...] = (
+    (Kind.CHANGED_KEY, r"REMOTE HOST IDENTIFICATION HAS CHANGED|REVOKED HOST KEY"),
+    (Kind.UNKNOWN_KEY, r"host key is known for|Host key verification failed"),
+    (Kind.SETTINGS, r"[Bb]ad configuration option|Bad owner or permissions|bad configuration"),
+    (Kind.SETTINGS, r"Can't open user config file"),
+    (Kind.LOGIN, r"Permission denied|Too many authentication failures|no more authentication"),
+    (Kind.NAME, r"Could not resolve hostname|Name or service not known"),
+    (Kind.REFUSED, r"Connection refused"),
+    (Kind.SILENT, r"timed out|No route to host|Network is unreachable|Host is down"),
+    (Kind.SESSIONS, r"Session open refused by peer|session request failed"),
+    (Kind.CLOSED, r"Connection (?:closed|reset)|Broken pipe|kex_exchange_identification"),
+    (Kind.CLOSED, r"Control socket connect|stdio forwarding failed|Connection to \S+ closed"),
+)
+#: What is said of each, and what to do.
+_TOLD = {
+    Kind.LOGIN: ("{host} wants a person to log in{asks}", "{login}"),
+    Kind.UNKNOWN_KEY: (
+        "the key of {whose} is not known, so it may be anybody",
+        "{login} shows it and asks; or add it to ~/.ssh/known_hosts",
+    ),
+    Kind.CHANGED_KEY: (
+        "THE KEY OF {whose} HAS CHANGED: it was set up anew, or somebody stands in between",
+        "ask whoever runs it; only if the new key is right, take the old one out of {place}",
+    ),
+    Kind.SETTINGS: ("ssh: {line}", "mend its settings; nobody else may be able to write them"),
+    Kind.NAME: (
+        "there is no host {host}",
+        "`host` in the site's file is a name of ~/.ssh/config or of the network",
+    ),
+    Kind.REFUSED: (
+        "{host} refuses connections", "it is down for now, or its SSH server has another port"
+    ),
+    Kind.SILENT: ("{host} does not answer", "it is down, or a firewall is in between"),
+    Kind.SESSIONS: (
+        "{host} allows no more programs at once by one connection",
+        "`MaxSessions` of its SSH server says how many",
+    ),
+    Kind.CLOSED: ("{host} ended the connection", "it may be about to go down"),
+    Kind.OTHER: ("no connection to {host}: {line}", ""),
+}  # fmt: skip
+#: Lines that say nothing by themselves.
+_NOISE = re.compile(r"^(?:debug\d:|@+$|Warning: |kex_exchange|Connection closed by UNKNOWN|$)")
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why there is no connection."""
+
+    kind: Kind
+    message: str
+    hint: str = ""
+
+    def error(self) -> errors.PilotageError:
+        """Make the error to raise."""
+        if self.kind in (Kind.CHANGED_KEY, Kind.SESSIONS):
+            return errors.Denied(self.message, hint=self.hint)
+        if self.kind is Kind.SETTINGS:
+            return errors.ConfigError(self.message, hint=self.hint)
+        return errors.Unavailable(self.message, hint=self.hint)
+
+
+def understand(said: str, host: str, name: str) -> Trouble:
+    """Read what `ssh` wrote when it ended without success."""
+    found = ((kind, match) for kind, sign in _SIGNS if (match := re.search(sign, said)))
+    kind, sign = next(found, (Kind.OTHER, None))
+    stranger = re.search(r"key is known for (\S+)|[Kk]ey for (\S+) has changed", said)
+    ways = re.search(r"Permission denied \(([^)]*)\)", said)
+    offending = re.search(r"Offending \S+ key in (\S+)", said)
+    known = {
+        "host": host,
+        "login": f"`pilotage site login {name}`",
+        "asks": f" (it asks for {ways[1].replace(',', ', ')})" if ways else "",
+        "place": offending[1] if offending else "~/.ssh/known_hosts",
+        "whose": (stranger[1] or stranger[2]) if stranger else host,
+        "line": _line(said, sign.start()) if sign else last(said) or "ssh does not say why",
+    }
+    message, hint = _TOLD[kind]
+    return Trouble(kind, message.format_map(known), hint.format_map(known))
+
+
+def _line(said: str, at: int) -> str:
+    """Return the line around a place in text."""
+    return (said[:at].rpartition("\n")[2] + said[at:].partition("\n")[0]).strip()
+
+
+def last(said: str) -> str:
+    """Return the last line that says something."""
+    lines = [line.strip() for line in said.splitlines()]
+    return next((line for line in reversed(lines) if not _NOISE.match(line)), "")

@@ -1,0 +1,231 @@
+"""The nouns of batch systems: what is ordered, and what a listing says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import msgspec
+
+from pilotage.batch.malleable import Bounds, Fit, Gap
+
+
+class Phase(StrEnum):
+    """Where a batch job is, as its scheduler says."""
+
+    #: It waits for a node.
+    QUEUED = "queued"
+    #: Somebody or something keeps it from starting; `words` says why.
+    HELD = "held"
+    #: It runs, is suspended, or is being cleared away.
+    RUNNING = "running"
+    #: It is over; `cause` says why.
+    OVER = "over"
+    #: The scheduler used a word that we do not know: nothing may be concluded from it.
+    UNKNOWN = "unknown"
+
+
+class Cause(StrEnum):
+    """Why a batch job is over."""
+
+    #: It ended by itself; `exit` holds its code.
+    EXITED = "exited"
+    #: A signal ended it; `signal` holds its number.
+    SIGNALLED = "signalled"
+    #: It used more memory than it asked for.
+    MEMORY = "memory"
+    #: It used up its wall time.
+    TIMEOUT = "timeout"
+    #: Its node failed, or could not start it.
+    NODE = "node"
+    #: Its place was given to another.
+    PREEMPTED = "preempted"
+    #: Somebody called it off.
+    CANCELLED = "cancelled"
+    #: The scheduler does not say.
+    UNKNOWN = "unknown"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch system is to run: one job, or an array of equal ones."""
+
+    #: The name by which it is found again, whatever happens: 15 letters and digits.
+    key: str
+    #: The text of the script; it holds nothing that a user wrote.
+    script: str
+    #: Absolute path at the site where it begins, and where its own output goes.
+    folder: str
+    #: So many equal jobs, numbered from 0.
+    count: int = 1
+    nodes: int = 1
+    #: Tasks on each node.
+    tasks: int = 1
+    #: Cores of each task.
+    cpus: int = 1
+    #: Bytes of memory on each node.
+    memory: int | None = None
+    #: GPUs on each node.
+    gpus: int = 0
+    #: Seconds of wall time.
+    time: float | None = None
+    queue: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    #: Further options, `--name=value` each, that the site's file allows.
+    extra: tuple[str, ...] = ()
+    #: Whether it is to be one blocking step (`srun`) instead of a script in the queue.
+    step: bool = False
+    #: The shape that was chosen, if there was a choice; it is the same when this is sent anew.
+    fit: Fit | None = None
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A command to run at the site."""
+
+    argv: tuple[str, ...]
+    #: What it reads.
+    input: str = ""
+    #: Whether it goes on by itself: nobody waits for it, its output goes to the order's folder.
+    detach: bool = False
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a command said."""
+
+    exit: int
+    out: str
+    err: str = ""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch job, or one of an array, as a listing has it."""
+
+    #: The name it was given: an `Order.key`.
+    key: str
+    #: The scheduler's id, of this one alone, as `cancel` takes it.
+    id: str
+    #: Its number in the array.
+    index: int = 0
+    phase: Phase
+    cause: Cause | None = None
+    exit: int | None = None
+    signal: int | None = None
+    #: The scheduler's own words: a state, a reason, why it is held.
+    words: str = ""
+    node: str = ""
+    started: float | None = None
+    ended: float | None = None
+
+
+class BatchError(Exception):
+    """A command did not do what was wanted; the text says what it said."""
+
+    def __init__(self, words: str, *, final: bool = False) -> None:
+        super().__init__(words)
+        #: Whether the same order can never be accepted: a queue that does not exist, a limit.
+        self.final = final
+
+
+class Batch(Protocol):
+    """A batch system, as commands to run and how to read what they say.
+
+    A listing must be complete and trustworthy, or `listed` raises `BatchError`: output that ends
+    early, another format, an exit status that is not zero. Jobs whose name is no key of ours are
+    left out.
+    """
+
+    #: Such as `slurm`.
+    name: ClassVar[str]
+    #: Whether it can run arrays.
+    arrays: ClassVar[bool]
+
+    def submit(self, order: Order) -> Call:
+        """Say how to submit an order; it is never requeued by the scheduler."""
+        ...
+
+    def submitted(self, said: Said) -> str:
+        """Read the id that all of the order has; empty if it will only be known by a listing."""
+        ...
+
+    def listing(self) -> Call:
+        """Say how to list all jobs of this user, also those that ended lately if it can."""
+        ...
+
+    def listed(self, said: Said) -> list[Item]:
+        """Read a listing."""
+        ...
+
+    def history(self, since: float) -> Call | None:
+        """Say how to list what ended since then; nothing if the scheduler keeps no history."""
+        ...
+
+    def remembered(self, said: Said) -> list[Item]:
+        """Read a history."""
+        ...
+
+    def cancel(self, ids: Sequence[str]) -> Call:
+        """Say how to call jobs off; those that are over already are no error."""
+        ...
+
+    def version(self) -> Call:
+        """Say how to find out whether the tools are there, and which they are."""
+        ...
+
+
+class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue has."""
+
+    name: str
+    #: Whether jobs go there that name none, and whether it takes jobs.
+    default: bool
+    open: bool
+    #: Nodes that take jobs, and those of them that are empty.
+    nodes: int
+    free_nodes: int
+    #: Cores and bytes of memory of its largest node.
+    cpus: int
+    memory: int
+    #: Seconds of wall time that a job may have.
+    time: float
+
+
+@runtime_checkable
+class Windows(Protocol):
+    """A batch system that shows when nodes are free; few do."""
+
+    #: Such as `slurm`.
+    name: ClassVar[str]
+
+    def looks(self) -> Sequence[Call]:
+        """Say how to see what is free, for all queues at once."""
+        ...
+
+    def seen(self, said: Sequence[Said]) -> Any:  # noqa: ANN401 - what it is, only it knows
+        """Read what was said, into something that has `now`, the time there, and `waits`.
+
+        The latter says whether anything waits in the queue, and so how far a trial is believed.
+        """
+        ...
+
+    def queues(self, seen: Any) -> Sequence[BatchQueue]:  # noqa: ANN401 - as above
+        """Say what each queue has, and how much of it is free."""
+        ...
+
+    def bounds(self, seen: Any, order: Order) -> Bounds:  # noqa: ANN401 - as above
+        """Say what the queue of an order gives at most."""
+        ...
+
+    def gaps(self, seen: Any, order: Order) -> list[Gap]:  # noqa: ANN401 - as above
+        """Say when how many nodes are free for such an order."""
+        ...
+
+    def trial(self, order: Order) -> Call:
+        """Say how to find out when an order would start; nothing is submitted."""
+        ...
+
+    def tried(self, said: Said) -> float:
+        """Read when it would start; `BatchError` means that it was refused."""
+        ...

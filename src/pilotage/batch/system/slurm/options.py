@@ -1,0 +1,74 @@
+"""An order as options of `sbatch` and `srun`, each one word: no value is taken for an option."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pilotage.batch.system.model import BatchError, Order
+
+_MEBI = 1 << 20
+_NAMES = (
+    ("partition", "queue"),
+    ("account", "account"),
+    ("qos", "qos"),
+    ("constraint", "constraint"),
+    ("reservation", "reservation"),
+)
+
+
+def batch(order: Order) -> list[str]:
+    """Return the options of `sbatch`, which reads the script as its input.
+
+    What makes the job ours comes last, as the last of two equal options counts.
+    """
+    number = "%a" if order.count > 1 else "0"
+    array = [f"--array=0-{order.count - 1}"] if order.count > 1 else []
+    return [
+        "--parsable",
+        *_resources(order),
+        *order.extra,
+        "--no-requeue",
+        *_identity(order),
+        *array,
+        f"--output={_pattern(order.folder)}/out.{number}",
+        f"--error={_pattern(order.folder)}/err.{number}",
+    ]
+
+
+def step(order: Order) -> list[str]:
+    """Return the options of `srun`, whose job is never requeued."""
+    if order.count > 1:
+        raise BatchError("a step cannot be an array", final=True)
+    return [*_resources(order), *order.extra, *_identity(order)]
+
+
+def _resources(order: Order) -> Iterator[str]:
+    yield f"--nodes={order.nodes}"
+    yield f"--ntasks-per-node={order.tasks}"
+    yield f"--cpus-per-task={order.cpus}"
+    if order.memory is not None:
+        yield f"--mem={math.ceil(order.memory / _MEBI)}M"
+    if order.gpus:
+        # Understood with and without cons_tres, which `--gpus-per-node` needs.
+        yield f"--gres=gpu:{order.gpus}"
+    if order.time is not None:
+        yield f"--time={math.ceil(order.time / 60)}"
+    for option, field in _NAMES:
+        if value := getattr(order, field):
+            yield f"--{option}={value}"
+
+
+def _identity(order: Order) -> Iterator[str]:
+    yield f"--job-name={order.key}"
+    # By this a listing tells a job from what remains of an array (see listing.py).
+    yield f"--comment=count={order.count}"
+    yield f"--chdir={order.folder}"
+
+
+def _pattern(folder: str) -> str:
+    """Write a path so that Slurm reads nothing into it."""
+    if "\\" in folder:
+        # A backslash turns off the meaning of `%` for the whole of the path, ours included.
+        raise BatchError(f"{folder!r} has a backslash, which Slurm does not take", final=True)
+    return folder.replace("%", "%%")

@@ -1,0 +1,115 @@
+"""A file that comes home: beside its place until it is known to be right."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+
+from pilotage.base import errors, text
+from pilotage.data.stage import names
+from pilotage.data.stage.model import BIG, Wanted
+from pilotage.data.stage.names import sync_folder
+
+_CHUNK = 1 << 20
+#: Bytes after which the file system is told to begin writing what it got.
+_FLUSH = 32 << 20
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Wrong(Exception):
+    """What was gone on with did not become what was announced."""
+
+
+class Landing:
+    """One file, from its first byte to its place."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.path = names.aside(wanted.local, wanted.sha256)
+        self.offset = self._arrived()
+        self._unflushed = 0
+        self._flusher: threading.Thread | None = None
+
+    def _arrived(self) -> int:
+        """Say how many bytes an earlier attempt has left."""
+        try:
+            size = os.lstat(self.path).st_size
+        except OSError:
+            return 0
+        return size if BIG <= size <= self.wanted.size else 0
+
+    def open(self) -> None:
+        """Begin, or go on behind what has arrived."""
+        self._file = os.open(self.path, _OPEN, 0o666)
+        try:
+            os.ftruncate(self._file, self.offset)
+            self._sum = hashlib.sha256()
+            left = self.offset
+            while left:
+                data = os.read(self._file, min(left, _CHUNK))
+                self._sum.update(data)
+                left -= len(data)
+        except OSError:
+            self.close()
+            raise
+
+    def add(self, data: memoryview) -> None:
+        """Write the next bytes."""
+        self._sum.update(data)
+        self._unflushed += len(data)
+        while data:
+            data = data[os.write(self._file, data) :]
+        busy = self._flusher is not None and self._flusher.is_alive()
+        if self._unflushed >= _FLUSH and not busy:
+            # Otherwise all of it would have to go to the disk when the last byte is here.
+            self._unflushed = 0
+            self._flusher = threading.Thread(target=_flush, args=(self._file,), daemon=True)
+            self._flusher.start()
+
+    def close(self) -> None:
+        """Leave what has arrived for the next attempt."""
+        if self._flusher is not None:
+            self._flusher.join()
+        os.close(self._file)
+
+    def finish(self, *, executable: bool) -> None:
+        """Check it, and put it in its place for good."""
+        self.check(executable=executable)
+        self.show()
+        sync_folder(os.path.dirname(self.wanted.local))
+
+    def check(self, *, executable: bool) -> None:
+        """See that it is what was announced, and that it is on disk."""
+        try:
+            if self._sum.hexdigest() != self.wanted.sha256:
+                os.unlink(self.path)
+                raise Wrong if self.offset else changed(self.wanted)
+            if executable:
+                mode = os.fstat(self._file).st_mode
+                os.fchmod(self._file, (mode | (mode & 0o444) >> 2) & 0o777)
+            os.fsync(self._file)
+        finally:
+            self.close()
+
+    def show(self) -> None:
+        """Put it in its place."""
+        try:
+            os.replace(self.path, self.wanted.local)
+        except (IsADirectoryError, NotADirectoryError) as error:
+            where = text.show(self.wanted.local)
+            raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error
+
+
+def _flush(file: int) -> None:
+    with contextlib.suppress(OSError):
+        os.fdatasync(file)
+
+
+def changed(wanted: Wanted) -> errors.Conflict:
+    """Say that a file is not what the evidence of its job says."""
+    return errors.Conflict(
+        f"{text.show(wanted.remote)} at the site is not what the job left there",
+        hint="something that outlived the job may have written it",
+    )

@@ -1,0 +1,184 @@
+"""The three verbs for anybody: the kind is chosen by the scheme, and failures are retried."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from pilotage.base import clock as clocks
+from pilotage.base import errors
+from pilotage.base.clock import Clock
+from pilotage.data.transfer import allow, url
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.fetch import Known, Receipt, content, fetch, look
+from pilotage.data.transfer.keys import NONE, Keys
+from pilotage.data.transfer.kind.file import File
+from pilotage.data.transfer.kind.globus import Globus, Here
+from pilotage.data.transfer.kind.gridftp import GridFtp
+from pilotage.data.transfer.kind.http import Http
+from pilotage.data.transfer.kind.hub import Home, Port
+from pilotage.data.transfer.kind.objects import Objects
+from pilotage.data.transfer.kind.rsync import Rsync
+from pilotage.data.transfer.kind.sftp import Sftp
+from pilotage.data.transfer.kind.xrootd import Xrootd
+from pilotage.data.transfer.manifest import Manifest
+from pilotage.data.transfer.model import Carrier, Flags
+from pilotage.data.transfer.patience import Patience, Sleep, Steps, Told, persist
+from pilotage.data.transfer.send import send
+from pilotage.data.transfer.url import Url
+
+T = TypeVar("T")
+
+#: The kind of each scheme; any other is one of fsspec's.
+KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | GridFtp | Objects]] = {
+    "sftp": Sftp, "rsync": Rsync, "rsync+ssh": Rsync, "http": Http, "https": Http,
+    "root": Xrootd, "roots": Xrootd, "gsiftp": GridFtp,
+    "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
+}  # fmt: skip
+#: So often what arrives may be other than its manifest says, if that is pinned.
+_DAMAGED = 2
+
+
+def flags() -> dict[str, Flags]:
+    """Return what each scheme can do."""
+    return (
+        {"file": File.flags}
+        | {name: kind.flags for name, kind in KINDS.items()}
+        | {"globus": Globus.flags, "hub": Port.flags}
+    )
+
+
+class Courier:
+    """Stages for one job: what it may reach, by which credentials, and how patiently."""
+
+    def __init__(
+        self, allowed: Allowed, *, keys: Mapping[str, Keys] | None = None, here: Here | None = None,
+        key: str = "", patience: Patience | None = None, clock: Clock | None = None,
+        dice: random.Random | None = None, sleep: Sleep = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        """Take credentials by host; `key` is what the job is known by, `here` Globus's."""
+        self._allowed = allowed
+        self._keys = dict(keys or {})
+        self._here = here
+        self._key = key
+        self._patience = patience or Patience()
+        self._clock = clock or clocks.WallClock()
+        self._dice = dice or clocks.dice()
+        self._sleep = sleep
+        #: The hub that the job comes from, if its own port may have the data.
+        self.home: Home | None = None
+        #: Hears why something is tried again.
+        self.on_trouble: Told = lambda _: None
+
+    async def look(self, address: str, *, plain: bool = False) -> Manifest:
+        """List the files of an address; `plain` means whatever its manifest says."""
+        where = self._parse(address)
+
+        async def act(carrier: Carrier, _: Steps) -> Manifest:
+            return await look(carrier, where, plain=plain)
+
+        return await self._persist(where, act)
+
+    async def fetch(
+        self, address: str, target: str, *, replace: bool = False, spare: int = 0, pinned: str = "",
+        known: Known | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Bring a file or a folder into a folder here; see `fetch.fetch`.
+
+        Where a manifest is pinned, what is not as it says when it has come anew is so at its
+        source: that is a `Conflict`, and no reason to go on.
+        """
+        where = self._parse(address)
+        damaged = 0
+
+        async def act(carrier: Carrier, steps: Steps) -> Receipt:
+            nonlocal damaged
+            try:
+                return await fetch(
+                    carrier, where, target, replace=replace, steps=steps, spare=spare,
+                    pinned=pinned, known=known,
+                )  # fmt: skip
+            except errors.Damaged as error:
+                damaged += 1
+                if pinned and damaged >= _DAMAGED:
+                    raise errors.Conflict(f"{where}: {error.message}") from error
+                raise
+
+        return await self._persist(where, act)
+
+    async def content(self, address: str, most: int) -> bytes:
+        """Read a small file; it has been checked by nobody."""
+        where = self._parse(address)
+
+        async def act(carrier: Carrier, _: Steps) -> bytes:
+            return await content(carrier, where, most)
+
+        return await self._persist(where, act)
+
+    async def send(
+        self, source: str, address: str, *, replace: bool = False, anew: bool = False
+    ) -> Receipt:
+        """Put a file or a folder into the folder that an address names; see `send.send`."""
+        where = self._parse(address, write=True)
+
+        async def act(carrier: Carrier, steps: Steps) -> Receipt:
+            return await send(carrier, source, where, replace=replace, anew=anew, steps=steps)
+
+        return await self._persist(where, act)
+
+    async def clear(self, address: str, aside: str) -> None:
+        """Remove a folder with all that is in it; `aside` is what it is called meanwhile.
+
+        Nothing there is no trouble, and neither is one that another process has begun with.
+        """
+        where = self._parse(address, write=True)
+        hidden = self._parse(aside, write=True)
+
+        async def act(carrier: Carrier, _: Steps) -> None:
+            if not isinstance(carrier, File | Sftp | Http):
+                raise errors.UsageError(f"folders of `{where.scheme}:` cannot be removed")
+            await carrier.clear(where, hidden)
+
+        await self._persist(where, act)
+
+    def _parse(self, address: str, *, write: bool = False) -> Url:
+        where = url.parse(address)
+        allow.check(self._allowed, where, write=write)
+        return where
+
+    async def _persist(self, where: Url, act: Callable[[Carrier, Steps], Awaitable[T]]) -> T:
+        keys = self._keys.get(where.host, NONE)
+
+        async def attempt(steps: Steps) -> T:
+            carrier = self._carrier(where, keys)
+            try:
+                return await act(carrier, steps)
+            finally:
+                await carrier.close()
+
+        return await persist(
+            attempt, self._patience, clock=self._clock, dice=self._dice, sleep=self._sleep,
+            credential=self._version(where, keys), told=self.on_trouble,
+        )  # fmt: skip
+
+    def _version(self, where: Url, keys: Keys) -> Callable[[], object]:
+        return self.home.version if self.home and where.scheme == "hub" else keys.version
+
+    def _carrier(self, where: Url, keys: Keys) -> Carrier:
+        if where.scheme == "file":
+            return File(self._allowed)
+        if where.scheme == "globus":
+            if self._here is None:
+                raise errors.UsageError("this site has no collection of Globus")
+            return Globus(self._allowed, keys, self._here, key=self._key)
+        if where.scheme == "hub":
+            if self.home is None:
+                message = f"{where} is at the port of a hub, and this site dials none"
+                raise errors.UsageError(message, hint="`flows.data` names a transfer server")
+            return Port(self.home)
+        kind = KINDS.get(where.scheme)
+        if kind is None:
+            raise errors.UsageError(f"the scheme `{where.scheme}` is not known")
+        return kind(self._allowed, keys)

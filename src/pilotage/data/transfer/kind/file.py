@@ -1,0 +1,156 @@
+"""Files of this machine and of file systems that it has mounted, below folders that are allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import ClassVar
+
+from pilotage.base import errors, text
+from pilotage.data.transfer import allow, names, tree, trouble
+from pilotage.data.transfer.allow import Allowed
+from pilotage.data.transfer.model import Flags, Item, Listing
+from pilotage.data.transfer.url import Url
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Files that a thread lists before others have their turn.
+_TURN = 500
+#: Files that a thread copies before it can be told to stop.
+_TOGETHER = 50
+
+
+class File:
+    """Copies from folder to folder."""
+
+    flags: ClassVar[Flags] = Flags(
+        resume=True, checksum=False, directories=True, atomic=True, times=True, steady=True
+    )
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._allowed = allowed
+
+    async def look(self, url: Url) -> Listing:
+        """Find out what is there."""
+        allow.check(self._allowed, url)
+        try:
+            facts = await asyncio.to_thread(os.stat, url.path)
+            if stat.S_ISDIR(facts.st_mode):
+                return Listing(url, folder=True, items=_turns(tree.walk(url.path)))
+            above, name = url.above
+            return Listing(above, folder=False, items=_only(tree.item(name, facts)))
+        except OSError as error:
+            raise trouble.of_reading(error) from error
+
+    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+        """Copy files; each is seen to stay the same meanwhile."""
+        allow.check(self._allowed, base)
+        for at in range(0, len(items), _TOGETHER):
+            await asyncio.to_thread(_fetch_some, base.path, items[at : at + _TOGETHER], folder)
+
+    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+        """Copy files to temporary names, and rename them."""
+        allow.check(self._allowed, base, write=True)
+        for item in items:
+            await asyncio.to_thread(_send, base.path, item, folder)
+
+    async def clear(self, url: Url, aside: Url) -> None:
+        """Remove a folder with all that is in it: it is out of sight at once."""
+        allow.check(self._allowed, url, write=True)
+        allow.check(self._allowed, aside, write=True)
+        await asyncio.to_thread(_clear, url.path.rstrip("/"), aside.path.rstrip("/"))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def _turns(items: Iterator[Item]) -> AsyncGenerator[Item, None]:
+    """Walk in a thread, so many files at a time."""
+    while batch := await asyncio.to_thread(_some, items):
+        for item in batch:
+            yield item
+        if len(batch) < _TURN:
+            return
+
+
+async def _only(item: Item) -> AsyncGenerator[Item, None]:
+    yield item
+
+
+def _some(items: Iterator[Item]) -> list[Item]:
+    return list(itertools.islice(items, _TURN))
+
+
+def _fetch_some(top: str, items: Sequence[Item], folder: str) -> None:
+    for item in items:
+        _fetch(top, item, folder)
+
+
+def _fetch(top: str, item: Item, folder: str) -> None:
+    try:
+        with tree.opened(top, item.name) as source:
+            if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
+                raise trouble.changed(item.name)
+            target = os.open(os.path.join(folder, item.name), _NEW, 0o600)
+            try:
+                # With holes its length does not tell how much of it has come.
+                at = 0 if item.stored >= 0 else min(os.fstat(target).st_size, item.size)
+                _copying(source, target, at, item.size)
+            finally:
+                os.close(target)
+            if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
+                raise trouble.changed(item.name)
+    except OSError as error:
+        raise trouble.of_reading(error) from error
+
+
+def _clear(path: str, aside: str) -> None:
+    try:
+        for _ in range(2):
+            # What an earlier process has put aside and not removed goes first.
+            if os.path.isdir(aside) and not os.path.islink(aside):
+                shutil.rmtree(aside)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, aside)
+    except OSError as error:
+        raise trouble.trouble(error) from error
+
+
+def _copying(source: int, target: int, at: int, size: int) -> None:
+    try:
+        tree.copy(source, target, at, size)
+    except OSError as error:
+        # The disk that is written to may be full; nothing else is likely with open files.
+        raise trouble.trouble(error) from error
+
+
+def _send(top: str, item: Item, folder: str) -> None:
+    try:
+        os.makedirs(top, exist_ok=True)
+        path = names.inside(top, item.name)
+        aside = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.part")
+        with tree.opened(folder, item.name) as source:
+            mode = 0o777 if item.executable else 0o666
+            target = os.open(aside, _NEW | os.O_EXCL, mode)
+            try:
+                _copying(source, target, 0, item.size)
+                if item.mtime:
+                    os.utime(target, ns=(item.mtime, item.mtime))
+                os.fsync(target)
+                os.replace(aside, path)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(aside)
+                raise
+            finally:
+                os.close(target)
+        names.sync_folder(os.path.dirname(path))
+    except PermissionError as error:
+        raise errors.Denied(f"cannot write below {text.show(top)}: {error.strerror}") from error
+    except OSError as error:
+        raise trouble.trouble(error) from error

@@ -1,0 +1,99 @@
+"""The nouns of staging by URL, and the three verbs that every kind of transfer has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from pilotage.data.transfer.url import Url
+
+#: The size of what does not say how long it is.
+UNKNOWN = -1
+
+#: The name of the list of files that is written last, so that who sees it sees all.
+MANIFEST = "pilotage-manifest.jsonl"
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file, as its source describes it."""
+
+    #: Its path below the folder, parts joined by `/`.
+    name: str
+    size: int
+    #: Empty if the source does not say.
+    sha256: str = ""
+    #: When it was last written, in nanoseconds since 1970; 0 if the source does not say.
+    mtime: int = 0
+    #: Whatever else of the source changes with the content.
+    mark: str = ""
+    executable: bool = False
+    #: The bytes that it takes up, if that is less than its size because it has holes.
+    stored: int = UNKNOWN
+
+    @property
+    def need(self) -> int:
+        """The bytes of disk that it wants."""
+        return max(0, self.size if self.stored == UNKNOWN else self.stored)
+
+
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind of transfer can do."""
+
+    #: An interrupted file goes on where it ended.
+    resume: bool = False
+    #: The source can tell the SHA-256 of a file, or the protocol checks one of its own.
+    checksum: bool = False
+    #: What is submitted twice under one key is done once.
+    idempotent: bool = False
+    #: The bytes go from server to server and not through us.
+    third_party: bool = False
+    #: A folder can be listed; without it a folder needs a manifest.
+    directories: bool = False
+    #: A file appears at the destination whole or not at all.
+    atomic: bool = False
+    #: The time of the last change arrives with the file.
+    times: bool = False
+    #: It notices by itself when a file changes while it is copied.
+    steady: bool = False
+    #: It can send as well as fetch.
+    send: bool = True
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What a URL stands for: one file, or a folder whose files come one after another."""
+
+    #: The folder that names of items are below.
+    base: Url
+    folder: bool
+    #: To be closed by who does not go through all of it: a process may be behind it.
+    items: AsyncGenerator[Item, None]
+
+
+class Carrier(Protocol):
+    """A kind of transfer. It moves bytes; others check them and give them their names."""
+
+    @property
+    def flags(self) -> Flags:
+        """What it can do."""
+        ...
+
+    async def look(self, url: Url) -> Listing:
+        """Find out what is there; raise `NotFound` if nothing is."""
+        ...
+
+    async def fetch(self, base: Url, items: Sequence[Item], folder: str) -> None:
+        """Bring files to their names below a folder that nobody else looks into.
+
+        What is there under a name is the beginning of that file and may be gone on with.
+        """
+        ...
+
+    async def send(self, base: Url, items: Sequence[Item], folder: str) -> None:
+        """Put files of a folder below a URL, each under a temporary name first if possible."""
+        ...
+
+    async def close(self) -> None:
+        """Let connections go."""
+        ...

@@ -1,0 +1,104 @@
+"""What must move, and what is there already: decisions without input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+
+from pilotage.base import errors, text, units
+from pilotage.data.transfer.model import UNKNOWN, Item
+
+#: Files of one batch, at most, and bytes after which no further one is added.
+MOST_FILES = 1000
+MOST_BYTES = 256 << 20
+
+#: Some systems keep times to the second, some to two.
+_COARSE_NS = 2_000_000_000
+#: Where both tell parts of a second, this is as far apart as roundings bring them.
+_FINE_NS = 1_000_000
+_SECOND_NS = 1_000_000_000
+#: A disk is not to be filled to its last byte or inode.
+_MARGIN_BYTES = 1 << 20
+_MARGIN_FILES = 16
+
+
+class Step(StrEnum):
+    """What to do about one file."""
+
+    #: It is not there.
+    MOVE = "move"
+    #: It is there already.
+    HAVE = "have"
+    #: What is there may be it: only its digest can tell.
+    COMPARE = "compare"
+    #: Something else is there.
+    CONFLICT = "conflict"
+
+
+class There(msgspec.Struct, frozen=True):
+    """What has the name of a file at the destination."""
+
+    size: int
+    #: In nanoseconds; 0 if the destination does not keep times.
+    mtime: int = 0
+    sha256: str = ""
+    regular: bool = True
+
+
+def step(item: Item, there: There | None) -> Step:
+    """Compare a file with what has its name at the destination."""
+    if there is None:
+        return Step.MOVE
+    if not there.regular:
+        return Step.CONFLICT
+    if item.sha256 and there.sha256:
+        return Step.HAVE if item.sha256 == there.sha256 else Step.CONFLICT
+    if item.size not in (UNKNOWN, there.size):
+        return Step.CONFLICT
+    if item.sha256:
+        return Step.COMPARE
+    if item.size == UNKNOWN or not item.mtime or not there.mtime:
+        # Nothing speaks against it, nothing for it.
+        return Step.MOVE
+    fine = item.mtime % _SECOND_NS and there.mtime % _SECOND_NS
+    same = abs(item.mtime - there.mtime) < (_FINE_NS if fine else _COARSE_NS)
+    return Step.HAVE if same else Step.CONFLICT
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Group files: many small ones go together, a large one alone."""
+    batch: list[Item] = []
+    weight = 0
+    for item in items:
+        if batch and (len(batch) >= MOST_FILES or weight + item.size > MOST_BYTES):
+            yield batch
+            batch, weight = [], 0
+        batch.append(item)
+        weight += max(0, item.size)
+    if batch:
+        yield batch
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What a file system has left for us."""
+
+    bytes: int
+    #: Nothing if it does not count them.
+    files: int | None = None
+
+
+def check_room(where: str, room: Room, *, files: int, size: int, spare: int = 0) -> None:
+    """Raise `Unavailable` if so much does not fit, or if less than `spare` would stay free."""
+    place = text.show(where)
+    if size + spare + _MARGIN_BYTES > room.bytes:
+        need, left = units.bytes_for_people(size), units.bytes_for_people(room.bytes)
+        more = f", and {units.bytes_for_people(spare)} are to stay free" if spare else ""
+        message = f"{place} has {left} left, and {need} are to come{more}"
+        raise errors.Unavailable(message, hint="free space")
+    if room.files is not None and files + _MARGIN_FILES > room.files:
+        raise errors.Unavailable(
+            f"{place} has room for {room.files} files more, and {files} are to come",
+            hint="remove files: the file system has no inodes left",
+        )

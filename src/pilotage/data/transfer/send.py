@@ -1,0 +1,161 @@
+"""Send a file or a folder to a URL: temporary names first, the manifest last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.data.transfer import plan, tree, trouble
+from pilotage.data.transfer.fetch import Receipt, published
+from pilotage.data.transfer.manifest import Manifest
+from pilotage.data.transfer.model import MANIFEST, UNKNOWN, Carrier, Item
+from pilotage.data.transfer.patience import Steps
+from pilotage.data.transfer.plan import Step, There
+from pilotage.data.transfer.url import Url
+
+
+async def send(
+    carrier: Carrier, source: str, url: Url, *, replace: bool = False, anew: bool = False,
+    steps: Steps | None = None,
+) -> Receipt:  # fmt: skip
+    """Put a file, or all of a folder, into the folder that a URL names.
+
+    Who finds the manifest there finds all of it; nothing is done if it is there already. Raises
+    `Conflict` if another result is there. With `anew` nothing is believed of what is there: all
+    is sent over it, since it may have been changed or lost.
+    """
+    steps = steps or Steps()
+    if not carrier.flags.send:
+        raise errors.UsageError(f"nothing can be sent to {url}")
+    try:
+        marked, folder = await asyncio.to_thread(_list, source, url)
+        wanted = _plain(marked)
+        before = None if anew else await published(carrier, url)
+        if before is not None and before.digest == wanted.digest:
+            return Receipt(wanted.files, wanted.bytes, 0, wanted.digest)
+        if before is not None:
+            raise errors.Conflict(
+                f"another result is at {url} already",
+                hint="each attempt of a job needs a folder of its own",
+            )
+        there = {} if anew else await _there(carrier, url)
+        moving = [item for item in marked if _moves(item, there, url, replace=replace)]
+        for batch in plan.batches(moving):
+            await carrier.send(url, batch, folder)
+            await asyncio.to_thread(_unchanged, batch, folder)
+            # Where times are not kept the next attempt sends it again: that is no progress.
+            steps.moved += len(batch) if carrier.flags.times else 0
+        await _arrived(carrier, url, wanted)
+        await _publish(carrier, url, wanted)
+    except OSError as error:
+        raise trouble.of_reading(error) from error
+    return Receipt(wanted.files, wanted.bytes, len(moving), wanted.digest)
+
+
+def _list(source: str, url: Url) -> tuple[Manifest, str]:
+    """List files with their digests, each of one version, which its mark tells."""
+    path = os.path.abspath(source)
+    folder, only = (path, "") if os.path.isdir(path) else os.path.split(path)
+    found = Manifest(url, folder=True)
+    for item in _items(folder, only):
+        if item.name == MANIFEST:
+            raise errors.Conflict(f"{MANIFEST} is a name that results may not have")
+        with tree.opened(folder, item.name) as file:
+            facts = os.fstat(file)
+            sha256 = tree.digest(file)
+            if tree.item(item.name, facts).mark != item.mark or not _same(file, item):
+                raise trouble.changed(item.name)
+        found.add(msgspec.structs.replace(item, sha256=sha256, stored=UNKNOWN))
+    return found, folder
+
+
+def _items(folder: str, only: str) -> Iterator[Item]:
+    if only:
+        with tree.opened(folder, only) as file:
+            yield tree.item(only, os.fstat(file))
+    else:
+        yield from tree.walk(folder)
+
+
+def _same(file: int, item: Item) -> bool:
+    return tree.item(item.name, os.fstat(file)).mark == item.mark
+
+
+def _plain(marked: Manifest) -> Manifest:
+    """Leave out what tells nobody else anything."""
+    found = Manifest(marked.base, folder=True)
+    for item in marked:
+        found.add(msgspec.structs.replace(item, mark=""))
+    return found
+
+
+async def _there(carrier: Carrier, url: Url) -> dict[str, There]:
+    """List what is at the destination; nothing if it cannot be listed."""
+    if not carrier.flags.directories:
+        return {}
+    keeps = carrier.flags.times
+    try:
+        listing = await carrier.look(url.join(""))
+        return {
+            item.name: There(item.size, item.mtime if keeps else 0, item.sha256)
+            async for item in listing.items
+        }
+    except errors.NotFound:
+        return {}
+
+
+def _moves(item: Item, there: dict[str, There], url: Url, *, replace: bool) -> bool:
+    # A digest of ours that the server cannot tell is none to compare: times and sizes are.
+    found = there.get(item.name)
+    known = item if found is not None and found.sha256 else msgspec.structs.replace(item, sha256="")
+    step = plan.step(known, found)
+    if step is Step.CONFLICT and not replace:
+        raise errors.Conflict(
+            f"{url.join(item.name)} is there already, and is another file",
+            hint="send to another folder, or allow it to be replaced",
+        )
+    return step is not Step.HAVE
+
+
+def _unchanged(items: Sequence[Item], folder: str) -> None:
+    for item in items:
+        with tree.opened(folder, item.name) as file:
+            if not _same(file, item):
+                raise trouble.changed(item.name)
+
+
+async def _arrived(carrier: Carrier, url: Url, wanted: Manifest) -> None:
+    """See that all is there, by a listing if there can be one, otherwise file by file."""
+    listed: dict[str, Item] | None = None
+    with contextlib.suppress(errors.NotFound):
+        listing = await carrier.look(url.join(""))
+        listed = {item.name: item async for item in listing.items}
+    for item in wanted:
+        if listed is not None:
+            found = listed.get(item.name)
+        else:
+            one = await carrier.look(url.join(item.name))
+            found = await anext(one.items, None)
+        whole = found is not None and found.size in (item.size, UNKNOWN)
+        if not whole or (found and found.sha256 and found.sha256 != item.sha256):
+            raise errors.Unavailable(f"{text.show(item.name)} did not arrive whole at {url}")
+
+
+async def _publish(carrier: Carrier, url: Url, wanted: Manifest) -> None:
+    with tempfile.TemporaryDirectory(prefix="pilotage-") as folder:
+        path = os.path.join(folder, MANIFEST)
+        written = await asyncio.to_thread(_write, path, wanted)
+        await carrier.send(url, [written], folder)
+
+
+def _write(path: str, wanted: Manifest) -> Item:
+    with open(path, "wb") as file:
+        wanted.write(file)
+        file.flush()
+        return tree.item(MANIFEST, os.fstat(file.fileno()))

@@ -1,0 +1,178 @@
+"""Data of jobs at sites with an agent: it goes by a transfer server, or by the hub's own port."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+from anyio.to_thread import run_sync
+
+from pilotage.base import errors, text
+from pilotage.bus.model import Input
+from pilotage.data.transfer.names import sync_folder
+from pilotage.edge import handoff, reach, records
+from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.inspect import Inspector
+from pilotage.edge.publish import ASIDE, INPUTS, NOWHERE, Publisher
+from pilotage.edge.reach import Reach
+from pilotage.hub.project import Project
+from pilotage.project import settings
+from pilotage.project.settings import FLOWS
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.edge")
+#: Where data of jobs lies below the store, beside that of workflows.
+_JOBS = "jobs"
+_ATTEMPT = re.compile(r"([0-9]+)\.([0-9]+)")
+#: Transfers at once.
+_AT_ONCE = 16
+
+
+class EdgeData:
+    """Carries inputs and outputs of jobs; see `edge.place.Data`."""
+
+    def __init__(self, project: Project, reader: Db) -> None:
+        """Take the settings of the project, and a connection that is read from."""
+        flows = project.settings.flows
+        self._root, self._reader = project.root, reader
+        self._scratch = project.state / FLOWS / "scratch"
+        self._port = None if flows.data else settings.port_folder(project.state) / _JOBS
+        self._stores = reach.stores(flows, project.state, reader)
+        self._reach = Reach(flows, project.root, project.state)
+        self._publisher = Publisher(self._reach, self._stores, project.root, self._scratch)
+        self._inspector = Inspector(self._reach.inside, self._stores, self._scratch)
+        self._lanes = anyio.Semaphore(_AT_ONCE)
+        #: By attempt, what was published for it; the store knows only those that were sent.
+        self._uses: dict[tuple[int, int], set[str]] = {}
+
+    async def publish(
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str
+    ) -> tuple[Input, ...]:
+        """Put files of the project where a site can fetch them; each has its path there."""
+        if not self._stores.reaches(site):
+            raise errors.UsageError(NOWHERE)
+        uses = self._uses.setdefault(attempt, set())
+        found = []
+        for path, there in paths.items():
+            own = path.removeprefix(f"{self._root}/")
+            async with self._lanes:
+                piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
+            url = handoff.seen(self._stores, piece.url, site)
+            found.append(Input(url=url, path=there, sha256=piece.sha256))
+        return tuple(found)
+
+    def folder(self, job: int, number: int, site: str) -> tuple[str, str]:
+        """Name the folder for the outputs of an attempt: as the site names it, and as we do."""
+        store = handoff.base(self._stores, site, [HUB])
+        if store is None:
+            raise errors.UsageError(NOWHERE)
+        made = handoff.place(store, f"{_JOBS}/{self._mark()}/{job}.{number}/")
+        return made.write, made.read
+
+    def _mark(self) -> str:
+        """Tell projects apart that use one transfer server."""
+        return hashlib.sha256(os.fsencode(self._root)).hexdigest()[:16]
+
+    async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
+        """Bring outputs home: by path in the folder, where each goes to."""
+        async with self._lanes:
+            found = await self._inspector.look(place, digest)
+            if found.trouble:
+                raise errors.Damaged(found.trouble)
+            aside = self._scratch / secrets.token_hex(8)
+            try:
+                await self._reach.inside.fetch(found.url, str(aside), pinned=found.digest)
+                await run_sync(_deliver, aside, files)
+            finally:
+                await run_sync(lambda: shutil.rmtree(aside, ignore_errors=True))
+
+    # -- what is not needed any more -------------------------------------------------------------
+
+    async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
+        """Remove what was published for an attempt that is over, and what it has `left`, if any."""
+        # An earlier process may have published some of it.
+        before = records.reads(self._reader, attempt) if self._port else []
+        uses = self._uses.pop(attempt, set()) | {_published(path) for path in before}
+        try:
+            if left:
+                _, place = self.folder(*attempt, site)
+                url = handoff.seen(self._stores, place, HUB).rstrip("/")
+                top, _, name = url.rpartition("/")
+                await self._reach.inside.clear(f"{url}/", f"{top}/{ASIDE}{name}/")
+        finally:
+            # At a transfer server it stays for other attempts, until its owner clears that.
+            for name in uses if self._port else ():
+                await self._publisher.remove(name, functools.partial(self._unused, name))
+
+    def _unused(self, name: str) -> bool:
+        """Say whether no attempt reads what was published under a name."""
+        return not any(name in some for some in self._uses.values()) and not records.used(
+            self._reader, name
+        )
+
+    async def sweep(self) -> None:
+        """Remove what an earlier process left at the port for attempts that are over."""
+        if self._port is None:
+            return
+        try:
+            await self._sweep(self._port)
+        except (errors.PilotageError, OSError) as error:
+            _log.warning("data of jobs that are over stays at the port: %s", error)
+
+    async def _sweep(self, port: Path) -> None:
+        for name in await run_sync(_names, port / INPUTS):
+            published = f"{_JOBS}/{INPUTS}/{name}/"
+            await self._publisher.remove(published, functools.partial(self._unused, published))
+        for name in await run_sync(_names, port / self._mark()):
+            found = _ATTEMPT.fullmatch(name)
+            if found is None or not records.leaves(self._reader, int(found[1]), int(found[2])):
+                gone = port / self._mark() / name
+                await run_sync(functools.partial(shutil.rmtree, gone, ignore_errors=True))
+
+
+def _published(path: str) -> str:
+    """Return the name under which a file was published that an attempt reads."""
+    return "/".join(path.split("/")[:3]) + "/"
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []
+
+
+def _move(source: Path, target: str) -> None:
+    """Give a file a place of its own; it is new there, as one is that a job here has written."""
+    try:
+        os.rename(source, target)
+    except OSError:
+        # The project may be on another file system.
+        shutil.copyfile(source, target)
+    os.utime(target)
+
+
+def _deliver(aside: Path, files: Mapping[str, str]) -> None:
+    """Give files that have arrived their places; each is there as a whole or not at all."""
+    for below, target in files.items():
+        source = aside / below
+        if not source.exists():
+            raise errors.NotFound(f"declared output is missing: {text.show(target)}")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+            continue
+        part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.{secrets.token_hex(4)}"
+        try:
+            _move(source, part)
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, target)
+        finally:
+            Path(part).unlink(missing_ok=True)
+        sync_folder(os.path.dirname(target))

@@ -1,0 +1,99 @@
+"""Agents of sites that dial this hub's port: let in by a token, heard while it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable
+
+import anyio
+import msgspec
+
+from pilotage.base import crash, errors, text
+from pilotage.edge.port import model
+from pilotage.edge.port.serve import Served
+from pilotage.edge.port.sites import Lines
+from pilotage.pilot import messages
+from pilotage.pilot.data_link import streams
+from pilotage.project import tokens
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.link")
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """An agent that has proved its site."""
+
+    site: str
+    #: What proves it from now on.
+    key: str
+    beat: float
+
+
+class Agents:
+    """Lets agents in, and ends their connections when their tokens count no longer."""
+
+    def __init__(
+        self, writer: Writer, gate: tokens.Gate, lines: Lines, now: Callable[[], float],
+        versions: model.Versions = model.VERSIONS,
+    ) -> None:  # fmt: skip
+        """Take who knows tokens, who hears sites that are connected, and what we speak."""
+        self._versions = versions
+        self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def admit(self, message: messages.Agent) -> tuple[Admitted, int]:
+        """Find out which site speaks, and in which version."""
+        try:
+            version = model.agree(message.versions, self._versions)
+        except errors.UsageError as error:
+            _log.warning("an agent that calls itself %s: %s", text.show(message.site), error)
+            raise
+
+        def step(db: Db) -> tokens.Grant:
+            return tokens.admit(db, message.token, message.key, message.site, self._now())
+
+        grant = await wrap_future(self._writer.submit(step))
+        crash.point("link.admitted")
+        self._gate.forget()
+        return Admitted(grant.site, message.key, message.beat), version
+
+    def take_over(self, transport: asyncio.Transport, one: Admitted) -> None:
+        """Go on with the connection of an agent."""
+        task = asyncio.get_running_loop().create_task(self._serve(transport, one))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, transport: asyncio.Transport, one: Admitted) -> None:
+        reader, writer = streams(transport)
+        line = self._lines.open(one.site)
+        served = Served(line, reader, writer, one.beat)
+        _log.info("the agent of %s is connected", one.site)
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def end(why: Callable[[], object]) -> None:
+                    await why()  # type: ignore[misc]
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(end, served.run)
+                tasks.start_soon(end, line.over.wait)
+                tasks.start_soon(end, lambda: self._revoked(one, served))
+        except* Exception:  # noqa: BLE001 - one agent must not end the hub
+            _log.exception("the agent of %s: this is a mistake in Pilotage", one.site)
+        finally:
+            self._lines.close(line)
+            transport.abort()
+            _log.info("the agent of %s is not connected any more", one.site)
+
+    async def _revoked(self, one: Admitted, served: Served) -> None:
+        """Return once the key of an agent counts no longer."""
+        while True:
+            try:
+                self._gate.check(one.key, tokens.Scope.AGENT)
+            except errors.Denied as error:
+                _log.warning("the agent of %s: %s", one.site, error)
+                await served.refuse(error)
+                return
+            await anyio.sleep(tokens.FRESH)

@@ -1,0 +1,292 @@
+"""Sends the jobs of this project to another hub and hears how they end; durable at every step.
+
+A job is taken out of the queue here before the hub hears of it, under a key that stays the same
+until the hub has said its number. So whatever is killed or cut in between, it is sent again and is
+the same job there; and the end of it is heard until it is on disk here.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from asyncio import wrap_future
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+
+from pilotage.base import errors
+from pilotage.base.clock import Clock
+from pilotage.edge import forward_records
+from pilotage.edge.forward_records import End, Out
+from pilotage.job import machine, records
+from pilotage.job.model import State
+from pilotage.link.dialer import Line
+from pilotage.node import link
+from pilotage.node.dial import Route
+from pilotage.pilot.model import PROTOCOL
+from pilotage.rule.timers import Bell, patience
+from pilotage.run import unchanged
+from pilotage.run.local import Listener
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.forward")
+_T = TypeVar("_T")
+#: Jobs in one request, and how long the hub may wait for ends.
+_JOBS = 200
+_WAIT_S = 30.0
+_LONGEST_PAUSE_S = 15.0
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The hub that jobs go to."""
+
+    way: Route
+    token: str
+
+    @property
+    def name(self) -> str:
+        """The hub's name, for people and to know it again."""
+        return f"{self.way.host}:{self.way.port}"
+
+
+class Forward:
+    """Stands between the queue here and the hub elsewhere."""
+
+    def __init__(
+        self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
+        listener: Listener, bell: Bell, dice: random.Random,
+    ) -> None:  # fmt: skip
+        """Get ready; `bell` is rung when there may be jobs, or wishes of people."""
+        self._writer = writer
+        self._target = target
+        self._base, self._folder = base, folder
+        self._clock = clock
+        self._listener = listener
+        self._bell = bell
+        self._dice = dice
+        self._at = forward_records.Where("", "")
+        #: Taken, and not known to be at the hub; and those that are, by their number there.
+        self._unsent: list[Out] = []
+        self._away: dict[int, Out] = {}
+        #: Ends of jobs whose number we have not been told yet.
+        self._early: dict[int, End] = {}
+        self._limited: dict[str, int] = {}
+        self._noted: set[str] = set()
+
+    async def run(self) -> None:
+        """Send and hear until cancelled."""
+        await self._load()
+        tries, known = 0, False
+        while True:
+            try:
+                way, token = self._target.way, self._target.token
+                async with Line.open(way, "login", protocol=PROTOCOL, token=token) as line:
+                    owner = str(line.terms.get("owner", ""))
+                    _log.info("jobs go to %s as %s", self._target.name, owner)
+                    tries, known = 0, True
+                    await self._talk(line)
+            except* errors.Denied as group:
+                # A token that never worked is a mistake; one that did may be mended meanwhile.
+                if not known:
+                    raise
+                self._complain(group, tries)
+            except* errors.Unavailable as group:
+                self._complain(group, tries)
+            await anyio.sleep(link.pause(tries, self._dice, _LONGEST_PAUSE_S))
+            tries += 1
+
+    def _complain(self, group: BaseExceptionGroup[errors.PilotageError], tries: int) -> None:
+        if tries == 0:
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            _log.warning("%s; jobs wait here", error)
+
+    async def _load(self) -> None:
+        def read(db: Db) -> tuple[forward_records.Where, list[Out]]:
+            at, moved = forward_records.where(db, self._target.name)
+            return at, forward_records.load(db, anew=moved)
+
+        self._at, found = await self._do(read)
+        for out in found:
+            self._begin(out)
+            if out.remote is None:
+                self._unsent.append(out)
+            else:
+                self._away[out.remote] = out
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+    def _begin(self, out: Out) -> None:
+        if out.limit:
+            self._limited[out.limit] = self._limited.get(out.limit, 0) + 1
+        binding = records.read_binding(out.claim.binding)
+        self._listener.started(out.claim, binding, out.outputs)
+
+    async def _talk(self, line: Line) -> None:
+        # All that is in doubt is settled first: an end of it must not pass unknown.
+        await self._settle(line)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send, line)
+            tasks.start_soon(self._follow, line)
+
+    # -- jobs go ---------------------------------------------------------------------------------
+
+    async def _send(self, line: Line) -> None:
+        while True:
+            await self._settle(line)
+            await self._stop(line)
+            due = await self._take()
+            if not self._unsent:
+                await self._bell.wait(patience(due, self._clock.now()))
+
+    async def _take(self) -> float | None:
+        """Take what is queued; say when the next may go that may not go now."""
+        now = self._clock.now()
+
+        def step(db: Db) -> tuple[list[Out], float | None]:
+            taken = forward_records.take(
+                db, dict(self._limited), _JOBS, self._folder, self._base, now
+            )
+            return taken, db.value("forward_due", now=now)
+
+        taken, due = await self._do(step)
+        for out in taken:
+            self._begin(out)
+        self._unsent += taken
+        return due
+
+    async def _settle(self, line: Line) -> None:
+        """Have the hub know all that was taken."""
+        while self._unsent:
+            await self._submit(line, self._unsent[:_JOBS])
+        if self._early:
+            # Each number that we wait for is known now: what is left belongs to nobody.
+            self._early.clear()
+            await self._hear([], self._at.after)
+
+    async def _submit(self, line: Line, outs: list[Out]) -> None:
+        ready = []
+        for out in outs:
+            if why := self._objection(out):
+                await self._refuse(out, State.CANCELLED, why)
+                continue
+            try:
+                ready.append((out, forward_records.order(out, self._at, self._base)))
+            except OSError as error:
+                await self._refuse(out, State.FAILED, f"cannot start: {error}")
+        if ready:
+            await self._offer(line, ready)
+
+    async def _offer(self, line: Line, ready: list[tuple[Out, dict[str, object]]]) -> None:
+        """Send jobs; when the hub refuses several, find the bad one by sending each half."""
+        try:
+            reply = await line.ask("submit", jobs=[order for _, order in ready])
+        except errors.PilotageError as error:
+            if error.retryable:
+                raise errors.Unavailable(str(error)) from error
+            if len(ready) == 1:
+                await self._refuse(ready[0][0], State.REJECTED, f"the hub says: {error}")
+                return
+            middle = len(ready) // 2
+            for half in (ready[:middle], ready[middle:]):
+                await self._offer(line, half)
+            return
+        for note in set(reply.get("notes", ())) - self._noted:
+            # Some of them will wait there for their sites; each reason is told once.
+            _log.warning("%s", note)
+            self._noted.add(note)
+        await self._confirm([out for out, _ in ready], [int(one) for one in reply["ids"]])
+
+    async def _confirm(self, outs: list[Out], ids: list[int]) -> None:
+        def step(db: Db) -> None:
+            for out, remote in zip(outs, ids, strict=True):
+                forward_records.confirm(db, out, remote, self._target.name)
+
+        await self._do(step)
+        early = []
+        for out, remote in zip(outs, ids, strict=True):
+            out.remote = remote
+            self._away[remote] = out
+            self._unsent.remove(out)
+            if end := self._early.pop(remote, None):
+                early.append(end)
+        if early:
+            await self._hear(early, self._at.after)
+
+    def _objection(self, out: Out) -> str:
+        """Look at what only we can see: whether the input is still what it was."""
+        return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
+
+    async def _refuse(self, out: Out, state: State, why: str) -> None:
+        await self._do(
+            lambda db: forward_records.finish(db, out, End(0, state, reason=why), self._clock.now())
+        )
+        self._unsent.remove(out)
+        self._over(out)
+
+    async def _stop(self, line: Line) -> None:
+        """Have the hub end what a person here wants ended."""
+        asked = {row[0] for row in await self._do(lambda db: db.rows("job_asked"))}
+        if not asked:
+            return
+        for remote, out in list(self._away.items()):
+            if out.claim.job in asked and not out.stopping:
+                out.stopping = True
+                try:
+                    await line.ask("cancel", jobs=[remote])
+                except errors.Unavailable:
+                    out.stopping = False
+                    raise
+                except errors.PilotageError as error:
+                    # It has ended there by itself, which we hear of in another way.
+                    _log.info("job %d: %s", out.claim.job, error)
+
+    # -- ends come -------------------------------------------------------------------------------
+
+    async def _follow(self, line: Line) -> None:
+        while True:
+            reply = await self._ask_ends(line)
+            await self._hear(msgspec.convert(reply["ends"], list[End]), int(reply["after"]))
+
+    async def _ask_ends(self, line: Line) -> dict[str, Any]:
+        at = self._at
+        try:
+            return await line.ask("ends", tag=at.tag, after=at.after, wait=_WAIT_S)
+        except errors.UsageError as error:
+            # Something else that we said was not understood, and the connection is gone with it.
+            raise errors.Unavailable(str(error)) from error
+
+    async def _hear(self, ends: list[End], after: int) -> None:
+        """Write down ends and how far we are with them, both or none."""
+        over = []
+        for end in ends:
+            if end.state not in machine.FINAL:
+                continue
+            out = self._away.pop(end.job, None)
+            if out is not None:
+                over.append((out, end))
+            elif self._unsent:
+                self._early[end.job] = end
+        self._at.after = max(self._at.after, after)
+        step = functools.partial(self._write, over=over, note=not self._early)
+        await self._do(step)
+        for out, _ in over:
+            self._over(out)
+
+    def _write(self, db: Db, *, over: list[tuple[Out, End]], note: bool) -> None:
+        for out, end in over:
+            forward_records.finish(db, out, end, self._clock.now())
+        if note:
+            forward_records.note(db, self._at)
+
+    def _over(self, out: Out) -> None:
+        if out.limit:
+            self._limited[out.limit] -= 1
+        # There may be room for others, and others may have waited for this one.
+        self._bell.ring()
+        self._listener.ended(out.rule, out.claim.job)

@@ -1,0 +1,187 @@
+"""Jobs of this project that another hub runs: what the store knows of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.event import records as events
+from pilotage.job import bulk, model, moves, records
+from pilotage.job.model import State
+from pilotage.job.outcome import Cause
+from pilotage.job.retry import Next
+from pilotage.run import launch
+from pilotage.store import Db
+
+_CURSOR = "forward"
+_MARK = "hub:"
+
+
+class Out(msgspec.Struct, eq=False):
+    """A job that is at the hub, or on its way there."""
+
+    claim: moves.Claim
+    spec: model.JobSpec
+    limit: str
+    #: Its number there; nothing until the hub has said so.
+    remote: int | None = None
+    #: Whether the hub was asked to end it.
+    stopping: bool = False
+    #: The files that it will or may write.
+    outputs: list[str] = []
+
+    @property
+    def rule(self) -> str:
+        """The rule that made it."""
+        return self.claim.rule
+
+
+class Where(msgspec.Struct):
+    """Which hub we speak with, as whom, and how far we have heard of it."""
+
+    #: What makes our keys and our label unlike those of all other projects.
+    project: str
+    hub: str
+    after: int = 0
+
+    @property
+    def tag(self) -> str:
+        """The label of our jobs at the hub."""
+        return f"watch-{self.project}"
+
+    def key(self, out: Out) -> str:
+        """Write the key of an attempt: sent twice, it is one job."""
+        name = f"{self.project} {out.claim.job}.{out.claim.attempt}"
+        return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+class End(msgspec.Struct, frozen=True):
+    """The end of a job, as the hub tells it."""
+
+    job: int
+    state: str
+    seq: int = 0
+    reason: str = ""
+    #: What it returned, if it returned anything.
+    result: Any = msgspec.UNSET
+
+
+def where(db: Db, hub: str) -> tuple[Where, bool]:
+    """Read how far we are with a hub; say whether it is another one than the last time."""
+    body = events.cursor(db, _CURSOR)
+    if body is None:
+        found = Where(secrets.token_hex(16), hub)
+        note(db, found)
+        return found, False
+    found = msgspec.json.decode(body, type=Where)
+    if found.hub == hub:
+        return found, False
+    found.hub, found.after = hub, 0
+    note(db, found)
+    return found, True
+
+
+def forwards(db: Db) -> bool:
+    """Say whether another hub runs the jobs of this project."""
+    return events.cursor(db, _CURSOR) is not None
+
+
+def note(db: Db, at: Where) -> None:
+    """Write down how far we are."""
+    events.advance(db, _CURSOR, text.dump(at))
+
+
+def load(db: Db, *, anew: bool) -> list[Out]:
+    """Read what is away; `anew` forgets the numbers that another hub gave."""
+    found = []
+    for row in db.rows("forward_away"):
+        out = Out(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
+        number = row[8].removeprefix(_MARK)
+        if number and not anew:
+            out.remote = int(number)
+        found.append(out)
+    return found
+
+
+def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float) -> list[Out]:
+    """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
+    shut = [key for key, count in full.items() if count >= _most(key)]
+    limits: dict[int, str] = {}
+    for job, limit in db.rows("forward_queue", now=now, full=text.dump(shut), most=most):
+        if limit:
+            if full.get(limit, 0) >= _most(limit):
+                continue
+            full[limit] = full.get(limit, 0) + 1
+        limits[job] = limit
+    claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
+    return [
+        _declare(db, Out(claims[job], _spec(db, claims[job].spec), limit), base)
+        for job, limit in limits.items()
+        if job in claims
+    ]
+
+
+def _declare(db: Db, out: Out, base: str) -> Out:
+    """Write down which files a job will write, so that events on them know their cause."""
+    spec = out.spec
+    if spec.outputs or spec.optional_outputs:
+        binding = records.read_binding(out.claim.binding)
+        # One whose templates cannot be filled in fails at the hub, with a reason.
+        with contextlib.suppress(errors.PilotageError):
+            out.outputs = launch.declared(spec, binding, base, out.claim.job)
+            moves.declare(db, {out.claim.job: [text.store_path(path) for path in out.outputs]})
+    return out
+
+
+def confirm(db: Db, out: Out, remote: int, hub: str) -> None:
+    """Write down the number that the hub gave a job."""
+    job, attempt = out.claim.job, out.claim.attempt
+    db.run("attempt_starter", job=job, number=attempt, starter=f"{_MARK}{remote}")
+    db.run("forward_note", id=job, attempt=attempt, reason=f"job {remote} of {hub}")
+
+
+def finish(db: Db, out: Out, end: End, now: float) -> None:
+    """Record how a job ended at the hub; only the attempt that is away is heard."""
+    job, attempt = out.claim.job, out.claim.attempt
+    row = db.row("job_end_facts", id=job)
+    if row is None or row[:2] != (State.SUBMITTED, attempt):
+        return
+    following = _following(end, asked=row[3])
+    db.run(
+        "attempt_end", job=job, number=attempt, now=now, state=following.attempt, exit=None,
+        signal=None, reason=end.reason, cause=Cause.NONE, cpu=None, wall=None, max_rss=None,
+        read_bytes=None, written_bytes=None,
+    )  # fmt: skip
+    if end.result is not msgspec.UNSET:
+        db.run("result_put", job=job, body=text.dump(end.result))
+    moves.move(db, job, attempt, State.SUBMITTED, following, now=now)
+
+
+def _following(end: End, asked: str) -> Next:
+    state = State(end.state)
+    if asked == "hold" and state is not State.DONE:
+        return Next(State.HELD, "held by a person while it was at the hub", "cancelled")
+    recorded = {State.DONE: "done", State.CANCELLED: "cancelled"}.get(state, "failed")
+    return Next(state, end.reason, recorded, failed=state is State.FAILED)
+
+
+def order(out: Out, at: Where, base: str) -> dict[str, object]:
+    """Write a job as the hub is to run it: recipes travel, what only we can see was looked at."""
+    spec = msgspec.structs.replace(
+        launch.carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None
+    )
+    binding = records.read_binding(out.claim.binding)
+    return {"spec": spec, "binding": binding, "key": at.key(out), "tag": at.tag}
+
+
+def _spec(db: Db, number: int) -> model.JobSpec:
+    return records.read_spec(db.value("spec_body", id=number))
+
+
+def _most(limit: str) -> int:
+    return int(limit.rpartition(":")[2])

@@ -1,0 +1,257 @@
+"""Listens to the heartbeats of sites with an agent, and says how those are.
+
+A broker that is away says nothing of sites: none is called silent before we have listened for
+long enough. At the hub's own port it is always listened.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.batch import records
+from pilotage.bus import wire
+from pilotage.bus.model import Heartbeat
+from pilotage.bus.port import Message
+from pilotage.edge import broker, health, view
+from pilotage.edge.port.sites import Lines
+from pilotage.edge.view import Record
+from pilotage.hub.project import Project
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.edge")
+_T = TypeVar("_T")
+_LOOK_S = 1.0
+#: How often the store hears that we listen, in seconds.
+_SHOW_S = 5.0
+#: How long it rests after something that nobody foresaw, in seconds.
+_ANEW_S = 30.0
+#: What is wrong for a shorter time needs nobody, in seconds; a silence is long by itself.
+_ALARM_S = 60.0
+#: What begins the names of alarms.
+_ALARM = "edge "
+_NOT_YET = "not connected yet"
+_NOT_BOUND = "connected, and not listening yet"
+#: Who speaks for a site whose agent comes by this hub's port: its token does.
+_PORT = "its token, at the hub's port"
+#: So many who say odd things are told of.
+_MOST_ODD = 100
+
+
+class Edges:
+    """All sites with an agent that this hub hears of."""
+
+    def __init__(self, project: Project, writer: Writer, lines: Lines) -> None:
+        """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
+        self._writer, self._now, self._lines = writer, project.clock.now, lines
+        self._root, self._settings = project.root, project.settings.bus
+        #: Why the broker is not heard, and since when it is as it is; none is no trouble.
+        self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
+        #: Since when it is listened at the port.
+        self._begun = self._since
+        #: How it goes with the broker just now, and whether that has a queue for us.
+        self._broker: Callable[[], str] = lambda: self._trouble
+        self._bound = False
+        self._shown = 0.0
+        #: Alarms that are raised.
+        self._alarms: set[str] = set()
+        self._odd: set[str] = set()
+
+    async def run(self) -> None:
+        """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
+        await self._do(self._load)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep, "the port", self._listen_at_port)
+            tasks.start_soon(self._keep, "sites", self._watch)
+            if self._settings.url:
+                tasks.start_soon(self._keep, "broker", self._listen)
+
+    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Have a part go on after something that went wrong."""
+        while True:
+            try:
+                await part()
+            except errors.PilotageError as error:
+                _log.error("%s: %s", name, error)
+            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("%s: this is a mistake in Pilotage", name)
+            await anyio.sleep(_ANEW_S if name == "broker" else _LOOK_S)
+
+    async def _listen(self) -> None:
+        """Listen to the broker."""
+        pattern, self._bound = self._settings.beats, False
+        trouble = "it is begun anew after a mistake"
+        try:
+            async with broker.connect(self._settings, self._root, pattern) as bus:
+                self._broker = lambda: bus.trouble or ("" if self._bound else _NOT_BOUND)
+                async with bus.subscribe(pattern) as messages:
+                    self._bound = True
+                    async for message in messages:
+                        if beat := self._read(message, self._site_of(message)):
+                            step = functools.partial(_by_broker, message.user, beat, self._now())
+                            await self._do(step)
+                        await bus.ack(message)
+        except errors.PilotageError as error:
+            trouble = f"{error}: {error.hint}" if error.hint else str(error)
+            raise
+        finally:
+            self._broker = lambda: trouble
+
+    async def _listen_at_port(self) -> None:
+        async with self._lines.subscribe("heartbeat.*") as messages:
+            async for message in messages:
+                # Which site it is says the token of the agent, and nothing else does.
+                if beat := self._read(message, message.user):
+                    await self._do(functools.partial(_hear, _PORT, beat, self._now()))
+                await self._lines.ack(message)
+
+    async def _watch(self) -> None:
+        """Look at the broker and at all sites, again and again."""
+        while True:
+            trouble = self._broker()
+            await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
+            await anyio.sleep(_LOOK_S)
+
+    # -- heartbeats ------------------------------------------------------------------------------
+
+    def _site_of(self, message: Message) -> str:
+        """Return the site that a topic of the broker is for; empty means any."""
+        own, star, _ = self._settings.beats.partition("*")
+        return message.topic.removeprefix(own) if star else ""
+
+    def _read(self, message: Message, site: str) -> Heartbeat | None:
+        """Read a heartbeat; who may speak for one site must not speak for another."""
+        try:
+            beat = wire.decode(message.body)
+        except errors.BadMessage as error:
+            self._wonder(message, str(error))
+            return None
+        if not isinstance(beat, Heartbeat):
+            self._wonder(message, "it is no heartbeat")
+            return None
+        if site and site != beat.site:
+            self._wonder(message, f"it is of the site {beat.site}")
+            return None
+        return beat
+
+    def _wonder(self, message: Message, why: str) -> None:
+        """Tell of an odd message, once for each topic."""
+        if message.topic not in self._odd and len(self._odd) < _MOST_ODD:
+            self._odd.add(message.topic)
+            _log.warning("a message of %r by %r is left alone: %s", message.user or "somebody",
+                         message.topic, why)  # fmt: skip
+
+    # -- how things are --------------------------------------------------------------------------
+
+    def _load(self, db: Db) -> None:
+        """Go on with the trouble that an earlier process had, and with its alarms."""
+        row = db.row("edges_broker")
+        if row and row[0]:
+            self._since = min(self._since, row[1])
+        raised = (name for name, _, _ in db.rows("alarm_all"))
+        self._alarms = {name for name in raised if name.startswith(_ALARM)}
+
+    def _look(self, db: Db, trouble: str, now: float) -> None:
+        turned = bool(trouble) != bool(self._trouble)
+        if turned:
+            self._since = now
+        changed = trouble != self._trouble
+        self._trouble = trouble
+        due = changed or now >= self._shown + _SHOW_S
+        if due:
+            self._shown = now
+            db.run("edges_listen", trouble=trouble, since=self._since, now=now)
+        # Of sites by a broker that is away nothing is known now.
+        known = [
+            self._judged(db, one, self._begun if one.ported else self._since, now)
+            for one in view.records(db)
+            if one.ported or not trouble
+        ]
+        files = {row[1] for row in db.rows("site_all") if row[10] == "batch"}
+        self._alarm(db, _alarms(known, files, trouble, self._since, now), due=due)
+
+    def _judged(self, db: Db, one: Record, listening: float, now: float) -> Record:
+        """Say anew how a site is; of one that was not heard of since we listen, what is known."""
+        word = health.judge(one.beat, now - max(one.heard, listening), one.gaps)
+        if word != "silent" and one.heard < listening:
+            word = one.state
+        if word == one.state:
+            return one
+        since = one.heard if word == "silent" else now
+        _log.warning("site %s is %s: %s", one.name, word,
+                     health.tell(word, one.beat, now - one.heard))  # fmt: skip
+        db.run("edges_became", name=one.name, state=word, since=since)
+        return msgspec.structs.replace(one, state=word, since=since)
+
+    def _alarm(self, db: Db, wanted: dict[str, tuple[float, str]], *, due: bool) -> None:
+        """Raise alarms, those that somebody else has cleared too, and call others off."""
+        for name, (since, words) in wanted.items():
+            if due or name not in self._alarms:
+                db.run("alarm_put", name=name, words=words, now=since)
+        for name in self._alarms - wanted.keys():
+            db.run("alarm_drop", name=name)
+        self._alarms = set(wanted)
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def _by_broker(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
+    """Note a heartbeat that came by the broker, unless its site is served at this hub's port."""
+    if db.value("agent_site", site=beat.site) is None:
+        _hear(speaker, beat, now, db)
+    else:
+        _log.info(
+            "%r sends heartbeats of %s, whose agent is at this hub's port", speaker, beat.site
+        )
+
+
+def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
+    """Note a heartbeat that has just come."""
+    before = view.record(db, beat.site)
+    gaps: list[float] = []
+    if before:
+        quiet = now - before.heard
+        if health.stale(before.beat, beat, quiet, before.gaps):
+            _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
+            return
+        gaps = health.learn(before.gaps, before.beat, beat)
+    if not records.stand(db, beat.site, "agent") and not before:
+        _log.error("an agent speaks for %s, and sites/%s.toml has that name: the file counts",
+                   beat.site, beat.site)  # fmt: skip
+    word = health.judge(beat, 0.0, gaps)
+    since = before.since if before and before.state == word else now
+    db.run(
+        "edges_heard", name=beat.site, speaker=speaker, heard=now, state=word, since=since,
+        gaps=text.dump(gaps), body=wire.encode(beat).decode(),
+    )  # fmt: skip
+    if before and before.state != word:
+        _log.warning("site %s is %s again" if word == "well" else "site %s is %s", beat.site, word)
+
+
+def _alarms(
+    known: list[Record], files: Collection[str], trouble: str, since: float, now: float
+) -> dict[str, tuple[float, str]]:
+    """Say what needs a person, since when and in which words."""
+    found = {}
+    if trouble and now - since >= _ALARM_S:
+        found[f"{_ALARM}broker"] = (since, f"the broker cannot be reached: {trouble}")
+    for one in known:
+        name = f"{_ALARM}site {one.name}"
+        if one.name in files:
+            words = f"two sites are called {one.name}: a file of the project, and one with an agent"
+            found[name] = (one.since, words)
+        elif one.state == "silent":
+            words = f"site {one.name} is silent: no heartbeat comes from its agent"
+            found[name] = (one.since, words)
+        elif one.state == "trouble" and now - one.since >= _ALARM_S:
+            said = "; ".join(health.troubles(one.beat, now - one.heard))
+            found[name] = (one.since, f"site {one.name}: {said}")
+    return found

@@ -1,0 +1,107 @@
+"""What lies where an attempt has left it: looked at, and compared with what was told of it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import secrets
+import shutil
+from pathlib import Path
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from pilotage.base import errors, text
+from pilotage.data.transfer.courier import Courier
+from pilotage.data.transfer.model import UNKNOWN, Item
+from pilotage.edge import handoff
+from pilotage.edge.handoff import HUB, Stores
+from pilotage.flow.model import Artifact
+from pilotage.flow.results import MOST_BYTES, Kept
+
+#: Of more files only the number is kept.
+_MOST_FILES = 100_000
+
+
+class Found(msgspec.Struct):
+    """What was found at a place."""
+
+    url: str
+    digest: str = ""
+    items: dict[str, Item] = {}
+    bytes: int = 0
+    #: What is wrong with it; empty if nothing is.
+    trouble: str = ""
+
+    def kept(self, read: int | None) -> Kept:
+        """Say what is to be written down of it."""
+        some = list(self.items.values())[:_MOST_FILES]
+        files = tuple(Artifact(one.name, one.size, one.sha256) for one in some)
+        return Kept(self.digest, files, self.bytes, read)
+
+
+class Inspector:
+    """Looks at places as this hub names them."""
+
+    def __init__(self, courier: Courier, stores: Stores, scratch: Path) -> None:
+        """Take a folder that is nobody else's."""
+        self._courier, self._stores, self._scratch = courier, stores, scratch
+
+    async def look(self, place: str, digest: str, *, deep: bool = False) -> Found:
+        """See whether all is there that a manifest of this digest tells of.
+
+        Names and sizes are looked at; with `deep` every byte is. Raises what may pass by itself.
+        """
+        found = Found(handoff.seen(self._stores, place, HUB))
+        try:
+            manifest = await self._courier.look(found.url)
+            found.digest, found.bytes = manifest.digest, manifest.bytes
+            found.items = {item.name: item for item in manifest}
+            if digest and manifest.digest != digest:
+                found.trouble = f"{found.url} has the manifest {manifest.digest}, not {digest}"
+            elif not all(item.sha256 for item in found.items.values()):
+                found.trouble = f"{found.url} has no manifest"
+            else:
+                found.trouble = await self._missing(found)
+            if deep and not found.trouble:
+                await self._fetch(found)
+        except (errors.NotFound, errors.Conflict, errors.Damaged) as error:
+            found.trouble = error.message
+        return found
+
+    async def _missing(self, found: Found) -> str:
+        try:
+            listed = await self._courier.look(found.url, plain=True)
+        except errors.NotFound:
+            # Not every server lists folders; who reads it will notice.
+            return ""
+        sizes = {item.name: item.size for item in listed}
+        for name, item in found.items.items():
+            if name not in sizes:
+                return f"{text.show(name)} is gone from {found.url}"
+            if sizes[name] not in (item.size, UNKNOWN):
+                return f"{text.show(name)} at {found.url} has {sizes[name]} bytes, not {item.size}"
+        return ""
+
+    async def _fetch(self, found: Found) -> None:
+        folder = self._scratch / secrets.token_hex(8)
+        try:
+            await self._courier.fetch(found.url, str(folder), pinned=found.digest)
+        finally:
+            await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+
+    async def small(self, found: Found, name: str) -> bytes:
+        """Bring a small file; it is what the manifest says, or `Damaged`."""
+        item = found.items.get(name)
+        if item is None:
+            raise errors.NotFound(f"there is no {text.show(name)}")
+        if item.size > MOST_BYTES:
+            message = f"it has {item.size} bytes, and {MOST_BYTES} are the most"
+            raise errors.TooLarge(message, hint="a result is small; large data is an output")
+        try:
+            body = await self._courier.content(handoff.address(found.url, name), MOST_BYTES)
+        except (errors.NotFound, errors.TooLarge) as error:
+            raise errors.Damaged(error.message) from error
+        if len(body) != item.size or hashlib.sha256(body).hexdigest() != item.sha256:
+            raise errors.Damaged(f"{text.show(name)} is not what its manifest says")
+        return body

@@ -1,0 +1,268 @@
+"""The hub's end: all sites whose agents are connected to its port.
+
+Nothing is kept here. What the hub sends is a row of its store until the agent has it on disk, and
+what an agent sends is in the agent's own store until the hub has it on disk: each side confirms
+after its commit, and a connection that breaks confirms nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Self
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from pilotage.base import errors
+from pilotage.bus.port import Message, matches
+
+#: Seconds that the other side has to put a message on disk.
+_PATIENCE_S = 60.0
+_BEAT = "heartbeat."
+
+
+class _Sent:
+    """A message on its way to a subscriber, and who waits for it to be on disk there."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(self, trouble: str = "") -> None:
+        if self.done.done():
+            return
+        if trouble:
+            self.done.set_exception(errors.Unavailable(trouble))
+        else:
+            self.done.set_result(None)
+
+
+class _Box:
+    """What waits for one subscriber, and what it has not acknowledged."""
+
+    def __init__(self, ahead: int) -> None:
+        self._waiting: deque[_Sent] = deque()
+        self._held: dict[int, _Sent] = {}
+        self._stirred = asyncio.Event()
+        self._ahead = ahead
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._waiting or (self._ahead and len(self._held) >= self._ahead):
+            self._stirred.clear()
+            await self._stirred.wait()
+        sent = self._waiting.popleft()
+        self._held[sent.message.tag] = sent
+        return sent.message
+
+    def put(self, sent: _Sent) -> None:
+        self._waiting.append(sent)
+        self._stirred.set()
+
+    def settle(self, tag: int, *, done: bool) -> None:
+        """Take in that a message is dealt with, or is not to be dealt with now."""
+        if sent := self._held.pop(tag, None):
+            self._stirred.set()
+            sent.settle("" if done else "it was given back")
+
+    def close(self, trouble: str) -> None:
+        """Have all senders keep what is not on disk here."""
+        for sent in (*self._held.values(), *self._waiting):
+            sent.settle(trouble)
+        self._held.clear()
+        self._waiting.clear()
+
+
+class SiteLine:
+    """The connection of one site's agent, with the bus as that agent may use it."""
+
+    def __init__(self, site: str, lines: Lines) -> None:
+        self.site = site
+        #: Set when the connection is over, or another one of the site has taken its place.
+        self.over = asyncio.Event()
+        self._lines = lines
+        self._boxes: dict[str, _Box] = {}
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        """Take what the agent says, and return once the hub has it on disk."""
+        del heard
+        if topic.startswith(_BEAT) and topic != f"{_BEAT}{self.site}":
+            raise errors.Denied(f"this agent speaks for the site {self.site} alone")
+        await self._lines.take(self.site, topic, body, key)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AsyncIterator[AsyncIterator[Message]]:
+        """Deliver what the hub sends to the site."""
+        if pattern not in (f"job.{self.site}", f"control.{self.site}"):
+            message = f"this agent hears what is for the site {self.site} alone"
+            raise errors.Denied(message, hint=f"it may subscribe to job.{self.site}")
+        if pattern in self._boxes:
+            raise errors.Conflict(f"{pattern!r} is subscribed to already")
+        box = self._boxes[pattern] = _Box(ahead)
+        self._lines.listens(pattern)
+        try:
+            yield box
+        finally:
+            del self._boxes[pattern]
+            box.close(f"the agent of {self.site} does not listen any more")
+
+    async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
+        """Take in that the agent has messages on disk."""
+        await checkpoint()
+        for one in (message, *more):
+            for box in self._boxes.values():
+                box.settle(one.tag, done=done)
+
+    async def request(self, topic: str, body: bytes, within: float) -> bytes:
+        """Answer nothing: an agent has no questions to the hub."""
+        del body, within
+        await checkpoint()
+        raise errors.Unheard(f"nobody answers {topic!r}")
+
+    def send(self, message: Message) -> asyncio.Future[None]:
+        """Have a message delivered; what is returned ends once the agent has it on disk."""
+        box = self._boxes.get(message.topic)
+        if box is None:
+            raise errors.Unheard(f"the agent of {self.site} does not listen to {message.topic!r}")
+        sent = _Sent(message)
+        box.put(sent)
+        return sent.done
+
+
+class Lines:
+    """The bus between this hub and the agents that are connected to its port."""
+
+    #: There is always a way to listen at one's own port.
+    trouble = ""
+
+    def __init__(self) -> None:
+        """Begin with no site."""
+        self._lines: dict[str, SiteLine] = {}
+        self._boxes: list[tuple[str, _Box]] = []
+        self._tags = itertools.count(1)
+        self._changed = asyncio.Event()
+        #: Told the topic that an agent has begun to listen to.
+        self.on_listen: list[Callable[[str], None]] = []
+
+    @property
+    def sites(self) -> dict[str, SiteLine]:
+        """The sites that are connected."""
+        return dict(self._lines)
+
+    async def changed(self) -> None:
+        """Return once a site has come or gone."""
+        await self._changed.wait()
+
+    def open(self, site: str) -> SiteLine:
+        """Let the agent of a site speak; the connection that it had before is over."""
+        if before := self._lines.get(site):
+            self.close(before)
+        line = self._lines[site] = SiteLine(site, self)
+        self._tell()
+        return line
+
+    def close(self, line: SiteLine) -> None:
+        """Forget a connection."""
+        line.over.set()
+        if self._lines.get(line.site) is line:
+            del self._lines[line.site]
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def listens(self, topic: str) -> None:
+        """Say that an agent has begun to listen to a topic."""
+        for tell in self.on_listen:
+            tell(topic)
+
+    async def take(self, site: str, topic: str, body: bytes, key: str) -> None:
+        """Give what an agent says to all who subscribed here; return once each has it on disk."""
+        boxes = [box for pattern, box in self._boxes if matches(pattern, topic)]
+        if not boxes:
+            raise errors.Unavailable("the hub does not listen to sites yet")
+        waiting = []
+        for box in boxes:
+            sent = _Sent(Message(topic, body, key, next(self._tags), _unheard, site))
+            box.put(sent)
+            waiting.append(sent.done)
+        await _all(waiting)
+
+    # -- the verbs, as the hub has them ----------------------------------------------------------
+
+    async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
+        """Send to a site, and return once its agent has it on disk."""
+        del heard
+        await _all([self._send(topic, body, key, _unheard)])
+
+    @asynccontextmanager
+    async def subscribe(
+        self, pattern: str, *, ahead: int = 0
+    ) -> AsyncIterator[AsyncIterator[Message]]:
+        """Receive what sites say; `user` of a message is the site, by the token of its agent."""
+        entry = (pattern, _Box(ahead))
+        self._boxes.append(entry)
+        try:
+            yield entry[1]
+        finally:
+            self._boxes.remove(entry)
+            entry[1].close("the hub does not listen to sites now")
+
+    async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
+        """Say that messages are on disk; the agents that sent them are told so."""
+        await checkpoint()
+        for one in (message, *more):
+            for _, box in self._boxes:
+                box.settle(one.tag, done=done)
+
+    async def request(self, topic: str, body: bytes, within: float) -> bytes:
+        """Send to a site and return its first answer."""
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def reply(said: bytes) -> None:
+            await checkpoint()
+            if not answered.done():
+                answered.set_result(said)
+
+        try:
+            with anyio.fail_after(within):
+                await _all([self._send(topic, body, "", reply)])
+                return await answered
+        except TimeoutError as error:
+            raise errors.TimedOut(f"no answer from {topic!r} within {within:g} s") from error
+
+    def _send(
+        self, topic: str, body: bytes, key: str, reply: Callable[[bytes], Awaitable[None]]
+    ) -> asyncio.Future[None]:
+        site = topic.partition(".")[2]
+        line = self._lines.get(site)
+        if line is None:
+            raise errors.Unheard(f"the agent of the site {site} is not connected")
+        return line.send(Message(topic, body, key, next(self._tags), reply))
+
+
+async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
+    """Wait until messages are on disk where they go."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await asyncio.gather(*waiting)
+    except TimeoutError as error:
+        raise errors.Unavailable("it was not put on disk in time") from error
+    finally:
+        for one in waiting:
+            # What fails later fails for nobody.
+            if not one.done():
+                one.cancel()
+
+
+async def _unheard(_: bytes) -> None:
+    await checkpoint()

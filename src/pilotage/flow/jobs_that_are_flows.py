@@ -1,0 +1,200 @@
+"""Jobs that are workflows: the flow of one begins with it, and both end in one transaction.
+
+No place runs such a job, so the matchmaker sets it aside; its steps are jobs like all others.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import msgspec
+from anyio.to_thread import run_sync
+
+from pilotage.base import crash, errors
+from pilotage.base.clock import dice
+from pilotage.base.owner import me
+from pilotage.flow import moves, read
+from pilotage.flow.ends import end_job
+from pilotage.flow.model import FINAL, Flow, NewFlow, job_key
+from pilotage.hub.project import Project
+from pilotage.job import bulk, records, retry, template
+from pilotage.job import moves as job_moves
+from pilotage.job.model import Job, State, Workflow
+from pilotage.job.outcome import Cause
+from pilotage.job.retry import Next
+from pilotage.rule.timers import Bell, patience
+from pilotage.run import unchanged
+from pilotage.run.local import Listener
+from pilotage.store import Db, Writer
+
+_log = logging.getLogger("pilotage.flow")
+_T = TypeVar("_T")
+#: What begins the mark of attempts that are flows, before the number of the flow.
+MARK = "flow:"
+#: The store is looked at so often at most, in seconds.
+_GLANCE_S = 0.02
+#: How long it rests while the store cannot be written, in seconds.
+_AGAIN_S = 1.0
+#: Flows that begin in one transaction.
+_AT_ONCE = 100
+
+
+class Beginner:
+    """Begins the workflows of queued jobs, and hears what people want of those that run."""
+
+    def __init__(
+        self, project: Project, writer: Writer, reader: Db, listener: Listener, queued: set[int],
+        bell: Bell,
+    ) -> None:  # fmt: skip
+        """Take the jobs in the queue, which others add to, and what is rung then."""
+        self._project, self._writer, self._reader = project, writer, reader
+        self._listener, self._queued, self._bell = listener, queued, bell
+        self._now = project.clock.now
+        #: Jobs whose flows run, with their rules.
+        self._live: dict[int, str] = {}
+
+    async def run(self) -> None:
+        """Begin flows until cancelled."""
+        for row in self._reader.rows("flow_jobs_live"):
+            self._began(job_moves.Claim(*row))
+        # Each commit may be the end of a flow, or the wish of a person.
+        with self._writer.telling(self._bell.ring):
+            while True:
+                try:
+                    due = await self._step(self._reader)
+                except errors.StoreUnavailable as error:
+                    _log.error("flows of rules: %s", error)
+                    due = self._now() + _AGAIN_S
+                if not (self._live or self._queued):
+                    await self._bell.wait()
+                elif due is None or due > self._now():
+                    await self._bell.wait(patience(due, self._now()))
+                    await anyio.sleep(_GLANCE_S)
+
+    async def _step(self, db: Db) -> float | None:
+        """Do what there is to do; say when the next job may begin."""
+        for job in [one for one in self._live if not _runs(db, one)]:
+            self._listener.ended(self._live.pop(job), job)
+        for job, flow, asked in db.rows("flow_jobs_asked") if self._live else ():
+            words = f"job {job} was {'held' if asked == 'hold' else 'cancelled'} by a person"
+            cancel = functools.partial(moves.cancel, flow=flow, reason=words, now=self._now())
+            await self._do(cancel)
+        due, later = [], []
+        for number in sorted(self._queued):
+            state, not_before = db.row("flow_job_due", id=number) or ("", 0.0)
+            if state != State.QUEUED:
+                self._queued.discard(number)
+            elif not_before > self._now():
+                later.append(not_before)
+            else:
+                due.append(number)
+        if due:
+            await self._begin(db, due[:_AT_ONCE])
+        return self._now() if len(due) > _AT_ONCE else min(later, default=None)
+
+    async def _begin(self, db: Db, numbers: list[int]) -> None:
+        """Begin the flows of jobs, as far as their limits allow."""
+        jobs = [records.get(db, number) for number in numbers]
+        objections = await run_sync(
+            lambda: [unchanged.objection(one.binding, one.spec.on_change) for one in jobs]
+        )
+        crash.point("flow.begin")
+        place = Place(str(self._project.root), str(self._project.state / "jobs"))
+
+        def step(db: Db) -> list[job_moves.Claim]:
+            made = (
+                begin(db, job, place, why, self._now())
+                for job, why in zip(jobs, objections, strict=True)
+            )
+            return [claim for claim in made if claim is not None]
+
+        for claim in await self._do(step):
+            self._queued.discard(claim.job)
+            self._began(claim)
+        crash.point("flow.begun")
+
+    def _began(self, claim: job_moves.Claim) -> None:
+        self._live[claim.job] = claim.rule
+        self._listener.started(claim, records.read_binding(claim.binding), [])
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+
+def _runs(db: Db, job: int) -> bool:
+    return (db.row("end_facts", id=job) or ("", 0))[0] in job_moves.AWAY
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What the jobs of a project have in common."""
+
+    #: The folder that relative paths start from.
+    base: str
+    #: The folder that has those of attempts.
+    folder: str
+
+
+def begin(
+    db: Db, job: Job, place: Place, objection: str, now: float
+) -> job_moves.Claim | None:  # fmt: skip
+    """Claim a job and begin its flow, or go on with the one that it has.
+
+    Nothing is returned for a job that is not queued any more, must wait, or is called off by an
+    `objection`.
+    """
+    if objection:
+        job_moves.move(
+            db, job.id, job.attempt, State.QUEUED, Next(State.CANCELLED, objection), now=now
+        )
+        return None
+    if _full(db, job.limit_key):
+        return None
+    claim = bulk.claim(db, {job.id: MARK}, place.folder, now).get(job.id)
+    if claim is None:
+        return None
+    try:
+        with db.savepoint():
+            flow = _begin(db, job, place, now)
+    except (errors.PilotageError, msgspec.ValidationError) as error:
+        end = retry.End(ok=False, message=f"its flow cannot begin: {error}", cause=Cause.STEP)
+        job_moves.finish(db, job.id, claim.attempt, job.spec, end, now=now, dice=dice(job.id))
+        return claim
+    job_moves.hand_over(db, [(job.id, claim.attempt)], f"{MARK}{flow}")
+    if (db.value("flow_state", flow=flow) or "") in FINAL:
+        end_job(db, job.id, flow, now)
+    return claim
+
+
+def _full(db: Db, limit_key: str) -> bool:
+    """Say whether as many jobs with a key run as may."""
+    most = limit_key.rpartition(":")[2]
+    return bool(most) and len(db.rows("job_holding_limit", key=limit_key)) >= int(most)
+
+
+def _begin(db: Db, job: Job, place: Place, now: float) -> int:
+    """Begin the flow of a job, or what failed of it, and return its number."""
+    known = db.row("flow_by_key", key=job_key(job.id))
+    if known is None:
+        new = NewFlow(
+            flow=definition(job, place.base), key=job_key(job.id), owner=job.owner or me(),
+            source="rule", tag=job.tag,
+        )  # fmt: skip
+        return moves.submit(db, new, now)
+    flow = int(known[0])
+    if db.value("flow_state", flow=flow) in ("failed", "cancelled"):
+        moves.rerun(db, flow, [], now)
+    return flow
+
+
+def definition(job: Job, base: str) -> Flow:
+    """Write the flow that a job is, with the values that its event gives to its parameters."""
+    if not isinstance(job.spec.recipe, Workflow):
+        raise errors.BadFlow(f"job {job.id} is no workflow")
+    keywords = template.keywords(job.binding, job.spec.base or base, job.id)
+    flow = msgspec.convert(job.spec.recipe.flow, Flow)
+    return read.given(flow, template.parameters(job.spec, job.binding, keywords))

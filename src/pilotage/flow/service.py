@@ -1,0 +1,309 @@
+"""The workflow service: loops that are rung, and never sleep while there is something to do.
+
+Whatever ends a task and whatever is due after that is one transaction; so the end of one job and
+the jobs that follow are safe together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pilotage.base import crash, errors
+from pilotage.batch import files
+from pilotage.bus.port import Message
+from pilotage.flow import accept, dispatch, job, moves, outcomes, records
+from pilotage.flow.broker import Line
+from pilotage.flow.dispatch import Sent, World
+from pilotage.flow.handoff import Data, Order, Prepared, Unfit
+from pilotage.flow.outcomes import Heard
+from pilotage.flow.post import Post
+from pilotage.flow.send import Sender
+from pilotage.flow.stories import Stories
+from pilotage.hub.project import Project
+from pilotage.match.queue import Queue
+from pilotage.match.sites import Sites
+from pilotage.rule.timers import Bell
+from pilotage.rule.timers import patience as pause
+from pilotage.status import sites
+from pilotage.store import Db, Writer
+
+if TYPE_CHECKING:
+    from pilotage.bus.amqp.bus import AmqpBus
+
+_log = logging.getLogger("pilotage.flow")
+_T = TypeVar("_T")
+#: While no flow is under way, the store is looked at so often at most, in seconds.
+_GLANCE_S = 0.02
+#: The same for each attempt that is over, in seconds.
+_EACH_S = 0.0005
+#: How often data is looked at again that nobody could tell how it is, in seconds.
+_AGAIN_S = 10.0
+#: The same while somebody was asked for it, in seconds: that is a look at the store.
+_SOON_S = 1.0
+#: How long it rests after something that nobody foresaw, in seconds.
+_ANEW_S = 2.0
+#: Tasks whose data is got ready at once.
+_PREPARING = 64
+
+
+class Flows:
+    """All workflows of a project."""
+
+    def __init__(
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], data: Data,
+        bell: Bell, queue: Queue, told: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
+        self._project, self._writer, self._data = project, writer, data
+        self._open_reader, self._reader = open_reader, open_reader()
+        self._queue, self._told = queue, told
+        self._now = project.clock.now
+        self._line = Line(project, self._flows, self._send)
+        call_soon = asyncio.get_running_loop().call_soon_threadsafe
+        self._any = bell
+        self._queued, self._over, self._off, self._news, self._out, self._story, self._mail = (
+            Bell(call_soon) for _ in range(7)
+        )
+        self._world = self._look_around()
+        #: Tasks whose data is got ready, the same for other threads, and attempts whose data is
+        #: looked at.
+        self._preparing: set[int] = set()
+        self._busy: frozenset[int] = frozenset()
+        self._checking: set[tuple[int, int]] = set()
+        self._room = anyio.Semaphore(_PREPARING)
+        self._tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve workflows until cancelled."""
+        self._queue.follow_ends(self._follow)
+        stories = Stories(self._writer, self._open_reader(), self._story)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            for name, part in (
+                ("tasks", self._dispatch), ("ends", self._finish), ("recalls", self._recall),
+                ("news", self._hear_news), ("stories", stories.run), ("posts", self._post().run),
+                ("times", self._pump),
+            ):  # fmt: skip
+                tasks.start_soon(self._keep, name, part)
+            if self._project.settings.bus.url:
+                tasks.start_soon(self._line.run)
+
+    # -- what is to be done ----------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        """Ring those who have something to do."""
+        db = self._open_reader()
+        while True:
+            now = self._now()
+            queued, over, off, news, out, story, live = db.row("flows_due", now=now) or (0,) * 7
+            for wanted, bells in (
+                (queued, (self._queued,)), (over, (self._over,)), (off, (self._off,)),
+                (news, (self._news,)), (out, (self._out, self._mail)), (story, (self._story,)),
+            ):  # fmt: skip
+                if wanted:
+                    for bell in bells:
+                        bell.ring()
+            if not live:
+                await anyio.sleep(_GLANCE_S)
+            due = db.value("flows_next", now=now)
+            await self._any.wait(pause(due, now))
+
+    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Have a part run again after something that went wrong."""
+        while True:
+            try:
+                await part()
+            except errors.StoreUnavailable as error:
+                _log.error("%s of flows: %s", name, error)
+            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
+                _log.exception("%s of flows: this is a mistake in Pilotage", name)
+            await anyio.sleep(_ANEW_S)
+            # What it was rung for may still be to be done.
+            self._any.ring()
+
+    async def _do(self, step: Callable[[Db], _T]) -> _T:
+        return await wrap_future(self._writer.submit(step))
+
+    # -- tasks are sent --------------------------------------------------------------------------
+
+    def _look_around(self) -> World:
+        project = self._project
+        return World(frozenset(files.names(project.root)), frozenset(project.settings.app))
+
+    async def _dispatch(self) -> None:
+        db = self._open_reader()
+        while True:
+            await self._queued.wait()
+            self._world = self._look_around()
+            while dispatch.any_new(db, self._preparing, self._now()):
+                look = functools.partial(
+                    dispatch.look, world=self._world, busy=self._busy, now=self._now()
+                )
+                self._sent(await self._do(look))
+
+    def _sent(self, sent: Sent) -> None:
+        """Go on with what a look at the tasks has brought."""
+        if sent.made:
+            crash.point("flow.attempted")
+            self._queue.poke()
+        for order in sent.orders:
+            if order.task not in self._preparing and self._tasks is not None:
+                self._preparing.add(order.task)
+                self._busy = frozenset(self._preparing)
+                self._tasks.start_soon(self._prepare, order)
+
+    async def _prepare(self, order: Order) -> None:
+        """Get the data of an attempt ready, and make it."""
+        try:
+            async with self._room:
+                await self._make(order, await self._data.prepare(order))
+        except Unfit as error:
+            reason = error.reason
+            await self._do(lambda db: moves.give_up(db, order.task, reason, self._now()))
+        except errors.StoreUnavailable as error:
+            _log.error("%s", error)
+        except errors.PilotageError as error:
+            reason = f"its data cannot be got ready: {error}"
+            until = self._now() + _AGAIN_S
+            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+        except Exception:  # noqa: BLE001 - one task must not keep the others from being sent
+            _log.exception("task %d: this is a mistake in Pilotage", order.task)
+            until = self._now() + _AGAIN_S
+            reason = "a mistake in Pilotage keeps its data from being got ready; the log says more"
+            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+        finally:
+            self._preparing.discard(order.task)
+            self._busy = frozenset(self._preparing)
+            self._queued.ring()
+
+    async def _make(self, order: Order, prepared: Prepared) -> None:
+        step = functools.partial(dispatch.send, ready=[(order, prepared)], now=self._now())
+        self._sent(Sent(made=await self._do(step)))
+
+    # -- what is heard ---------------------------------------------------------------------------
+
+    def _follow(self, db: Db, now: float) -> None:
+        """Take in ends of jobs, and send what is due then, in the transaction of those ends.
+
+        What needs more than the store is found there by who does it.
+        """
+        crash.point("flow.news")
+        if outcomes.news(db, now).ended:
+            dispatch.look(db, self._world, self._busy, now)
+            crash.point("flow.followed")
+
+    async def _hear_news(self) -> None:
+        while True:
+            await self._news.wait()
+            while True:
+                found = await self._after(functools.partial(outcomes.news, now=self._now()))
+                if not found.more:
+                    break
+
+    async def _after(self, hear: Callable[[Db], Heard]) -> Heard:
+        """Take news in, and in the same transaction send what is due after them."""
+        world, busy, now = self._world, self._busy, self._now()
+
+        def step(db: Db) -> tuple[Heard, Sent]:
+            found = hear(db)
+            return found, dispatch.look(db, world, busy, now) if found.ended else Sent()
+
+        found, sent = await self._do(step)
+        if found.ended:
+            crash.point("flow.ended")
+            self._told()
+        self._sent(sent)
+        self._check(found.check)
+        if sent.more:
+            self._queued.ring()
+        return found
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """End attempts that are over, those whose ends nobody took in when they came first."""
+        db = self._open_reader()
+        while True:
+            await self._over.wait()
+            found = records.over(db)
+            late = [one for one in found if not outcomes.wants_check(one)]
+            if late:
+                await self._after(functools.partial(_all_over, attempts=late, now=self._now()))
+            self._check((one.task, one.number) for one in found if outcomes.wants_check(one))
+            # While data is looked at they stay, and whoever commits rings: few are soon read.
+            await anyio.sleep(min(_GLANCE_S, _EACH_S * len(found)))
+
+    def _check(self, attempts: Iterable[tuple[int, int]]) -> None:
+        for task, number in attempts:
+            if (task, number) not in self._checking and self._tasks is not None:
+                self._checking.add((task, number))
+                self._tasks.start_soon(self._look_at, task, number)
+
+    async def _look_at(self, task: int, number: int) -> None:
+        """Have the data of an attempt looked at, and end it."""
+        try:
+            async with self._room:
+                end = await self._data.check(task, number)
+            if end is None:
+                # Somebody was asked for it; what they say rings, and time does.
+                await anyio.sleep(_SOON_S)
+                return
+            crash.point("flow.checked")
+            now = self._now()
+            await self._after(lambda db: Heard(ended=int(moves.end(db, task, number, end, now))))
+        except errors.PilotageError as error:
+            _log.warning("task %d: what it left cannot be looked at: %s", task, error)
+            await anyio.sleep(_AGAIN_S)
+        except Exception:  # noqa: BLE001 - one task must not keep the others from ending
+            _log.exception("task %d: this is a mistake in Pilotage", task)
+            await anyio.sleep(_AGAIN_S)
+        finally:
+            self._checking.discard((task, number))
+            self._over.ring()
+
+    async def _recall(self) -> None:
+        """Have jobs of attempts cancelled that are not wanted any more."""
+        while True:
+            await self._off.wait()
+            while True:
+                count = await self._do(functools.partial(job.cancel, now=self._now()))
+                crash.point("flow.called_off")
+                if count:
+                    self._queue.poke()
+                if count < job.MOST:
+                    break
+
+    # -- the broker ------------------------------------------------------------------------------
+
+    async def _send(self, bus: AmqpBus) -> None:
+        """Send what is told of flows while there is a bus."""
+        await Sender(bus, self._writer, self._open_reader(), self._now, self._out).run()
+
+    async def _flows(self, messages: Sequence[Message]) -> None:
+        """Take workflows in that users send by the broker."""
+        project, now = self._project, self._now()
+
+        def standing(named: Collection[str]) -> Sites:
+            return sites.standing(self._reader, project.root, project.settings, now, named)
+
+        await accept.take(messages, project.settings, self._writer, standing, now)
+        crash.point("flow.posted")
+        self._any.ring()
+
+    # -- who is told -----------------------------------------------------------------------------
+
+    def _post(self) -> Post:
+        settings = self._project.settings.flows
+        return Post(settings, self._writer, self._open_reader(), self._now, self._mail)
+
+
+def _all_over(db: Db, attempts: Iterable[records.AttemptRow], now: float) -> Heard:
+    return Heard(ended=sum(outcomes.finish(db, one, now) for one in attempts))

@@ -1,0 +1,211 @@
+"""A connection of pilots or programs: frames in, answers out, each from whom it says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from pilotage.base import errors
+from pilotage.edge.enrolment import Agents
+from pilotage.hub.programs import Client, Clients
+from pilotage.pilot import messages
+from pilotage.pilot.enrolment import Desk
+from pilotage.pilot.table import Pilot
+
+_log = logging.getLogger("pilotage.link")
+_END = b"\r\n\r\n"
+#: The longest request for a link, and how much may wait to be read by the other side.
+_LONGEST = 8192
+_WAITING = 64 << 20
+#: Bytes of a message from whom nobody knows, and seconds in which one must have said who it is.
+_STRANGER = 1 << 20
+_PATIENCE_S = 30.0
+#: Pilots that one connection may hold, and questions that are being answered at once.
+_MOST_PILOTS = 50_000
+_MOST_TASKS = 256
+
+
+class Link(asyncio.Protocol):
+    """One connection; several pilots may share it."""
+
+    def __init__(self, desk: Desk, clients: Clients, agents: Agents) -> None:
+        self._desk = desk
+        self._clients = clients
+        self._agents = agents
+        self._frames = messages.Frames(_STRANGER)
+        self._asked: bytes | None = b""
+        self._pilots: dict[int, Pilot] = {}
+        self._client: Client | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._full = False
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; the pilots are expected back."""
+        del exc
+        self._known()
+        for pilot in self._pilots.values():
+            self._desk.cut(pilot, self)
+        for task in self._tasks:
+            task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in."""
+        if self._asked is not None:
+            self._asked += data
+            end = self._asked.find(_END)
+            if end < 0:
+                if len(self._asked) > _LONGEST:
+                    self._transport.close()
+                return
+            data, self._asked = self._asked[end + len(_END) :], None
+            self._transport.write(messages.UPGRADED)
+        try:
+            for body in self._frames.feed(data):
+                self._take(body)
+        except errors.UsageError as error:
+            # Who speaks another language is not understood later either.
+            self.send(messages.refusal(None, 0, error))
+            self._transport.close()
+
+    def send(self, data: bytes) -> None:
+        """Send an answer, unless the other side does not read."""
+        if self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > _WAITING:
+            _log.warning("a link that does not read its answers is closed")
+            self._transport.abort()
+            return
+        self._transport.write(data)
+
+    def _take(self, body: bytes) -> None:
+        message = messages.read(body)
+        match message:
+            case messages.Sync():
+                self._desk.sync(self._pilot(message), message, self)
+            case messages.Log():
+                self._desk.log(self._pilot(message), message)
+            case messages.Data():
+                self._hand_over(message)
+            case messages.Agent():
+                self._start(self._leave_to_agent(message))
+            case _:
+                self._start(self._answer(message))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if len(self._tasks) >= _MOST_TASKS and not self._full:
+            self._full = True
+            self._transport.pause_reading()
+
+    async def _leave_to_agent(self, message: messages.Agent) -> None:
+        """Leave a connection to the agent of a site; nobody else may have spoken on it."""
+        try:
+            self._check_unused()
+            # Its key counts or not, also when the connection breaks meanwhile.
+            one, version = await asyncio.shield(self._agents.admit(message))
+            self._check_unused()
+        except errors.PilotageError as error:
+            self.send(messages.refusal(message.n, message.p, error))
+            self._transport.close()
+            return
+        self._known()
+        if not self._transport.is_closing():
+            self.send(messages.answer(message, {"site": one.site, "version": version}))
+            self._agents.take_over(self._transport, one)
+
+    def _check_unused(self) -> None:
+        """Refuse to leave a connection to somebody on which others speak."""
+        if self._pilots or self._client or len(self._tasks) > 1:
+            raise errors.UsageError("this connection is for messages", hint="open another")
+
+    def _hand_over(self, message: messages.Data) -> None:
+        """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
+        try:
+            pilot = self._desk.carry(message)
+            if self._pilots or self._client or self._tasks:
+                raise errors.UsageError("this connection is for messages", hint="open another")
+        except errors.PilotageError as error:
+            self.send(messages.refusal(message.n, message.p, error))
+            self._transport.close()
+            return
+        self._known()
+        self.send(messages.answer(message, {}))
+        self._desk.take_over(self._transport, pilot)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._full and len(self._tasks) <= _MOST_TASKS // 2:
+            self._full = False
+            self._transport.resume_reading()
+
+    def _known(self) -> None:
+        """Trust a connection a little more on which somebody has said who they are."""
+        self._frames.most = messages.MOST
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _pilot(self, message: messages.Message) -> Pilot:
+        pilot = self._pilots.get(message.p)
+        if pilot is None:
+            raise errors.UsageError("who speaks here?", hint="say hello or resume first")
+        return pilot
+
+    async def _answer(self, message: messages.Any_) -> None:
+        try:
+            self.send(messages.answer(message, await self._do(message)))
+        except errors.PilotageError as error:
+            self.send(messages.refusal(message.n, message.p, error))
+        except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
+            _log.exception("a message could not be dealt with")
+            failure = errors.PilotageError("the hub failed at this", hint="its log says more")
+            self.send(messages.refusal(message.n, message.p, failure))
+
+    def _enter(self, p: int, pilot: Pilot) -> None:
+        """Let a pilot speak here; if the connection broke meanwhile, it is gone already."""
+        self._known()
+        if self._transport.is_closing():
+            self._desk.cut(pilot, self)
+        elif len(self._pilots) >= _MOST_PILOTS and p not in self._pilots:
+            self._desk.cut(pilot, self)
+            raise errors.Denied(f"one connection holds at most {_MOST_PILOTS} pilots")
+        else:
+            self._pilots[p] = pilot
+
+    async def _do(self, message: messages.Any_) -> dict[str, object]:
+        match message:
+            case messages.Hello():
+                # Whoever enrols is taken in or not, also when the connection breaks meanwhile.
+                pilot = await asyncio.shield(self._desk.enrol(message, self))
+                self._enter(message.p, pilot)
+                return self._desk.terms(pilot)
+            case messages.Resume():
+                pilot, found = await self._desk.resume(message, self)
+                self._enter(message.p, pilot)
+                return found
+            case messages.Ready():
+                await self._desk.ready(self._pilot(message), message)
+            case messages.Leave():
+                await self._desk.leave(self._pilot(message), message.reason)
+            case messages.Login():
+                self._client = self._clients.login(message)
+                self._known()
+                return {"owner": self._client.owner}
+            case messages.Submit() | messages.Ends() | messages.Cancel():
+                if self._client is None:
+                    raise errors.Denied("who speaks here?", hint="log in first")
+                return await self._clients.do(self._client, message)
+            case messages.Sync() | messages.Log() | messages.Data() | messages.Agent():
+                raise AssertionError("these were taken before")
+        return {}

@@ -1,0 +1,244 @@
+"""The data of jobs that run on pilots which do not see the project: what they read and leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from pilotage.base import crash, errors, text
+from pilotage.base.owner import me
+from pilotage.batch import job as guest
+from pilotage.batch import records as sites
+from pilotage.batch.job import Guest
+from pilotage.data.stage import place
+from pilotage.data.stage.digest import Changed, Digests
+from pilotage.data.stage.landing import Landing
+from pilotage.data.stage.model import Digest, Key, Wanted
+from pilotage.data.transfer.names import sync_folder
+from pilotage.data.transfer.version import Version
+from pilotage.event import content
+from pilotage.job import model, moves, records, template
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.pilot import staging
+from pilotage.pilot.model import Facts
+from pilotage.pilot.staging import Folders
+from pilotage.pilot.stencil import CalledOff
+from pilotage.pilot.table import Pilot
+from pilotage.run import launch, unchanged
+from pilotage.store import Db
+
+#: Attempts that are kept in mind; what is forgotten is found out anew.
+_MOST = 10_000
+#: How often files that change while they are read are read again.
+_ATTEMPTS = 3
+_COMPLETE = "write files elsewhere and rename them when they are complete"
+_PLAIN = text.dump(model.Binding())
+
+
+class Staged(msgspec.Struct):
+    """An attempt with data, and where that is."""
+
+    guest: Guest
+    folders: Folders
+    #: By digest, the version of a file here that has this content; nothing before they were read.
+    sources: dict[str, Key] | None = None
+
+
+class Arrival(msgspec.Struct):
+    """What an attempt has left, on its way home."""
+
+    files: list[Landing]
+    places: list[place.Place]
+    #: Whether all of it is in its place.
+    shown: bool = False
+
+    def show(self) -> None:
+        """Put all of it in its place, once."""
+        if not self.shown:
+            for file in self.files:
+                file.show()
+            for one in self.places:
+                one.show()
+            self.shown = True
+
+
+class Staging:
+    """Knows what attempts on pilots read, and puts what they leave in its place."""
+
+    def __init__(self, queue: Queue, where: launch.Place, reader: Db) -> None:
+        """Take where jobs would run if they ran here."""
+        self._queue = queue
+        self._reader = reader
+        self._place = where
+        self._digests = Digests()
+        self._known: OrderedDict[str, Staged] = OrderedDict()
+
+    def wanted(self, facts: Facts, claim: moves.Claim, spec: model.JobSpec) -> bool:
+        """Say whether the data of a job must be brought to a node."""
+        if staging.in_place(facts, spec):
+            return False
+        if claim.binding == _PLAIN and not (
+            spec.inputs or spec.outputs or spec.optional_outputs or spec.cwd
+            or isinstance(spec.recipe, model.Command)
+        ):  # fmt: skip
+            return False
+        return staging.has_data(self._guest(claim, spec), self._place.base)
+
+    async def prepare(
+        self, facts: Facts, claim: moves.Claim, spec: model.JobSpec, kind: str
+    ) -> tuple[bytes, list[str], model.Binding]:
+        """Write the launch of a job, the files it says it writes, and what made it."""
+        one = await self._read(facts, claim, spec)
+        order = staging.order(one.guest, one.folders, facts, self._place, kind)
+        self._keep(one)
+        files = [*one.guest.outputs.values(), *one.guest.optional.values()]
+        crash.point("pilot.staged")
+        return text.dump(order).encode(), files, one.guest.binding
+
+    def forget(self, key: str) -> None:
+        """Let go of an attempt that is over."""
+        self._known.pop(key, None)
+
+    # -- what attempts read ----------------------------------------------------------------------
+
+    async def open(self, pilot: Pilot, key: str, sha256: str) -> tuple[int, int]:
+        """Open the file here that has some content; return it and its size."""
+        one = await self._find(pilot, key)
+        if one.sources is None:
+            one = await self._read(pilot.facts, one.guest.claim, one.guest.spec)
+            self._keep(one)
+        source = (one.sources or {}).get(sha256)
+        if source is None:
+            raise errors.Conflict("this is no content that the attempt reads")
+        file = await anyio.to_thread.run_sync(_open, source)
+        return file, source.version.size
+
+    def _guest(self, claim: moves.Claim, spec: model.JobSpec) -> Guest:
+        # What others submit runs elsewhere, and must not lay hands on files of this machine.
+        bounds = self._place.base if claim.owner not in {"", me()} else ""
+        own = ""
+        if bounds and spec.cwd and sites.steps(self._reader, [claim.job]):
+            # A step of a workflow has a folder of its own, which this hub has made.
+            own = template.render(spec.cwd, {})
+        binding = records.read_binding(claim.binding)
+        return Guest(claim, spec, binding, spec.base or self._place.base, bounds, own)
+
+    async def _read(self, facts: Facts, claim: moves.Claim, spec: model.JobSpec) -> Staged:
+        """Find out what a job reads; all of a file may have to be read for it."""
+        one = self._guest(claim, spec)
+        if objection := await anyio.to_thread.run_sync(
+            unchanged.objection, one.binding, spec.on_change
+        ):
+            raise CalledOff(objection)
+        files = await anyio.to_thread.run_sync(guest.wanted, one)
+        sources: dict[str, Key] = {}
+        for version, digest in await self._sums(files):
+            one.inputs[version.path] = digest
+            sources[digest.sha256] = version
+        return Staged(one, Folders(facts.work, one.key), sources)
+
+    async def _sums(self, files: list[str]) -> list[tuple[Key, Digest]]:
+        """Hash files; each sum belongs to the version beside it."""
+        for _ in range(_ATTEMPTS):
+            versions = await self._digests.versions(files)
+            with contextlib.suppress(Changed):
+                sums = await asyncio.gather(*map(self._digests.of_version, versions))
+                return list(zip(versions, sums, strict=True))
+        raise errors.Conflict("its inputs change while they are read", hint=_COMPLETE)
+
+    def _keep(self, one: Staged) -> None:
+        self._known[one.guest.key] = one
+        while len(self._known) > _MOST:
+            self._known.popitem(last=False)
+
+    async def _find(self, pilot: Pilot, key: str) -> Staged:
+        """Find an attempt that a pilot holds; an earlier process may have sent it there."""
+        _check(pilot, key)
+        if known := self._known.get(key):
+            return known
+        found: list[tuple[moves.Claim, model.JobSpec]] = []
+
+        def read(ledger: Ledger, db: Db, _now: float) -> None:
+            ids = text.dump([int(key.partition(".")[0])])
+            for row in db.rows("claim_again", ids=ids):
+                claim = moves.Claim(*row)
+                found.append((claim, ledger.specs.get(db, claim.spec)))
+
+        await self._queue.do(read)
+        _check(pilot, key)
+        claim, spec = found[-1]
+        one = Staged(self._guest(claim, spec), Folders(pilot.facts.work, key))
+        guest.prepare(one.guest, one.folders, self._place, python="", sandbox=None)
+        self._keep(one)
+        return one
+
+    # -- what attempts leave ---------------------------------------------------------------------
+
+    async def expect(self, pilot: Pilot, key: str, found: Mapping[str, Any]) -> Arrival:
+        """Say which files of an attempt are to come home; what is here already is not."""
+        one = await self._find(pilot, key)
+        return await anyio.to_thread.run_sync(_expect, one, found)
+
+    async def land(self, pilot: Pilot, key: str, arrival: Arrival) -> None:
+        """Put what an attempt has left in its place, if it is the one that its job is in."""
+        job = int(key.partition(".")[0])
+
+        def show(ledger: Ledger, _db: Db, _now: float) -> None:
+            place_ = ledger.holder.get(job)
+            lease = place_.leases.get(job) if place_ else None
+            mine = place_ is not None and place_.number == pilot.number
+            if lease is None or not mine or key != f"{job}.{lease.attempt}":
+                raise errors.Conflict(f"attempt {key} is not this pilot's any more")
+            arrival.show()
+            crash.point("pilot.landed")
+
+        crash.point("pilot.arrived")
+        await self._queue.do(show)
+        await anyio.to_thread.run_sync(_settle, arrival)
+
+
+def _check(pilot: Pilot, key: str) -> None:
+    if not pilot.holds(key):
+        raise errors.Conflict(f"attempt {text.show(key)[:100]} is not this pilot's any more")
+
+
+def _open(source: Key) -> int:
+    changed = errors.Conflict(f"{text.show(source.path)} has changed since it was looked at")
+    try:
+        file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise changed from error
+    if Version.of(os.fstat(file)) != source.version:
+        os.close(file)
+        raise changed
+    return file
+
+
+def _expect(one: Staged, found: Mapping[str, Any]) -> Arrival:
+    coming = guest.homeward(one.guest, one.folders, found)
+    places = [place.lay_out(each) for each in coming]
+    files = [file for each in places for file in each.files if not _is_here(file)]
+    return Arrival([Landing(file) for file in files], places)
+
+
+def _is_here(wanted: Wanted) -> bool:
+    """Say whether a file came home before, and only nobody was told so."""
+    with contextlib.suppress(OSError):
+        facts = os.lstat(wanted.local)
+        alike = stat.S_ISREG(facts.st_mode) and facts.st_size == wanted.size
+        return alike and content.sha256(wanted.local) == wanted.sha256
+    return False
+
+
+def _settle(arrival: Arrival) -> None:
+    for folder in {os.path.dirname(file.wanted.local) for file in arrival.files}:
+        sync_folder(folder)

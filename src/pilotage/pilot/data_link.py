@@ -1,0 +1,169 @@
+"""A connection by which a pilot gets what its attempts read, and brings what they leave.
+
+Questions and answers are frames, as on the link. The bytes of files follow an answer as they are;
+none of them stays in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from pilotage.base import errors
+from pilotage.data.stage.landing import Landing, Wrong
+from pilotage.pilot import messages
+from pilotage.pilot.data import Staging
+from pilotage.pilot.table import OVER, Pilot
+
+_log = logging.getLogger("pilotage.link")
+_BULK = 1 << 18
+#: Seconds after which a connection on which nothing is asked or moves is closed.
+_IDLE_S = 120.0
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Cut(Exception):
+    """The connection is of no more use."""
+
+
+def streams(transport: asyncio.Transport) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Go on with a connection as streams."""
+    reader = asyncio.StreamReader(limit=_BULK)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+
+
+class DataLinks:
+    """All such connections; only some of them carry bytes at once."""
+
+    def __init__(self, staging: Staging, most: int = 64) -> None:
+        self.staging = staging
+        self.turn = asyncio.Semaphore(most)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take_over(self, transport: asyncio.Transport, pilot: Pilot) -> None:
+        """Go on with a connection on which a pilot has said who it is."""
+        link = DataLink(self, pilot, *streams(transport))
+        task = asyncio.get_running_loop().create_task(link.serve())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class DataLink:
+    """One connection of one pilot."""
+
+    def __init__(
+        self, links: DataLinks, pilot: Pilot, reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:  # fmt: skip
+        self._links = links
+        self._staging = links.staging
+        self._pilot = pilot
+        self._reader = reader
+        self._writer = writer
+
+    async def serve(self) -> None:
+        """Answer until the pilot has gone."""
+        try:
+            while True:
+                async with asyncio.timeout(_IDLE_S):
+                    length = int.from_bytes(await self._reader.readexactly(4), "big")
+                    if length > messages.MOST:
+                        raise Cut
+                    body = await self._reader.readexactly(length)
+                async with self._links.turn:
+                    await self._answer(messages.read_data(body))
+        except (Cut, OSError, TimeoutError, asyncio.IncompleteReadError, errors.UsageError):
+            # The pilot asks again by another connection.
+            return
+        finally:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+
+    async def _answer(self, message: messages.Fetch | messages.Home) -> None:
+        try:
+            if self._pilot.state in OVER:
+                raise errors.Denied(f"pilot {self._pilot.number} is {self._pilot.state}")
+            if isinstance(message, messages.Fetch):
+                await self._fetch(message)
+            else:
+                await self._home(message)
+        except (Cut, asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            self._writer.write(messages.refusal(message.n, message.p, _told(error)))
+            await self._writer.drain()
+            # Bytes may be on their way that nobody wants.
+            raise Cut from error
+
+    def _say(self, to: messages.Message, **facts: Any) -> None:  # noqa: ANN401 - JSON
+        self._writer.write(messages.answer(to, facts))
+
+    async def _fetch(self, message: messages.Fetch) -> None:
+        file, size = await self._staging.open(self._pilot, message.key, message.sha256)
+        try:
+            self._say(message, size=size)
+            at = max(0, message.at)
+            while at < size:
+                data = await anyio.to_thread.run_sync(os.pread, file, _BULK, at)
+                if not data or not self._pilot.holds(message.key):
+                    raise Cut
+                self._writer.write(data[: size - at])
+                async with asyncio.timeout(_IDLE_S):
+                    await self._writer.drain()
+                at += len(data)
+        finally:
+            os.close(file)
+
+    async def _home(self, message: messages.Home) -> None:
+        arrival = await self._staging.expect(self._pilot, message.key, message.outputs)
+        wanted = [(one.wanted.remote, one.offset, one.wanted.size) for one in arrival.files]
+        self._say(message, files=wanted)
+        for file in arrival.files:
+            await self._receive(message, file)
+        await self._staging.land(self._pilot, message.key, arrival)
+        self._say(message, ok=True)
+
+    async def _receive(self, message: messages.Home, file: Landing) -> None:
+        await anyio.to_thread.run_sync(file.open)
+        try:
+            left = file.wanted.size - file.offset
+            while left:
+                async with asyncio.timeout(_IDLE_S):
+                    data = await self._reader.read(min(left, _BULK))
+                # Who has lost the attempt meanwhile must not write where the next one writes.
+                if not data or not self._pilot.holds(message.key):
+                    raise Cut
+                await anyio.to_thread.run_sync(file.add, memoryview(data))
+                left -= len(data)
+        except BaseException:
+            file.close()
+            raise
+        executable = file.wanted.remote in message.executable
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(lambda: file.check(executable=executable))
+
+
+def _told(error: Exception) -> errors.PilotageError:
+    """Say what went wrong so that a pilot can judge whether it helps to try again."""
+    if isinstance(error, errors.PilotageError):
+        return error
+    if isinstance(error, Wrong):
+        return errors.Unavailable("what had arrived before was wrong: all of it is needed again")
+    if isinstance(error, OSError):
+        words = f"the hub cannot keep it: {error.strerror or error}"
+        return errors.Unavailable(words) if error.errno in _FULL else errors.Conflict(words)
+    if isinstance(error, (msgspec.ValidationError, LookupError, TypeError, ValueError)):
+        return errors.Denied(f"this cannot be what a job has left: {error}")
+    _log.error("data of a pilot could not be dealt with", exc_info=error)
+    return errors.PilotageError("the hub failed at this", hint="its log says more")

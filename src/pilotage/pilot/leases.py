@@ -1,0 +1,224 @@
+"""Goes round every second: pilots that are silent, room for large jobs, what people asked for."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import anyio
+import msgspec
+
+from pilotage.base import text
+from pilotage.match import patience
+from pilotage.match.cluster import QUEUE
+from pilotage.match.queue import Queue
+from pilotage.match.share import Row
+from pilotage.match.turn import Ledger
+from pilotage.pilot.model import State
+from pilotage.pilot.table import OVER, Pilot, Roster
+from pilotage.project.settings import Match
+from pilotage.status.offers import HOLE
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.pilot")
+_ROUND_S = 1.0
+#: Every so many rounds usage is charged and written down, and pictures are taken.
+_WRITE = 5
+_DAY_S = 86400.0
+#: So many silent pilots at once, and this share of all, are a fault of the network, not theirs.
+MANY = 10
+SHARE = 0.3
+#: How many leases such a fault may last before what they held is given up.
+_PATIENCE = 3.0
+_MASS = "many pilots are silent"
+#: Bytes of memory to which it is told what payloads use.
+_ROUGH = 16 << 20
+
+
+class Late(msgspec.Struct, frozen=True):
+    """Pilots that should have been heard of by now."""
+
+    silent: list[Pilot]
+    #: Those that were told to leave and have not.
+    stubborn: list[Pilot]
+    #: Why nobody is given up although many are silent; empty if that is not so.
+    mass: str
+
+
+class Watchman:
+    """Looks after pilots and the queue, now and then."""
+
+    def __init__(self, queue: Queue, roster: Roster, settings: Match, lease: float) -> None:
+        self._queue = queue
+        self._roster = roster
+        self._preempt = settings.preempt == "priority"
+        self._lease = lease
+        #: Alarms that the log has.
+        self._alarms: set[str] = set()
+        self._round = 0
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        await self._queue.do(_load_usage)
+        while True:
+            await anyio.sleep(_ROUND_S)
+            await self.go_round()
+
+    async def go_round(self) -> None:
+        """Look at everything once."""
+        self._round += 1
+        # Chosen before: a turn that could not be written must do the same once more.
+        await self._queue.do(functools.partial(self._look, self._late()))
+
+    def _look(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+        self._part(late, ledger, db, now)
+        for number, asked in db.rows("pilot_asked"):
+            self._obey(ledger, db, number, asked, now)
+        self._roster.drain_sites(ledger, {row[0] for row in db.rows("site_drains")})
+        for (number,) in db.rows("pilot_revoked"):
+            pilot = self._roster.known(db, number)
+            self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
+        matcher = ledger.matcher
+        patience.keep_room(matcher, now)
+        if self._preempt:
+            for place, lease in patience.preempt(matcher, now):
+                ledger.stop(place, lease, "preempted by a job of higher priority", now)
+        if self._round % _WRITE == 0:
+            _note_begun(ledger, db, now)
+            patience.charge_running(matcher, now)
+            ledger.tidy()
+            self._write(ledger, db, now)
+
+    # -- silent pilots ---------------------------------------------------------------------------
+
+    def _late(self) -> Late:
+        """Say which pilots have been silent for too long, and which have not left when told to."""
+        tick = self._roster.tick()
+        # Listed at once: a turn under way may take one out.
+        alive = [one for one in list(self._roster.pilots.values()) if one.state not in OVER]
+        silent = [one for one in alive if one.deadline < tick]
+        words = ""
+        if len(silent) >= MANY and len(silent) >= SHARE * len(alive):
+            words = (
+                f"{len(silent)} of {len(alive)} pilots have not been heard for {self._lease:g} s: "
+                "what they run is not started again before they are back or much later"
+            )
+            silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
+        return Late(silent, [one for one in alive if 0 < one.bye < tick], words)
+
+    def _part(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+        """Give pilots up, unless it is the fault of the network."""
+        if late.mass:
+            self._raise(db, _MASS, late.mass, now)
+        else:
+            self._call_off(db, _MASS)
+        words = f"its pilot was not heard of for {self._lease:g} s"
+        for pilot in late.silent:
+            _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number,
+                         pilot.site, len(pilot.held))  # fmt: skip
+            self._roster.change(ledger, db, pilot, State.LOST, words, now)
+        for pilot in late.stubborn:
+            self._roster.change(ledger, db, pilot, State.DOWN, "it did not leave when told to", now)
+
+    def _obey(self, ledger: Ledger, db: Db, number: int, asked: str, now: float) -> None:
+        """Do with a pilot what a person asked for."""
+        pilot = self._roster.pilots.get(number)
+        db.run("pilot_answer", id=number)
+        if pilot is None:
+            return
+        self._roster.change(ledger, db, pilot, State.DRAINING, f"asked to {asked} by a person", now)
+        if asked == "stop" and pilot.place is not None:
+            pilot.bye = self._roster.tick() + self._lease
+            for lease in pilot.place.leases.values():
+                ledger.stop(pilot.place, lease, "its pilot was stopped by a person", now)
+        ledger.unpark(number)
+
+    # -- what people see -------------------------------------------------------------------------
+
+    def _write(self, ledger: Ledger, db: Db, now: float) -> None:
+        shares = ledger.matcher.shares
+        rows = [[one.owner, one.value, one.time, one.total] for one in shares.dump(now)]
+        if rows:
+            db.run("usage_put", rows=text.dump(rows))
+        self._show_nodes(ledger, db, now)
+        self._show_reserved(ledger, db)
+        sites: dict[str, list[int]] = {}
+        seen = []
+        for place in ledger.matcher.places.values():
+            used = max(0, place.cpus - max(0, place.free_cpus))
+            # A batch queue has no cores of its own: those that its jobs have are all there are.
+            one, cpus = (0, used) if place.attributes.get(QUEUE) else (1, place.cpus)
+            for index, count in enumerate((one, cpus, used, len(place.leases))):
+                sites.setdefault(place.site, [0, 0, 0, 0])[index] += count
+            pilot = self._roster.pilots.get(place.number)
+            shown = (
+                round(pilot.seen if pilot else now, -1), len(place.leases), used,
+                *_measured(pilot),
+            )  # fmt: skip
+            if pilot is None or pilot.shown != shown:
+                seen.append((place.number, pilot.seen if pilot else now, *shown[1:]))
+            if pilot is not None:
+                pilot.shown = shown
+        if seen:
+            db.run("pilot_seen", rows=text.dump(seen))
+        if sites:
+            pictures = [[site, *counts] for site, counts in sites.items()]
+            db.run("sample_put", now=now, rows=text.dump(pictures))
+        db.run("sample_purge", before=now - _DAY_S)
+
+    def _show_nodes(self, ledger: Ledger, db: Db, now: float) -> None:
+        """Say which nodes get no work because payloads fail there."""
+        condemned = {f"{HOLE}{node}" for node in ledger.guard.condemned()}
+        for name in condemned:
+            self._raise(db, name, ledger.guard.verdict(name.removeprefix(HOLE), now), now)
+        for name, _, _ in db.rows("alarm_all"):
+            if name.startswith(HOLE) and name not in condemned:
+                self._call_off(db, name)
+
+    def _show_reserved(self, ledger: Ledger, db: Db) -> None:
+        """Say which pilots are kept for which jobs."""
+        kept = [
+            (place.number, place.reserved.bucket.first[0], round(place.reserved.at))
+            for place in ledger.matcher.places.values()
+            if place.reserved and place.reserved.bucket
+        ]
+        if sorted(kept) != db.rows("reserved_all"):
+            db.run("reserved_clear")
+            db.run("reserved_put", rows=text.dump(kept))
+
+    def _raise(self, db: Db, name: str, words: str, now: float) -> None:
+        if name not in self._alarms:
+            _log.warning("%s: %s", name, words)
+        self._alarms.add(name)
+        db.run("alarm_put", name=name, words=words, now=now)
+
+    def _call_off(self, db: Db, name: str) -> None:
+        self._alarms.discard(name)
+        db.run("alarm_drop", name=name)
+
+
+def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
+    """Say how busy the cores are that payloads have, and how much memory they use."""
+    if pilot is None:
+        return None, None
+    # Roughly: what changes a little is not worth a line in the store.
+    busy, resident = pilot.gauge.busy, pilot.gauge.resident
+    return (
+        None if busy is None else round(20 * busy) / 20,
+        None if resident is None else round(resident / _ROUGH) * _ROUGH,
+    )
+
+
+def _note_begun(ledger: Ledger, db: Db, now: float) -> None:
+    """Note which jobs at sites have begun to run: from then on their owners are charged."""
+    for job, attempt in db.rows("site_running"):
+        place = ledger.holder.get(job)
+        lease = place.leases.get(job) if place else None
+        if lease is not None and lease.attempt == attempt and not lease.began:
+            lease.began = now
+
+
+def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:
+    ledger.matcher.shares.load(Row(*row) for row in db.rows("usage_all"))
+    db.run("alarm_clear")
+    db.run("reserved_clear")

@@ -1,0 +1,249 @@
+"""What crosses the link: closed messages, a length and JSON each."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from pilotage.base import errors
+from pilotage.job.model import Binding, JobSpec
+from pilotage.pilot.model import Check, End, Facts
+
+#: The largest message.
+MOST = 16 << 20
+#: How a caller asks for the link, and how that is granted.
+UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: pilotage\r\n\r\n"
+_LENGTH = struct.Struct(">I")
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op",
+    tag=str.lower,
+):  # fmt: skip
+    """What every message has."""
+
+    #: The sender's number, which the answer repeats; none means that no answer is wanted.
+    n: int | None = None
+    #: Which of the pilots on this connection speaks.
+    p: int = 0
+
+
+class Hello(Message, frozen=True):
+    """A pilot enrols."""
+
+    protocol: int
+    token: str
+    #: A secret that the node made: 64 hexadecimal digits.
+    key: str
+    facts: Facts
+    name: str = ""
+
+
+class Ready(Message, frozen=True):
+    """A pilot says what its checks found, and what it sees of the project's folder."""
+
+    checks: tuple[Check, ...] = ()
+    #: What the marker in the project's folder says; empty if the pilot cannot read it, nothing if
+    #: it is of a version that does not look.
+    seen: str | None = None
+    #: Whether it may write to that folder.
+    writable: bool = False
+    #: What payloads in a sandbox see of it.
+    shown: Literal["", "readable", "writable"] = ""
+
+
+class Resume(Message, frozen=True):
+    """A pilot that lost its connection goes on."""
+
+    protocol: int
+    pilot: int
+    key: str
+    #: Attempts that it holds or has results of.
+    running: tuple[str, ...] = ()
+
+
+#: Core-seconds that payloads have used and had since the pilot came, and their bytes of memory.
+Used = tuple[float, float, int]
+
+
+class Sync(Message, frozen=True):
+    """A pilot says what ended, and asks for work."""
+
+    ended: tuple[End, ...] = ()
+    #: Attempts that began, and their processes.
+    started: tuple[tuple[str, int], ...] = ()
+    ahead: int = 0
+    #: How long the answer may wait for something to do, in seconds.
+    wait: float = 0.0
+    #: Whether it takes no more.
+    drain: bool = False
+    #: What payloads were measured to use; nothing if that is not new.
+    used: Used | None = None
+
+
+class Log(Message, frozen=True):
+    """A pilot sends what a payload wrote."""
+
+    key: str
+    stream: Literal["stdout", "stderr"]
+    at: int
+    #: Base64.
+    data: str
+
+
+class Data(Message, frozen=True):
+    """A pilot goes on with `Fetch` and `Home` on this connection, and with nothing else."""
+
+    protocol: int
+    pilot: int
+    key: str
+
+
+class Fetch(Message, frozen=True):
+    """A pilot asks for content that an attempt of its reads; the bytes follow the answer."""
+
+    key: str
+    sha256: str
+    #: How many bytes it has already.
+    at: int = 0
+
+
+class Home(Message, frozen=True):
+    """A pilot brings what an attempt has left; the bytes follow the answer, which says of what."""
+
+    key: str
+    #: By name, what was left: a size and a digest, or `files` by path below a folder.
+    outputs: dict[str, Any]
+    #: Paths on the node of those that are programs.
+    executable: tuple[str, ...] = ()
+
+
+class Leave(Message, frozen=True):
+    """A pilot goes."""
+
+    reason: str = ""
+
+
+class Login(Message, frozen=True):
+    """A program says who it is."""
+
+    protocol: int
+    token: str
+
+
+class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job that a program wants run."""
+
+    spec: JobSpec
+    binding: Binding = Binding()
+    #: 32 hexadecimal digits: the same key twice is one job.
+    key: str = ""
+    tag: str = ""
+    after: tuple[int, ...] = ()
+
+
+class Submit(Message, frozen=True):
+    """A program queues jobs."""
+
+    jobs: tuple[NewJob, ...]
+
+
+class Ends(Message, frozen=True):
+    """A program waits for the ends of its jobs."""
+
+    tag: str
+    after: int = 0
+    wait: float = 0.0
+
+
+class Cancel(Message, frozen=True):
+    """A program calls jobs off."""
+
+    jobs: tuple[int, ...]
+
+
+class Agent(Message, frozen=True):
+    """The agent of a site goes on with messages of the bus on this connection.
+
+    What it proves its site with is replaced by a key of its own making, if that is another.
+    """
+
+    #: The oldest and the newest version of those messages that it speaks.
+    versions: tuple[int, int]
+    #: The site that it means to serve; which one it may speak for says the token.
+    site: str
+    token: str
+    key: str
+    #: Seconds between two signs of life.
+    beat: float = 15.0
+
+
+Any_ = Hello | Ready | Resume | Sync | Log | Data | Leave | Login | Submit | Ends | Cancel | Agent
+_decoder: msgspec.json.Decoder[Any_] = msgspec.json.Decoder(Any_)
+_data: msgspec.json.Decoder[Fetch | Home] = msgspec.json.Decoder(Fetch | Home)
+_T = TypeVar("_T")
+
+
+def read(body: bytes | memoryview) -> Any_:
+    """Read a message; whatever is not one is refused."""
+    return decode(_decoder, body)
+
+
+def read_data(body: bytes) -> Fetch | Home:
+    """Read a message of a connection for data."""
+    return decode(_data, body)
+
+
+def decode(decoder: msgspec.json.Decoder[_T], body: bytes | memoryview) -> _T:
+    """Read a message of one kind; whatever is not one is refused."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"this is no message of the link: {error}"
+        raise errors.UsageError(message, hint="both sides must have the same version") from None
+
+
+def frame(body: bytes) -> bytes:
+    """Put the length before a message."""
+    return _LENGTH.pack(len(body)) + body
+
+
+def answer(to: Message, facts: dict[str, Any]) -> bytes:
+    """Write an answer."""
+    return frame(msgspec.json.encode({"n": to.n, "p": to.p, **facts}))
+
+
+def refusal(n: int | None, p: int, error: errors.PilotageError) -> bytes:
+    """Write why a message was refused."""
+    words = {"code": error.code, "message": error.message, "hint": error.hint}
+    return frame(msgspec.json.encode({"n": n, "p": p, "error": words}))
+
+
+class Frames:
+    """Takes bytes in as they come, and gives whole messages."""
+
+    def __init__(self, most: int = MOST) -> None:
+        #: The largest message that is taken.
+        self.most = most
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes in; give the messages that are whole now."""
+        buffer = self._buffer
+        buffer += data
+        found = []
+        at = 0
+        while len(buffer) - at >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            if length > self.most:
+                message = f"a message of {length} bytes is too large"
+                raise errors.UsageError(message, hint=f"at most {self.most} bytes")
+            if len(buffer) - at - 4 < length:
+                break
+            found.append(bytes(buffer[at + 4 : at + 4 + length]))
+            at += 4 + length
+        if at:
+            del buffer[:at]
+        return found

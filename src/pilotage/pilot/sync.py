@@ -1,0 +1,321 @@
+"""The counter where pilots say what ended and get work."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any, cast
+
+import msgspec
+
+from pilotage.base import errors, text, units
+from pilotage.job import bulk, moves, retry
+from pilotage.job.model import JobSpec
+from pilotage.job.outcome import Cause
+from pilotage.match.queue import NOBODY, Queue
+from pilotage.match.turn import Ledger
+from pilotage.match.words import Granted, Request, Stop
+from pilotage.pilot import messages, model, validate
+from pilotage.pilot.data import Staging
+from pilotage.pilot.model import State
+from pilotage.pilot.stencil import CalledOff, Refused, Stencils
+from pilotage.pilot.table import OVER, Held, Line, Pilot, Roster
+from pilotage.project.settings import Pilots
+from pilotage.run import output
+from pilotage.run.local import Listener
+from pilotage.run.model import Why
+from pilotage.run.outcome import classify
+from pilotage.store import Db
+
+#: The longest that a pilot's question may wait for work, in heartbeats.
+_PATIENCE = 1.0
+#: Questions of one pilot that may be without an answer; it needs two.
+_MOST_OPEN = 64
+_MOST_AHEAD = 1024
+#: Bytes of launches in one message, and of one launch.
+_MESSAGE = 8 << 20
+_LAUNCH = messages.MOST - (1 << 16)
+_UNKNOWN = "this pilot speaks by another connection"
+
+
+class Counter:
+    """Deals out work, and takes in how it ended."""
+
+    def __init__(
+        self, queue: Queue, roster: Roster, stencils: Stencils, staging: Staging,
+        settings: Pilots, folder: str, listener: Listener,
+    ) -> None:  # fmt: skip
+        """Get ready; what payloads write is kept below `folder`."""
+        self._queue = queue
+        self._roster = roster
+        self._stencils = stencils
+        self._staging = staging
+        #: By attempt, the launches whose data is being looked at.
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._folder = folder
+        self._listener = listener
+        self._longest = _PATIENCE * units.seconds(settings.heartbeat)
+        self._loop = asyncio.get_running_loop()
+
+    def sync(self, pilot: Pilot, message: messages.Sync, line: Line) -> None:
+        """Take in what ended, and answer when there is work or time is up."""
+        validate.check_sync(message)
+        if pilot.open >= _MOST_OPEN:
+            raise errors.UsageError("too many questions at once", hint="wait for the answers")
+        self._roster.heard(pilot)
+        if pilot.state not in OVER and pilot.line is not line:
+            refusal = errors.Conflict(_UNKNOWN, hint="resume it here")
+            line.send(messages.refusal(message.n, message.p, refusal))
+            return
+        if message.used is not None:
+            pilot.gauge.hear(message.used, pilot.facts.cpus, pilot.facts.memory, pilot.seen)
+        pilot.leaving = pilot.leaving or message.drain
+        # In this order: it may just be called back, in the turn that is being written.
+        if message.drain and (pilot.shed or pilot.state is State.AVAILABLE):
+            self._roster.drain(pilot, pilot.reason or "the pilot takes no more")
+        ending: list[Held] = []
+        ends = [self._ended(pilot, end, ending) for end in message.ended]
+        if pilot.state in OVER:
+            self._dismiss(pilot, message, line, ends)
+        else:
+            self._ask(pilot, message, line, ends, ending)
+
+    def log(self, pilot: Pilot, message: messages.Log) -> None:
+        """Write down what a payload wrote, where commands look for it."""
+        self._roster.heard(pilot)
+        if pilot.holds(message.key):
+            job, attempt = validate.attempt(message.key)
+            output.write(
+                self._folder, job, attempt, message.stream, message.at, message.data
+            )  # fmt: skip
+
+    async def again(self, pilot: Pilot, missing: list[Held]) -> list[bytes]:
+        """Write the launches of attempts anew whose first answer was lost on the way."""
+        pilot.backlog.clear()
+        missing = [one for one in missing if one.key not in self._loading]
+        if not missing:
+            return []
+        found: list[Granted] = []
+
+        def read(ledger: Ledger, db: Db, _now: float) -> None:
+            ids = text.dump([one.job for one in missing])
+            claims = [moves.Claim(*row) for row in db.rows("claim_again", ids=ids)]
+            specs = {one.spec: ledger.specs.get(db, one.spec) for one in claims}
+            found.append(Granted(claims, [], specs))
+
+        await self._queue.do(read)
+        self._launch(pilot, found[-1])
+        return _some(pilot.backlog)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def _ask(
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended],
+        ending: list[Held],
+    ) -> None:  # fmt: skip
+        if message.started:
+            pids = {key: pid for key, pid in message.started if pilot.holds(key)}
+            self._queue.change(lambda _ledger, db, _now: moves.note_pids(db, pids))
+        wait = min(message.wait, self._longest)
+        # Who is to leave and holds nothing is told so at once.
+        leaves = pilot.state is State.DRAINING and not (pilot.held or pilot.leaving)
+        park = wait > 0 and not (message.ended or message.started or pilot.backlog or leaves)
+        answer = functools.partial(self._answer, pilot, message, line, ending)
+        ahead = max(0, min(message.ahead, _MOST_AHEAD))
+        pilot.unpark()
+        pilot.asked = message
+        pilot.open += 1
+        refuse = functools.partial(_refuse, pilot, message, line)
+        self._queue.ask(Request(pilot.number, answer, ends, ahead, park, refuse))
+        if park:
+            pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
+
+    def _dismiss(
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended]
+    ) -> None:
+        """Send a pilot away; of one that was lost it is heard what went well all the same."""
+        heard = ends if pilot.state is State.LOST else []
+        self._finish(pilot, heard)
+        send = functools.partial(self._send, pilot, message, line, [], [])
+        self._queue.ask(Request(NOBODY, lambda _: send()))
+
+    def _finish(self, pilot: Pilot, ends: list[bulk.Ended]) -> None:
+        """Record ends without asking for more work."""
+        if ends:
+            number = pilot.number
+            self._queue.change(lambda ledger, db, now: ledger.finish(db, [(number, ends)], now))
+
+    def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.Ended:
+        """Say what an end means; what this pilot does not hold is only heard if it did well."""
+        job, attempt = validate.attempt(end.key)
+        held = pilot.held.get(job)
+        if held is None or held.attempt != attempt:
+            held = Held(job, attempt, 0, None, "")
+        else:
+            ending.append(held)
+        for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
+            if data and held.spec:
+                output.write(self._folder, job, attempt, stream, -1, data)
+        judged = _classify(pilot, held, end)
+        pilot.done += judged.ok
+        return bulk.Ended(job, attempt, held.number, judged)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _answer(
+        self, pilot: Pilot, message: messages.Sync, line: Line, ending: list[Held], granted: Granted
+    ) -> None:
+        """Tell a pilot what is on disk now."""
+        pilot.open -= 1
+        if pilot.asked is message:
+            pilot.unpark()
+        for held in ending:
+            self._staging.forget(held.key)
+            if pilot.held.get(held.job) is held:
+                del pilot.held[held.job]
+            if held.rule:
+                self._listener.ended(held.rule, held.job)
+        outputs = self._launch(pilot, granted) if granted.claims else {}
+        stops = [one for one in granted.stops if not self._stopped(pilot, one)]
+        send = functools.partial(self._send, pilot, message, line, _some(pilot.backlog), stops)
+        if outputs:
+            self._queue.change(lambda _ledger, db, _now: moves.declare(db, outputs))
+            self._queue.ask(Request(NOBODY, lambda _: send()))
+        else:
+            send()
+
+    def _stopped(self, pilot: Pilot, stop: Stop) -> bool:
+        """Stop a job; say whether its pilot need not hear of it, since it has not been told."""
+        held = pilot.held.get(stop.job)
+        if held is None:
+            return False
+        held.stopping = stop.words
+        loading = self._loading.get(held.key)
+        if loading is not None:
+            loading.cancel()
+        elif pilot.backlog.pop(stop.job, None) is None:
+            return False
+        del pilot.held[stop.job]
+        end = retry.End(ok=False, message=stop.words, cause=Cause.STOPPED, stopped=True)
+        self._finish(pilot, [bulk.Ended(held.job, held.attempt, held.number, end)])
+        return True
+
+    def _send(
+        self, pilot: Pilot, message: messages.Sync, line: Line, launches: list[bytes],
+        stops: list[Stop],
+    ) -> None:  # fmt: skip
+        rest = {
+            "stop": [as_stop(f"{one.job}.{one.attempt}", one.words) for one in stops],
+            "drain": pilot.part(),
+            "bye": pilot.state in OVER or pilot.bye > 0,
+        }
+        head = b'{"n":%d,"p":%d,"jobs":[' % (message.n or 0, message.p)
+        body = head + b",".join(launches) + b"]," + msgspec.json.encode(rest)[1:]
+        line.send(messages.frame(body))
+
+    def _launch(self, pilot: Pilot, granted: Granted) -> dict[int, list[str]]:
+        """Write the launches of claims; return the files that these say they write."""
+        outputs: dict[int, list[str]] = {}
+        refused = []
+        for claim in granted.claims:
+            spec = granted.specs[claim.spec]
+            if self._staging.wanted(pilot.facts, claim, spec):
+                self._load(pilot, claim, spec)
+                continue
+            try:
+                body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
+                if len(body) > _LAUNCH:
+                    raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
+            except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
+                end = _failure(pilot, error)
+                refused.append(bulk.Ended(claim.job, claim.attempt, claim.spec, end))
+                continue
+            pilot.held[claim.job] = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
+            pilot.backlog[claim.job] = body
+            if claim.rule or files:
+                self._listener.started(claim, binding, files)
+            if files:
+                outputs[claim.job] = [text.store_path(path) for path in files]
+        self._finish(pilot, refused)
+        return outputs
+
+    def _load(self, pilot: Pilot, claim: moves.Claim, spec: JobSpec) -> None:
+        """Have the launch of a job with data written; its files may have to be read for that."""
+        held = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
+        pilot.held[claim.job] = held
+        task = self._loop.create_task(self._stage(pilot, claim, held))
+        self._loading[held.key] = task
+        task.add_done_callback(lambda _: self._loading.pop(held.key))
+
+    async def _stage(self, pilot: Pilot, claim: moves.Claim, held: Held) -> None:
+        spec = cast("JobSpec", held.spec)
+        try:
+            kind = self._stencils.sandbox(spec, pilot.facts)
+            body, files, binding = await self._staging.prepare(pilot.facts, claim, spec, kind)
+            if len(body) > _LAUNCH:
+                raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the job must not wait for ever
+            if pilot.held.get(claim.job) is held:
+                del pilot.held[claim.job]
+                end = _failure(pilot, error)
+                self._finish(pilot, [bulk.Ended(claim.job, claim.attempt, claim.spec, end)])
+            return
+        self._listener.started(claim, binding, files)
+        if files:
+            outputs = {claim.job: [text.store_path(path) for path in files]}
+            await self._queue.do(lambda _ledger, db, _now: moves.declare(db, outputs))
+        if pilot.held.get(claim.job) is held:
+            pilot.backlog[claim.job] = body
+            self._queue.nudge(pilot.number)
+
+
+def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
+    """Return what an end that a pilot reports means for its job."""
+    ending = validate.ending(end)
+    if ending.reason is Why.NOT_STARTED:
+        # What a node lacks, such as a folder or a program, is no fault of the job.
+        return _refused(pilot, ending.message)
+    if end.unsaved:
+        words = f"its results cannot be brought home: {text.show(end.unsaved)[:2000]}"
+        return retry.End(ok=False, message=words, cause=Cause.OUTPUT)
+    return classify(ending, held.spec.ok_codes if held.spec else (0,), lambda: end.missing)
+
+
+def _refused(pilot: Pilot, why: str) -> retry.End:
+    """Return that a pilot cannot run a job: another place may."""
+    message = f"pilot {pilot.number} at {pilot.site} cannot run it: {why}"
+    return retry.End(ok=False, message=message, cause=Cause.NOT_STARTED, refused=True)
+
+
+def _failure(pilot: Pilot, error: Exception) -> retry.End:
+    """Say what it means that a job could not be sent to a pilot."""
+    if isinstance(error, Refused):
+        return _refused(pilot, str(error))
+    called_off = str(error) if isinstance(error, CalledOff) else ""
+    words = f"cannot start: {error}"
+    return retry.End(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
+
+
+def _refuse(pilot: Pilot, message: messages.Sync, line: Line, error: Exception) -> None:
+    pilot.open -= 1
+    words = errors.PilotageError(f"the hub cannot deal with this: {type(error).__name__}")
+    line.send(messages.refusal(message.n, message.p, words))
+
+
+def _some(backlog: dict[int, bytes]) -> list[bytes]:
+    """Take as many launches as go into one message."""
+    if not backlog:
+        return []
+    chosen: list[int] = []
+    size = 0
+    for job, body in backlog.items():
+        size += len(body)
+        if chosen and size > _MESSAGE:
+            break
+        chosen.append(job)
+    return [backlog.pop(job) for job in chosen]
+
+
+def as_stop(key: str, message: str) -> dict[str, Any]:
+    """Write for a pilot that an attempt is to end."""
+    return {"key": key, "message": message, "grace": None}

@@ -1,0 +1,358 @@
+"""All pilots that are known here, their states, and what each holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.job.model import JobSpec
+from pilotage.job.retry import End
+from pilotage.match.place import Place
+from pilotage.match.queue import Queue
+from pilotage.match.turn import Ledger
+from pilotage.pilot import offer
+from pilotage.pilot.model import Facts, State
+from pilotage.pilot.stencil import Cuts
+from pilotage.pilot.usage import Gauge
+from pilotage.store import Db
+
+_log = logging.getLogger("pilotage.pilot")
+#: States in which a pilot holds nothing and gets nothing.
+OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
+_ENDS = frozenset({State.DRAINING, State.DOWN, State.FAILED, State.LOST})
+#: Which states may follow which; nobody comes back who left or was found unfit.
+_FOLLOWS: dict[State, frozenset[State]] = {
+    State.BOOTING: _ENDS | {State.AVAILABLE},
+    State.AVAILABLE: _ENDS,
+    State.DRAINING: _ENDS,
+    State.LOST: frozenset({State.AVAILABLE, State.DOWN}),
+}
+
+
+class Line(Protocol):
+    """The way back to a pilot."""
+
+    def send(self, data: bytes) -> None:
+        """Send an answer."""
+        ...
+
+
+class Held(msgspec.Struct, gc=False):
+    """An attempt that a pilot holds."""
+
+    job: int
+    attempt: int
+    #: The number of its definition, and that itself.
+    number: int
+    spec: JobSpec | None
+    rule: str
+    #: Why it was asked to end; empty if it was not.
+    stopping: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of the attempt."""
+        return f"{self.job}.{self.attempt}"
+
+
+class Pilot:
+    """One pilot."""
+
+    __slots__ = (
+        "asked", "backlog", "bye", "cut", "deadline", "digest", "done", "drained", "facts", "gauge",
+        "held", "leaving", "line", "number", "open", "place", "pool", "reason", "seen", "shed",
+        "shown", "site", "state", "timer", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+    ) -> None:
+        self.number = number
+        self.site = site
+        self.pool = pool
+        self.facts = facts
+        self.state = state
+        self.reason = ""
+        self.digest = digest
+        self.place: Place | None = None
+        self.held: dict[int, Held] = {}
+        #: Jobs that it has done, as far as this process knows.
+        self.done = 0
+        #: Launches of definitions as they look on this node.
+        self.cut: Cuts = {}
+        #: The way back to it; nothing while it is not connected.
+        self.line: Line | None = None
+        #: Its last question, how many have no answer yet, and when the last waits no longer.
+        self.asked: object = None
+        self.open = 0
+        self.timer: asyncio.TimerHandle | None = None
+        #: Launches that were too much for one message, by job.
+        self.backlog: dict[int, bytes] = {}
+        #: After this time, by the clock of the roster, it counts as lost.
+        self.deadline = math.inf
+        self.seen = 0.0
+        #: Whether a person had its site drained: it gets no work, and stays.
+        self.drained = False
+        #: When its node is taken away.
+        self.until = offer.end(facts, time.time())
+        #: By when it must have left, by the clock of the roster; 0 if nobody sent it away.
+        self.bye = 0.0
+        #: Whether its pool had it drain, and whether it knows that it leaves: no way back then.
+        self.shed = False
+        self.leaving = False
+        #: What its payloads were measured to use.
+        self.gauge = Gauge(time.time())
+        #: What the store shows of it: when seen, jobs, cores, how busy these are, memory.
+        self.shown: tuple[float | None, ...] = ()
+
+    @property
+    def callable(self) -> bool:
+        """Whether it drains and its pool could have it back."""
+        drains = self.state is State.DRAINING and self.shed
+        return drains and not self.leaving and not self.bye and self.line is not None
+
+    def part(self) -> str:
+        """Say why it is to leave, once it is told; empty if it is not to.
+
+        Whom its pool had drain need not know before all that it runs is over.
+        """
+        if self.state is not State.DRAINING or (self.shed and self.held and not self.leaving):
+            return ""
+        self.leaving = True
+        return self.reason
+
+    def holds(self, key: str) -> bool:
+        """Say whether it holds an attempt."""
+        job, _, attempt = key.partition(".")
+        held = self.held.get(int(job)) if job.isdecimal() else None
+        return held is not None and str(held.attempt) == attempt
+
+    def unpark(self) -> None:
+        """Forget that its question waits."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Roster:
+    """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
+
+    def __init__(
+        self, queue: Queue, lease: float, tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Know none yet; `load` reads those of the store. Leases end by the clock `tick`."""
+        self._queue = queue
+        self._lease = lease
+        self.tick = tick
+        self.pilots: dict[int, Pilot] = {}
+
+    def now(self) -> float:
+        """Say what time it is by the clock of the queue."""
+        return self._queue.now()
+
+    def heard(self, pilot: Pilot) -> None:
+        """Note that a pilot lives."""
+        pilot.seen = time.time()
+        pilot.deadline = self.tick() + self._lease
+
+    async def load(self) -> None:
+        """Read the pilots that were here before; each has a whole lease to come back."""
+        await self._queue.do(self._load)
+
+    def _load(self, ledger: Ledger, db: Db, now: float) -> None:
+        for row in db.rows("pilot_alive"):
+            pilot = self._restore(row)
+            self.pilots[pilot.number] = pilot
+            self._join(ledger, db, pilot)
+        gone = End(ok=False, message="its pilot is gone", lost=True)
+        for mark in [one for one in ledger.orphans if one.startswith("pilot:")]:
+            # Its pilot has ended, and nobody else can have it.
+            ledger.lose(db, int(mark.partition(":")[2]), gone, now)
+
+    def _restore(self, row: tuple[Any, ...]) -> Pilot:
+        number, _, site, pool, state, reason, digest, facts = row[:8]
+        pilot = Pilot(
+            number, site, pool, msgspec.json.decode(facts, type=Facts), State(state), digest
+        )
+        pilot.reason = reason
+        pilot.deadline = self.tick() + self._lease
+        enrolled, pilot.seen = row[8:10]
+        pilot.shed = row[16] == "pool"
+        pilot.until = offer.end(pilot.facts, enrolled)
+        return pilot
+
+    def _join(self, ledger: Ledger, db: Db, pilot: Pilot) -> None:
+        """Tell the matchmaker of a pilot, and remember what it holds already."""
+        # It is there already if this was done in a turn that could not be written.
+        pilot.place = ledger.matcher.places.get(pilot.number)
+        if pilot.place is None:
+            pilot.place = offer.place(
+                pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until
+            )
+            ledger.join(pilot.place)
+        pilot.drained = bool(db.value("site_asked", name=pilot.site))
+        for lease in pilot.place.leases.values():
+            spec = ledger.specs.get(db, lease.spec)
+            rule = db.value("job_rule", id=lease.job) or ""
+            pilot.held[lease.job] = Held(lease.job, lease.attempt, lease.spec, spec, rule)
+
+    def add(
+        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+    ) -> Pilot:
+        """Take a new pilot in."""
+        pilot = Pilot(number, site, pool, facts, state, digest)
+        self.pilots[number] = pilot
+        return pilot
+
+    async def find(self, number: int) -> Pilot:
+        """Find a pilot, also one that was lost before."""
+        if number in self.pilots:
+            return self.pilots[number]
+        found: list[Pilot] = []
+
+        def read(_ledger: Ledger, db: Db, _now: float) -> None:
+            row = db.row("pilot_get", id=number)
+            if row is None:
+                message = f"there is no pilot {number}"
+                raise errors.NotFound(message, hint="enrol it anew")
+            found.append(self._restore(row))
+
+        await self._queue.do(read)
+        return self.pilots.get(number, found[-1])
+
+    def known(self, db: Db, number: int) -> Pilot:
+        """Find a pilot that is in the store, within a turn."""
+        return self.pilots.get(number) or self._restore(db.rows("pilot_get", id=number)[0])
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    async def move(self, pilot: Pilot, state: State, reason: str) -> None:
+        """Change the state of a pilot, durably, and what it gets with it."""
+
+        def change(ledger: Ledger, db: Db, now: float) -> None:
+            self.change(ledger, db, pilot, state, reason, now)
+
+        await self._queue.do(change)
+
+    async def describe(self, pilot: Pilot, facts: Facts) -> None:
+        """Note what a pilot has found out about its node before it gets work."""
+        body = text.dump(facts)
+
+        def change(_ledger: Ledger, db: Db, _now: float) -> None:
+            db.run("pilot_describe", id=pilot.number, facts=body)
+
+        await self._queue.do(change)
+        pilot.facts = facts
+
+    def change(
+        self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
+    ) -> None:
+        """Change the state of a pilot within a turn, unless what it is now rules that out.
+
+        The store says what it is: a turn that could not be written has left its traces in memory.
+        """
+        before = State(db.value("pilot_state", id=pilot.number))
+        if state is State.LOST and before is State.DRAINING and not pilot.held:
+            # It was to leave, and has: nobody heard its good-bye, as when we were away.
+            state, reason = State.DOWN, pilot.reason or reason
+        if state not in _FOLLOWS.get(before, frozenset()):
+            pilot.state = before
+            return
+        db.run(
+            "pilot_move", id=pilot.number, state=state, reason=reason, now=pilot.seen or now,
+            ended=now if state in OVER else None,
+        )  # fmt: skip
+        pilot.state, pilot.reason, pilot.shed = state, reason, False
+        if state in OVER:
+            db.run("pilot_done", id=pilot.number, done=pilot.done)
+            self._end(ledger, db, pilot, now)
+        elif pilot.place is None:
+            self._join(ledger, db, pilot)
+        _open(pilot)
+
+    def _end(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+        lost = pilot.state is State.LOST
+        words = pilot.reason or f"its pilot is {pilot.state}"
+        ledger.lose(
+            db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
+        )
+        pilot.place, pilot.held = None, {}
+        # Whoever comes back is found in the store.
+        self.pilots.pop(pilot.number, None)
+
+    def shed(
+        self, ledger: Ledger, db: Db, pilot: Pilot, reason: str, now: float
+    ) -> None:  # fmt: skip
+        """Have a pilot drain within a turn because its pool has too many; it may be called back."""
+        if State(db.value("pilot_state", id=pilot.number)) is State.DRAINING:
+            return
+        self.change(ledger, db, pilot, State.DRAINING, reason, now)
+        db.run("pilot_shed", id=pilot.number)
+        pilot.shed = pilot.state is State.DRAINING
+
+    def recall(self, db: Db, pilot: Pilot) -> bool:
+        """Give a pilot work again within a turn that its pool had drain, if it still can have it.
+
+        One that hears at this moment that it leaves says so, and drains once more.
+        """
+        if not pilot.callable or db.value("pilot_recall", id=pilot.number, reason="") is None:
+            return False
+        pilot.state, pilot.reason, pilot.shed = State.AVAILABLE, "", False
+        _open(pilot)
+        return True
+
+    def drain(self, pilot: Pilot, reason: str) -> None:
+        """Let a pilot finish what it has and give it no more."""
+        self._queue.change(
+            lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
+        )
+
+    def drain_sites(self, ledger: Ledger, sites: Collection[str]) -> None:
+        """Give pilots of some sites no work, and those of all others work again."""
+        # Listed at once: others may come meanwhile.
+        for pilot in list(self.pilots.values()):
+            if pilot.drained != (pilot.site in sites):
+                pilot.drained = not pilot.drained
+                # It asks again at once.
+                ledger.unpark(pilot.number)
+                _open(pilot)
+
+    async def take_back(self, pilot: Pilot) -> None:
+        """Give a pilot work that is connected again, and know all that it was given before."""
+
+        def change(ledger: Ledger, db: Db, now: float) -> None:
+            # What it asked by its old connection would be answered there.
+            ledger.unpark(pilot.number)
+            state = db.value("pilot_state", id=pilot.number)
+            if state == State.LOST:
+                self.change(ledger, db, pilot, State.AVAILABLE, "it came back", now)
+            elif pilot.place is None and state in {State.AVAILABLE, State.DRAINING}:
+                self._join(ledger, db, pilot)
+            _open(pilot)
+
+        await self._queue.do(change)
+        if pilot.state not in OVER:
+            self.pilots[pilot.number] = pilot
+
+    def close_down(self, pilot: Pilot) -> None:
+        """Give a pilot nothing while it is not connected."""
+
+        def change(ledger: Ledger, _db: Db, _now: float) -> None:
+            if pilot.line is None:
+                ledger.unpark(pilot.number)
+                _open(pilot)
+
+        self._queue.change(change)
+
+
+def _open(pilot: Pilot) -> None:
+    if pilot.place is not None:
+        ready = pilot.state is State.AVAILABLE and pilot.line is not None
+        pilot.place.taking = ready and not pilot.drained

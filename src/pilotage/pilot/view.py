@@ -1,0 +1,128 @@
+"""Pilots and shares as commands see them: read from the store, and asked by way of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors, text, units
+from pilotage.pilot.model import Facts, State
+from pilotage.project.settings import Owner, Share
+from pilotage.store import Db
+
+#: States from which a pilot does not come back, but for one that was lost.
+OVER = (State.DOWN, State.FAILED, State.LOST)
+_HINT = "`pilotage pilot ls --all` lists them"
+
+
+class Pilot(msgspec.Struct, frozen=True):
+    """A pilot as the store has it."""
+
+    id: int
+    name: str
+    site: str
+    pool: str
+    state: str
+    reason: str
+    facts: Facts | None
+    enrolled: float
+    seen: float
+    ended: float | None
+    #: Jobs that run there, and the cores that they have.
+    running: int
+    used: int
+    #: What a person has asked for that is not done yet.
+    asked: str
+    #: How busy its payloads keep the cores that they have, and their bytes of memory; nothing if
+    #: nobody measured.
+    busy: float | None = None
+    resident: int | None = None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What an owner has used and is due."""
+
+    owner: str
+    #: Core-seconds, those of a half-life ago counted half, and all of them.
+    usage: float
+    total: float
+    running: int
+    queued: int
+    weight: float
+    #: Cores at once at most; 0 means any number.
+    quota: int
+
+
+def pilots(
+    db: Db, *, states: Sequence[State] = (), site: str = "", ended: bool = False, most: int = 2**62
+) -> list[Pilot]:
+    """List pilots, the newest last."""
+    chosen = states or ([] if ended else [one for one in State if one not in OVER])
+    rows = db.rows(
+        "pilot_list", states=text.dump([str(one) for one in chosen]), site=site, most=most
+    )
+    return [_pilot(row) for row in reversed(rows)]
+
+
+def pilot(db: Db, number: int) -> Pilot:
+    """Read one pilot."""
+    row = db.row("pilot_get", id=number)
+    if row is None:
+        raise errors.NotFound(f"there is no pilot {number}", hint=_HINT)
+    return _pilot((*row[:6], *row[7:16]))
+
+
+def jobs(db: Db, number: int) -> list[tuple[int, str]]:
+    """List the jobs that a pilot holds: number and name."""
+    rows = db.rows("api_pilot_jobs", holder=f"pilot:{number}", most=2**62)
+    return [(row[0], row[1]) for row in rows]
+
+
+def ask(db: Db, numbers: Sequence[int], asked: str) -> None:
+    """Ask pilots to drain or to stop; all or none."""
+    for number in numbers:
+        if number == 0:
+            message = "pilot 0 is the machine that runs this project"
+            raise errors.UsageError(message, hint="Ctrl-C ends `pilotage up`")
+        found = pilot(db, number)
+        if db.value("pilot_ask", id=number, asked=asked) is None:
+            message = f"pilot {number} is {found.state}"
+            raise errors.Conflict(message, hint="one that has ended cannot be asked")
+
+
+def shares(db: Db, share: Share, now: float) -> list[Due]:
+    """Tell who has used how much, and what they are due; a group is named with a slash."""
+    half_life = units.seconds(share.half_life)
+    sums: dict[str, list[float]] = {name: [0.0] * 4 for name in share.user}
+    sums |= {f"{name}/": [0.0] * 4 for name in share.group}
+
+    def count(owner: str, at: int, much: float) -> None:
+        group = f"{owner.partition('/')[0]}/"
+        for name in (owner, group) if group in sums else (owner,):
+            sums.setdefault(name, [0.0] * 4)[at] += much
+
+    for owner, value, since, total in db.rows("usage_all"):
+        count(owner, 0, value * 2.0 ** (min(0.0, since - now) / half_life))
+        count(owner, 1, total)
+    for owner, state, jobs_ in db.rows("api_owners"):
+        count(owner, 2 if state == "running" else 3, jobs_)
+    found = []
+    for owner, (usage, total, running, queued) in sorted(sums.items()):
+        mine = share.group.get(owner[:-1]) if owner.endswith("/") else share.user.get(owner)
+        due = mine or Owner()
+        found.append(Due(owner, usage, total, int(running), int(queued), due.weight, due.quota))
+    return found
+
+
+def _pilot(row: tuple[Any, ...]) -> Pilot:
+    return Pilot(*(*row[:6], _facts(row[6]), *row[7:]))
+
+
+def _facts(body: str) -> Facts | None:
+    """Read what a node said of itself; one that has not come yet has said nothing."""
+    try:
+        return msgspec.convert(text.load(body or "null"), Facts)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,154 @@
+"""The pilots of pools: those that are there or on their way, and those that have ended."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from pilotage.batch.wish import Wish
+from pilotage.match.place import Place
+from pilotage.match.turn import Ledger
+from pilotage.node.exits import TOLD
+from pilotage.node.policy import Limits
+from pilotage.pilot.model import State
+from pilotage.pilot.table import Pilot
+from pilotage.pool.files import Pool
+from pilotage.pool.reading import Row
+from pilotage.store import Db
+
+#: Where pilots are whose pool is at another site by now; no pool is called so.
+STRAY = ""
+#: A pilot that ends sooner than this after it came, and has done nothing, has died, in seconds.
+SOON_S = 300.0
+
+
+@functools.lru_cache(maxsize=1024)
+def _wish(body: str) -> Wish:
+    return msgspec.json.decode(body, type=Wish) if body else Wish()
+
+
+class Drone(msgspec.Struct):
+    """A pilot of a pool that has not ended."""
+
+    number: int
+    state: State
+    #: Whether nobody wants it any more.
+    off: bool
+    cpus: int
+    enrolled: float
+    wanted: float
+    place: Place | None = None
+    #: Seconds without a job; nothing if it has one.
+    idle: float | None = None
+    #: Seconds for which it still takes jobs.
+    lasts: float = math.inf
+    #: Whether it drains and can be called back.
+    callable: bool = False
+    #: Whether it has done a job, or has lived for long.
+    proven: bool = False
+    #: Core-seconds that its payloads have used and had.
+    measured: tuple[float, float] = (0.0, 0.0)
+    #: How busy they keep their cores now, and their bytes of memory; nothing if nobody measured.
+    busy: float | None = None
+    resident: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not come."""
+        return self.state in {State.REQUESTED, State.SUBMITTED}
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes jobs."""
+        return self.state is State.AVAILABLE and not self.off
+
+    @property
+    def free(self) -> int:
+        """Cores that no job has; none if nobody knows."""
+        return max(0, self.place.free_cpus) if self.place else 0
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What ended of a pool since the last look."""
+
+    #: Seconds that pilots waited which came and went.
+    arrived: tuple[float, ...] = ()
+    failed: int = 0
+    #: When and how the last of these died.
+    died: float = 0.0
+    words: str = ""
+
+
+def drones(
+    ledger: Ledger, db: Db, pools: Mapping[str, Pool], pilots: Mapping[int, Pilot],
+    idle: dict[int, float], now: float,
+) -> dict[str, list[Drone]]:  # fmt: skip
+    """Find the pilots of all pools; `idle` keeps since when each has no job.
+
+    Those at a site that their pool has left are under no name: nobody's any more.
+    """
+    found: dict[str, list[Drone]] = {name: [] for name in pools}
+    still: dict[int, float] = {}
+    for number, pool, site, state, asked, body, drained, enrolled, wanted in db.rows("pool_pilots"):
+        stray = pool in pools and site != pools[pool].site
+        wish = _wish(body)
+        place = ledger.matcher.places.get(number)
+        pilot = pilots.get(number)
+        one = Drone(
+            number, State(state), bool(asked), place.cpus if place else wish.cpus, enrolled,
+            wanted, place,
+        )  # fmt: skip
+        if pilot is not None:
+            one.proven = pilot.done > 0 or now >= enrolled + SOON_S
+            gauge = pilot.gauge
+            one.measured = (gauge.used, gauge.had)
+            one.busy, one.resident = gauge.busy, gauge.resident
+        if place is not None:
+            lifetime = place.until - enrolled if math.isfinite(place.until) else wish.time
+            one.lasts = last(lifetime, enrolled) - now
+            one.callable = bool(drained and place.leases and not asked and pilot and pilot.callable)
+        if place is not None and not place.leases and one.state is State.AVAILABLE:
+            since = still[number] = min(now, idle.get(number, now))
+            one.idle = now - since
+        found.setdefault(STRAY if stray else pool, []).append(one)
+    idle.clear()
+    idle.update(still)
+    return found
+
+
+def last(lifetime: float | None, enrolled: float) -> float:
+    """Say until when a pilot takes jobs that may live for so long."""
+    until = Limits.of(enrolled, lifetime, None).last
+    return math.inf if until is None else until
+
+
+def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[str, Ended]:
+    """Find what ended of each pool since it was looked at last."""
+    since = {name: rows[name].looked for name in pools if name in rows and rows[name].looked}
+    found: dict[str, Ended] = {}
+    if not since:
+        return found
+    for pool, state, reason, came, lifetime, enrolled, wanted, over, *facts in db.rows(
+        "pool_ended", since=min(since.values())
+    ):
+        if over <= since.get(pool, math.inf):
+            continue
+        one = found.get(pool, Ended())
+        if came and wanted and enrolled > since[pool]:
+            waited = max(0.0, enrolled - wanted)
+            one = msgspec.structs.replace(one, arrived=(*one.arrived, waited))
+        # Who was lost when its time was over has had its time.
+        soon = over < min(enrolled + SOON_S, last(lifetime, enrolled))
+        if state == State.FAILED or (soon and _taken(state, reason, *facts)):
+            one = msgspec.structs.replace(one, failed=one.failed + 1, died=over, words=reason)
+        found[pool] = one
+    return found
+
+
+def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
+    """Say whether a pilot that came was ended from outside before it had done anything."""
+    told = state == State.DOWN and reason == TOLD and not unwanted
+    return (state == State.LOST or told) and not done

@@ -1,0 +1,206 @@
+"""Pools as commands and the page see them: read from the store, and asked by way of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors
+from pilotage.edge import view
+from pilotage.edge.view import PilotSite
+from pilotage.pool import decide, files, outside
+from pilotage.pool import reading as pool_model
+from pilotage.pool import site as pool_site
+from pilotage.pool.files import Outside, Pool
+from pilotage.pool.reading import BY_PERSON, PAUSED, Row, Set, Step
+from pilotage.store import Db
+
+#: What the hub writes of a pool counts for so many intervals, and some seconds.
+_FRESH = 3.0
+_FRESH_S = 10.0
+#: Samples that are told at once.
+_MOST = 100_000
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool, and what is known of it."""
+
+    name: str
+    site: str = ""
+    about: str = ""
+    #: What decides.
+    control: str = ""
+    #: `steered`, `asks first`, `backs off`, `paused`, `unheard`,
+    #: `not looked after` or `bad file`.
+    state: str
+    #: What needs a person, or what is wrong with its file.
+    trouble: str = ""
+    #: What the site says of its pilots that wait there.
+    said: str = ""
+    #: What was decided last and why, and when.
+    words: str = ""
+    looked: float | None = None
+    #: Cores that it has, shall have, and that are on their way or on their way out.
+    supply: float = 0.0
+    demand: float = 0.0
+    queued: float = 0.0
+    booting: float = 0.0
+    draining: float = 0.0
+    #: Cores of queued jobs that it could run.
+    waiting: float = 0.0
+    utilisation: float | None = None
+    allocation: float | None = None
+    #: How busy payloads keep the cores that they have, as pilots measured; and whether too little.
+    busy: float | None = None
+    starved: bool = False
+    #: Bounds in cores, and pilots that may wait at once.
+    minimum: int = 0
+    maximum: int = 0
+    pending: int = 0
+    ask_above: int = 0
+    #: Cores of one pilot.
+    cpus: int = 1
+    #: What a person has set instead of what the file says.
+    changed: Set = Set()
+    #: Who steers it from outside, what was asked for and when that was heard of, in words.
+    steered: str = ""
+    #: Cores that were asked for from outside, by whom, when, and how long a word counts in seconds.
+    asked: float | None = None
+    by: str = ""
+    heard: float | None = None
+    silence: float = 0.0
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """How a pool was."""
+
+    time: float
+    pool: str
+    supply: float
+    demand: float
+    utilisation: float | None
+    allocation: float | None
+    queued: float
+    waiting: float
+
+
+def pools(db: Db, root: Path, now: float) -> list[Look]:
+    """List all pools that the project has files of."""
+    rows, agents = pool_model.rows(db), view.pilot_sites(db, now)
+    found = [
+        _look(root, name, rows.get(name, Row(name)), agents, now) for name in files.names(root)
+    ]
+    return [msgspec.structs.replace(one, said=pool_model.said(db, one.name)) for one in found]
+
+
+def pool(db: Db, root: Path, name: str, now: float) -> Look:
+    """Look at one pool."""
+    if name not in files.names(root):
+        files.read(root, name)
+    row, agents = pool_model.rows(db).get(name, Row(name)), view.pilot_sites(db, now)
+    found = _look(root, name, row, agents, now)
+    return msgspec.structs.replace(found, said=pool_model.said(db, name))
+
+
+def plan(db: Db, root: Path, now: float) -> dict[str, Step]:
+    """Say what would be done now, by what was seen last; pools that nobody saw yet are left out."""
+    rows = pool_model.rows(db)
+    known: dict[str, Pool] = {}
+    for name in files.names(root):
+        if name in rows and rows[name].seen is not None:
+            known[name] = rows[name].changed.apply(files.read(root, name))
+    seen = {name: found for name in known if (found := rows[name].seen) is not None}
+    return decide.decide(known, rows, seen, pool_model.needs(db), now)[0]
+
+
+def ask(db: Db, root: Path, name: str, *, pause: bool) -> None:
+    """Pause a pool, or let it go on."""
+    files.read(root, name)
+    db.run("pool_ask", name=name, asked=PAUSED if pause else "", reason=BY_PERSON if pause else "")
+
+
+def change(db: Db, root: Path, name: str, given: Set) -> Pool:
+    """Set what holds instead of what the file says; return what the pool is to be."""
+    found = files.read(root, name)
+    made = given.apply(found)
+    try:
+        files.check(name, made)
+    except errors.ConfigError as error:
+        raise errors.UsageError(str(error), hint=error.hint) from error
+    db.run("pool_set", name=name, changed=msgspec.json.encode(given).decode())
+    return made
+
+
+def changed(db: Db, name: str) -> Set:
+    """Read what a person has set."""
+    return pool_model.rows(db).get(name, Row(name)).changed
+
+
+def samples(db: Db, since: float, name: str = "", step: float = 0.001) -> list[Sample]:
+    """Tell how pools were, the oldest first: of each step, in seconds, the last."""
+    rows = db.rows("pool_samples", since=since, pool=name, step=step, most=_MOST)
+    return [Sample(*row) for row in rows]
+
+
+def _look(
+    root: Path, name: str, row: Row, agents: Mapping[str, PilotSite], now: float
+) -> Look:  # fmt: skip
+    try:
+        found = row.changed.apply(files.read(root, name))
+    except errors.PilotageError as error:
+        return Look(name=name, state="bad file", trouble=str(error), words=row.words)
+    seen = row.seen
+    reading = msgspec.to_builtins(seen.reading) if seen else {}
+    told = {key: reading[key] for key in reading if key != "demand"}
+    return Look(
+        name=name, site=found.site, about=found.about, control=_kind(found),
+        state=_state(found, row, now), trouble=row.reason or _siteless(root, found.site, agents),
+        words=row.words, looked=row.looked or None, demand=row.demand,
+        waiting=seen.waiting if seen else 0.0,
+        minimum=found.minimum, maximum=found.maximum, pending=found.pending,
+        ask_above=found.ask_above, cpus=found.pilot.cpus, changed=row.changed,
+        busy=seen.meter.busy if seen else None, starved=bool(seen and seen.meter.starved),
+        **told, **_outside(found, row, now),
+    )  # fmt: skip
+
+
+def _outside(found: Pool, row: Row, now: float) -> dict[str, Any]:
+    """Say who steers a pool, if that is somebody outside."""
+    if not isinstance(found.control, Outside):
+        return {}
+    silence, told = found.control.seconds, row.told
+    facts = {"asked": told.demand, "by": told.by, "heard": told.at} if told else {}
+    return {"steered": outside.words(told, silence, now), "silence": silence, **facts}
+
+
+def _siteless(root: Path, site: str, agents: Mapping[str, PilotSite]) -> str:
+    """Return what is wrong with the site of a pool; empty if nothing is."""
+    try:
+        pool_site.read(root, site, agents)
+    except errors.PilotageError as error:
+        return f"it stays as it was: {error}"
+    found = agents.get(site)
+    return found.closed or found.trouble if found else ""
+
+
+def _kind(found: Pool) -> str:
+    return str(type(found.control).__struct_config__.tag)
+
+
+def _state(found: Pool, row: Row, now: float) -> str:
+    if row.asked:
+        return row.asked
+    if not row.looked or now - row.looked > _FRESH * found.seconds + _FRESH_S:
+        return "not looked after"
+    if not row.reason:
+        return "steered"
+    if isinstance(found.control, Outside) and _unheard(found.control, row, now):
+        return "unheard"
+    return "backs off" if now < row.care.until else "asks first"
+
+
+def _unheard(control: Outside, row: Row, now: float) -> bool:
+    return bool(outside.unheard(row.told, control.seconds, now))

@@ -1,0 +1,397 @@
+"""The settings of a project: `pilotage.toml`, closed and checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from pilotage.base import errors, units
+from pilotage.data.transfer import url
+from pilotage.data.transfer.keys import Keys
+from pilotage.event.file.model import Options
+from pilotage.match.model import Offer
+from pilotage.match.negotiate import Matcher
+from pilotage.match.share import Shares, Slice
+from pilotage.rule import locate
+from pilotage.run.launch import Place
+
+FILE = "pilotage.toml"
+STATE = ".pilotage"
+#: Where the hub is found unless the settings say otherwise.
+PORT = 8420
+
+_UNKNOWN = re.compile("unknown field `([^`]+)`")
+#: Settings that are durations or sizes.
+_MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
+    ("events", "poll_interval", units.seconds),
+    ("events", "settle", units.seconds),
+    ("retention", "keep", units.seconds),
+    ("http", "max_size", units.size),
+    ("tcp", "max_size", units.size),
+    ("site", "memory", units.size),
+    ("pilots", "heartbeat", units.seconds),
+    ("pilots", "lease", units.seconds),
+    ("pilots", "idle", units.seconds),
+    ("match", "patience", units.seconds),
+    ("share", "half_life", units.seconds),
+    ("flows", "ask", units.seconds),
+    ("flows", "silence", units.seconds),
+    ("flows", "keep", units.seconds),
+    ("flows", "most", units.size),
+)
+#: Below the state of a project: data of workflows, and of jobs at sites with an agent.
+FLOWS = "flows"
+_MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
+
+
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What this machine gives to jobs."""
+
+    #: Cores; 0 means all that this process may use.
+    cpus: int = 0
+    #: Memory, such as `"16G"`; empty means all.
+    memory: str = ""
+    #: GPUs.
+    gpus: int = 0
+    #: When Pilotage stops, `"stop"` ends running jobs; `"linger"` lets them go on, to be adopted
+    #: at the next start.
+    on_exit: Literal["stop", "linger"] = "stop"
+
+
+class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How files are watched."""
+
+    #: `"auto"` polls where inotify is blind (NFS, Lustre, GPFS, FUSE); `"poll"` and `"inotify"`
+    #: force one of them.
+    mode: Literal["auto", "poll", "inotify"] = "auto"
+    #: Time between two looks in poll mode.
+    poll_interval: str = "1s"
+    #: How long a file must be unchanged where nothing tells that it was closed.
+    settle: str = "500ms"
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where rules come from."""
+
+    #: Folder of rule files, below the project.
+    folder: str = "rules"
+    #: Whether a change in the folder takes effect at once.
+    watch: bool = True
+
+
+class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The webhook."""
+
+    #: Port; 0 means no webhook.
+    port: int = 0
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: File with the token; empty means one made by Pilotage in its state folder.
+    token_file: str = ""
+    #: Largest body.
+    max_size: str = "16M"
+
+
+class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The TCP sockets that rules listen on."""
+
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: File with the token that a sender must give first; empty means none is asked for.
+    token_file: str = ""
+    #: Largest message.
+    max_size: str = "16M"
+
+
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long what is over is kept."""
+
+    #: Jobs and workflows that ended longer ago are forgotten with their directories; empty means
+    #: never.
+    keep: str = ""
+
+
+class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where pilots, programs and browsers reach this process."""
+
+    #: Address to listen on.
+    host: str = "127.0.0.1"
+    #: Port; if this one is taken and no other was asked for, the next free one is used.
+    port: int = PORT
+    #: `"auto"` encrypts unless only this machine can connect; `"on"` always; `"off"` never, which
+    #: only goes with an address of this machine.
+    tls: Literal["auto", "on", "off"] = "auto"
+    #: Certificate and key in PEM files; empty means a certificate that Pilotage makes for itself.
+    tls_cert: str = ""
+    tls_key: str = ""
+    #: Further names and addresses by which this machine is reached, for that certificate.
+    names: tuple[str, ...] = ()
+
+
+class Pilots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How pilots are treated."""
+
+    #: How often a pilot is heard of at least.
+    heartbeat: str = "30s"
+    #: After so long without a word what a pilot runs counts as lost and is queued again.
+    lease: str = "5m"
+    #: How long a pilot without work stays; empty means for ever.
+    idle: str = "20m"
+    #: Folder of scripts that every node must pass before it gets work, below the project.
+    checks: str = "checks"
+    #: Environment of all payloads that pilots run.
+    env: dict[str, str] = {}
+    #: What stands between payloads and everything else on pilots: `"auto"` takes the strongest
+    #: that the node has.
+    sandbox: Literal["auto", "none", "bubblewrap", "podman", "apptainer", "user"] = "auto"
+
+
+class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How queued jobs and places to run are brought together."""
+
+    #: How long a large job finds no room before a place is kept free for it.
+    patience: str = "5m"
+    #: `"priority"` stops jobs of lower priority for one that has waited for so long.
+    preempt: Literal["never", "priority"] = "never"
+
+
+class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user or a group is due."""
+
+    #: Its share beside the others.
+    weight: float = 1.0
+    #: Cores at once at most; 0 means any number.
+    quota: int = 0
+
+
+class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How places to run are shared among owners of jobs."""
+
+    #: After so long what was used counts half.
+    half_life: str = "1d"
+    #: Users by name, as `user` or `group/user`.
+    user: dict[str, Owner] = {}
+    #: Groups by name.
+    group: dict[str, Owner] = {}
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The broker by which sites are reached that nobody can log in to."""
+
+    #: Such as `"amqps://broker.example.org:5671/"`; the path is the virtual host. Empty means none.
+    url: str = ""
+    #: File of the certificates that vouch for the broker, below the project; empty means those of
+    #: the system.
+    ca: str = ""
+    #: Files of our certificate and its key, read anew with each connection.
+    certificate: str = ""
+    key: str = ""
+    #: Our name as the broker reads it in the certificate.
+    user: str = ""
+    #: The exchange of all topics, and the one of what the broker gives up.
+    exchange: str = "pilotage"
+    dead: str = "pilotage.dead"
+    #: The topics that heartbeats of sites come by.
+    beats: str = "heartbeat.**"
+    #: The topics that jobs and chains of others come by, each with the user whose those are that
+    #: carry no name which the broker has checked; empty means that they are refused.
+    jobs: dict[str, str] = {}
+    #: Where it is told how jobs go that came as definitions of Balsam.
+    balsam_status: str = "balsam_job_status"
+    #: Seconds between signs of life of the connection, and how long sending may take.
+    heartbeat: int = 15
+    patience: float = 30.0
+
+
+class FlowSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the steps of workflows leave their data at a site that keeps it itself."""
+
+    #: The folder as jobs at the site write it, such as `"file:///scratch/flows"`.
+    data: str
+    #: The same folder as others read it, such as `"sftp://dtn.example.org/scratch/flows"`.
+    read: str
+    #: Sites that can read it straight from there.
+    readers: tuple[str, ...] = ()
+
+
+class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Workflows across sites."""
+
+    #: The transfer server: the URL of a folder that sites write to and read from. Without one,
+    #: agents that dial this hub use its own port.
+    data: str = ""
+    #: The same folder as this hub names it, such as `"file:///srv/flows"`; empty means alike.
+    here: str = ""
+    #: Who may send workflows by the broker, as it knows them.
+    users: tuple[str, ...] = ()
+    #: The topics that workflows come by; the second is that of Argo's clients.
+    topics: tuple[str, ...] = ("flow", "argo_job")
+    #: The routing key that sites answer to; empty means each its own.
+    reply: str = ""
+    #: After so long without a word a site is asked how a job is.
+    ask: str = "1m"
+    #: After so long without a word a site is given up, where a step may run at another.
+    silence: str = "10m"
+    #: How long data of ended workflows stays.
+    keep: str = "7d"
+    #: Bytes that one attempt may leave at this hub's own port.
+    most: str = "1T"
+    #: Further hosts that this hub may fetch inputs from and send results to, such as
+    #: `"data.example.org:443"`.
+    hosts: tuple[str, ...] = ()
+    #: Folders of this machine that it may use for the same, beside the project itself.
+    folders: tuple[str, ...] = ()
+    #: Hosts that may be told of ends by HTTPS.
+    webhooks: tuple[str, ...] = ()
+    #: The program that takes a mail on its standard input; empty means no mail.
+    mail: tuple[str, ...] = ()
+    #: Sites that keep data themselves.
+    site: dict[str, FlowSite] = {}
+    #: By host that this hub fetches data from or sends it to: the files that open it.
+    credentials: dict[str, Keys] = {}
+
+
+class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A registered application."""
+
+    #: Program and first arguments.
+    argv: tuple[str, ...]
+    #: For people.
+    about: str = ""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All settings of a project."""
+
+    site: Site = Site()
+    events: Events = Events()
+    rules: Rules = Rules()
+    http: Http = Http()
+    tcp: Tcp = Tcp()
+    retention: Retention = Retention()
+    hub: Hub = Hub()
+    pilots: Pilots = Pilots()
+    match: Match = Match()
+    share: Share = Share()
+    bus: Bus = Bus()
+    flows: Flows = Flows()
+    #: Applications that recipes may name.
+    app: dict[str, App] = {}
+
+
+def read(root: Path) -> Settings:
+    """Read the settings of a project; without a file all have their defaults."""
+    file = root / FILE
+    if not file.exists():
+        return Settings()
+    try:
+        source = file.read_text(encoding="utf-8")
+        found: dict[str, Any] = tomllib.loads(source)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        message = f"{file}: {error}"
+        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
+    try:
+        settings = msgspec.convert(found, Settings)
+        _check(settings)
+    except (msgspec.ValidationError, errors.UsageError) as error:
+        line = locate.line_of(source, _keys(str(error)))
+        place = f"{file}:{line}" if line else str(file)
+        message = f"{place}: {error}"
+        raise errors.ConfigError(
+            message, hint="`pilotage config show` lists all settings"
+        ) from error
+    return settings
+
+
+def _keys(message: str) -> list[str]:
+    """Read from a message which key it is about."""
+    _, _, at = message.partition("`$.")
+    keys = at.rstrip("`").removesuffix("[...]").split(".") if at else []
+    unknown = _UNKNOWN.search(message)
+    return [*keys, unknown[1]] if unknown else keys
+
+
+def _check_places(flows: Flows) -> None:
+    """Refuse places of data that nobody could use."""
+    places = {"data": flows.data, "here": flows.here}
+    for name, one in flows.site.items():
+        places |= {f"site.{name}.data": one.data, f"site.{name}.read": one.read}
+    for name, address in places.items():
+        try:
+            if address or name.startswith("site."):
+                url.parse(address)
+        except errors.UsageError as error:
+            raise errors.UsageError(f"{error} - at `$.flows.{name}`") from None
+    if flows.here and not flows.data:
+        message = "it names the folder of `data` for this hub, and there is no `data`"
+        raise errors.UsageError(f"{message} - at `$.flows.here`")
+
+
+def _check(settings: Settings) -> None:
+    if settings.bus.url and not settings.bus.url.startswith(("amqps://", "amqp://")):
+        raise errors.UsageError("it begins with `amqps://` - at `$.bus.url`")
+    _check_places(settings.flows)
+    for table, name, read in _MEASURES:
+        written = getattr(getattr(settings, table), name)
+        try:
+            if written or (table, name) not in _MAY_BE_EMPTY:
+                read(written)
+        except errors.UsageError as error:
+            message = f"{error.message} - at `$.{table}.{name}`"
+            raise errors.UsageError(message, hint=error.hint) from None
+
+
+def port_folder(state: Path) -> Path:
+    """Return the folder of what agents read and write at this hub's own port."""
+    return state / FLOWS / "port"
+
+
+def at_home(address: str, state: Path) -> str:
+    """Write the address of what lies at this hub's own port as that of a file here."""
+    if not address.startswith(url.PORT):
+        return address
+    return f"file://{quote(os.fsencode(port_folder(state)))}/{address.removeprefix(url.PORT)}"
+
+
+def offer(settings: Settings) -> Offer:
+    """Say what this machine gives to jobs."""
+    cpus = settings.site.cpus or len(os.sched_getaffinity(0))
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = units.size(settings.site.memory) if settings.site.memory else pages
+    gpus = settings.site.gpus
+    return Offer("local", cpus, cpus, memory, memory, gpus, gpus)
+
+
+def matcher(settings: Settings) -> Matcher:
+    """Make a matchmaker that knows what owners are due."""
+    share = settings.share
+    slices = {
+        name: Slice(one.weight, one.quota or None)
+        for name, one in (share.user | share.group).items()
+    }
+    shares = Shares(units.seconds(share.half_life), slices)
+    return Matcher(shares, patience=units.seconds(settings.match.patience))
+
+
+def options(settings: Settings, state: Path) -> Options:
+    """Say how files are watched; our own state folder never is."""
+    events = settings.events
+    return Options(
+        mode=events.mode,
+        poll_interval=units.seconds(events.poll_interval),
+        settle=units.seconds(events.settle),
+        skip=frozenset({str(state)}),
+    )
+
+
+def place(settings: Settings, root: Path) -> Place:
+    """Say where jobs run, and with which applications."""
+    apps = {name: app.argv for name, app in settings.app.items()}
+    return Place(str(root), apps)

@@ -1,0 +1,244 @@
+"""Who may do what: tokens with a scope, of which the store keeps the digests only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.base.owner import me
+from pilotage.bus.fields import Word
+from pilotage.store import Db
+
+#: What another process revokes stops counting here after so many seconds.
+FRESH = 2.0
+#: The admin token of the machine that the hub runs on.
+FILE = "admin-token"
+_TEN_YEARS_S = 10 * 365 * 86400.0
+#: For how long the key of an agent counts after it was last renewed.
+AGENT_S = 30 * 86400.0
+_MOST_CACHED = 10_000
+_FORM = re.compile(r"pil_[aursepfg]_[A-Za-z0-9_-]{43}")
+_HINT = "`pilotage token new` makes one"
+
+
+class Scope(StrEnum):
+    """What a token is good for."""
+
+    #: Everything.
+    ADMIN = "admin"
+    #: Reads everything, submits, and changes the course of its own jobs.
+    USER = "user"
+    #: Reads.
+    READ = "read"
+    #: Enrols the pilots of one site.
+    SITE = "site"
+    #: Enrols pilots, so often as it says.
+    ENROL = "enrol"
+    #: Starts the pilots of some sites, which it names, and enrols them.
+    FACTORY = "factory"
+    #: Sees pools, and steers those that are steered from outside; one of them, if it names one.
+    POOL = "pool"
+    #: Speaks for one site, as its agent; it is used once, and a key of the agent's replaces it.
+    AGENT = "agent"
+
+
+#: What tokens of a scope begin with, where it is not the first letter.
+_LETTERS = {Scope.AGENT: "g"}
+#: Which scopes may do what one asks for.
+_COVERS: dict[Scope, frozenset[Scope]] = {
+    Scope.ADMIN: frozenset({Scope.ADMIN}),
+    Scope.USER: frozenset({Scope.ADMIN, Scope.USER}),
+    Scope.READ: frozenset({Scope.ADMIN, Scope.USER, Scope.READ}),
+    Scope.SITE: frozenset({Scope.SITE}),
+    Scope.ENROL: frozenset({Scope.ENROL, Scope.SITE}),
+    Scope.FACTORY: frozenset({Scope.ADMIN, Scope.FACTORY}),
+    # To see pools; whoever steers one must say so beside.
+    Scope.POOL: frozenset({Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL}),
+    Scope.AGENT: frozenset({Scope.AGENT}),
+}
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What the holder of a token may do."""
+
+    #: The token's number.
+    id: int
+    scope: Scope
+    #: Whose jobs it speaks for, as `user` or `group/user`.
+    owner: str
+    #: The pool and site of pilots that enrol with it; the pool that it steers.
+    pool: str = ""
+    site: str = ""
+    #: When it ends.
+    expires: float = 0.0
+    #: The pilot that was asked for, which whoever enrols with it is.
+    pilot: int | None = None
+    #: Whether uses of it are not counted, as those of the key of an enrolled agent.
+    lasting: bool = True
+
+    def covers(self, wanted: Scope) -> bool:
+        """Say whether it is enough for what needs a scope."""
+        return self.scope in _COVERS[wanted]
+
+    def steers(self, pool: str) -> bool:
+        """Say whether it may ask a pool for cores."""
+        mine = self.scope is Scope.POOL and self.pool in {"", pool}
+        return self.scope is Scope.ADMIN or mine
+
+    def feeds(self, site: str) -> bool:
+        """Say whether it may start the pilots of a site; of several, commas are between them."""
+        mine = self.scope is Scope.FACTORY and site in self.site.split(",")
+        return self.scope is Scope.ADMIN or mine
+
+    def acts_for(self, owner: str) -> bool:
+        """Say whether it may change the jobs of an owner."""
+        return self.scope is Scope.ADMIN or (self.scope is Scope.USER and self.owner == owner)
+
+
+def mint(  # noqa: PLR0913 - so many facts has a token
+    db: Db, scope: Scope, owner: str, *, now: float, lifetime: float, pool: str = "",
+    site: str = "", label: str = "", uses: int | None = None, pilot: int | None = None,
+) -> tuple[str, int]:  # fmt: skip
+    """Make a token; its text is told once, and its number names it from then on."""
+    if scope is Scope.AGENT:
+        _check_site(site)
+        uses = 1
+    secret = f"pil_{_LETTERS.get(scope, scope[0])}_{secrets.token_urlsafe(32)}"
+    number = db.value(
+        "token_add", digest=digest(secret), scope=scope, owner=owner, pool=pool, site=site,
+        label=label, now=now, expires=now + lifetime, uses=uses, pilot=pilot,
+    )  # fmt: skip
+    return secret, int(number)
+
+
+def _check_site(site: str) -> None:
+    """Refuse a token for an agent that names no site, or one that no message could name."""
+    try:
+        msgspec.convert(site, Word)
+    except msgspec.ValidationError:
+        message = f"an agent serves one site, and {text.show(site) or 'nothing'} names none"
+        raise errors.UsageError(message, hint="`--site NAME`") from None
+
+
+def digest(secret: str) -> str:
+    """Write a secret as the store knows it."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def look(db: Db, secret: str, now: float) -> Grant:
+    """Say what a secret is good for; looking it up by digest tells nothing by the time it takes."""
+    row = db.row("token_get", digest=digest(secret)) if _FORM.fullmatch(secret) else None
+    if row is None or row[7] is not None:
+        raise errors.Denied("the token is wrong or revoked", hint=_HINT)
+    if row[5] <= now:
+        raise errors.Denied("the token has expired", hint=_HINT)
+    if row[6] is not None and row[6] < 1:
+        raise errors.Denied("the token is used up", hint=_HINT)
+    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5], row[8], row[6] is None)
+
+
+def consume(db: Db, secret: str, scope: Scope, now: float) -> Grant:
+    """Use a token once, in the transaction of what it is used for."""
+    grant = look(db, secret, now)
+    if not grant.covers(scope):
+        raise errors.Denied(f"a token for {grant.scope} cannot {scope}", hint=_HINT)
+    db.run("token_use", id=grant.id)
+    return grant
+
+
+def admit(db: Db, secret: str, key: str, site: str, now: float) -> Grant:
+    """Let the agent of a site in, and have a key of its making count in the place of its secret.
+
+    The secret is a token that was made for this, or the key before; a token ends what earlier
+    agents of the site have.
+    """
+    grant = look(db, secret, now)
+    if not grant.covers(Scope.AGENT):
+        hint = "`pilotage token new agent --site NAME` makes one"
+        raise errors.Denied(f"a token for {grant.scope} is not for an agent", hint=hint)
+    if grant.site != site:
+        message = f"this token is for the site `{grant.site}`, and the agent serves `{site}`"
+        raise errors.Denied(message, hint="`site` in agent.toml names it")
+    if not _FORM.fullmatch(key):
+        raise errors.UsageError("the key of an agent has another form")
+    db.run("agent_others_revoke", site=site, id=grant.id, now=now)
+    db.run("agent_renew", id=grant.id, digest=digest(key), expires=now + AGENT_S)
+    return grant
+
+
+def revoke(db: Db, number: int, now: float) -> None:
+    """Let a token count no longer."""
+    if db.value("token_revoke", id=number, now=now) is None:
+        raise errors.NotFound(f"there is no token {number}", hint="`pilotage token ls` lists them")
+
+
+class Gate:
+    """Looks tokens up, and remembers for a moment what it found; any thread may ask."""
+
+    def __init__(
+        self, db: Db, now: Callable[[], float], tick: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read from a connection that nobody else uses."""
+        self._db = db
+        self._now = now
+        self._tick = tick
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Grant]] = {}
+
+    def check(self, secret: str, wanted: Scope) -> Grant:
+        """Say what a secret is good for, or refuse it."""
+        grant = self._grant(secret)
+        if not grant.covers(wanted):
+            raise errors.Denied(
+                f"a token for {grant.scope} is not enough", hint=f"this needs one for {wanted}"
+            )
+        return grant
+
+    def forget(self) -> None:
+        """Look everything up again: something was revoked."""
+        with self._lock:
+            self._known.clear()
+
+    def _grant(self, secret: str) -> Grant:
+        key = digest(secret)
+        with self._lock:
+            until, grant = self._known.get(key, (0.0, None))
+            if grant is not None and self._tick() < until and self._now() < grant.expires:
+                return grant
+            self._known.pop(key, None)
+            grant = look(self._db, secret, self._now())
+            if len(self._known) >= _MOST_CACHED:
+                self._known.clear()
+            self._known[key] = (self._tick() + FRESH, grant)
+            return grant
+
+
+def at_home(db: Db, state: Path, now: float) -> str:
+    """Return the admin token of this machine, and make it if there is none that counts.
+
+    The caller has begun a transaction.
+    """
+    file = state / FILE
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+        if look(db, secret, now).scope is Scope.ADMIN:
+            return secret
+    except (OSError, UnicodeDecodeError, errors.Denied):
+        pass  # there is none yet, or it was revoked
+    secret, _ = mint(db, Scope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub")
+    fresh = file.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(secret + "\n")
+    fresh.replace(file)
+    return secret

@@ -1,0 +1,241 @@
+"""The rules of a project: from the books in its folder and those that were added, to the store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.batch import files as sites
+from pilotage.event import records
+from pilotage.job.model import Workflow
+from pilotage.rule import book as books
+from pilotage.rule import flows as rule_flow
+from pilotage.rule.book import Diff
+from pilotage.rule.model import Rule
+from pilotage.store import Db
+
+SUFFIXES = (".toml", ".py")
+_GENERATION = "rules"
+_IN_FORCE = "rules in force"
+#: Stands where the file of a book would: the book was given as rules, not as text.
+_OBJECTS = "rules as objects"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What reading all books came to."""
+
+    #: The rules of the books that could be read.
+    rules: dict[str, Rule]
+    #: Books that could not, with the error; their rules stay as they were.
+    failed: dict[str, errors.BadRule]
+    #: Rules whose recipe no book has: name to the recipe's name.
+    inert: dict[str, str]
+    #: Files of workflows that rules start, those with mistakes among them.
+    flows: frozenset[str] = frozenset()
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A rule as the store has it."""
+
+    rule: Rule
+    digest: str
+    #: Whether it takes events: what its book says, unless a person has said otherwise since.
+    enabled: bool
+    #: Whether its book lets it take events.
+    written: bool
+    settled: bool
+    hits: int
+    loaded: float
+
+
+def load(file: Path, base: Path) -> books.Book:
+    """Read a book with the workflows that its rules start."""
+    return _checked(books.load(file, str(base)), base)
+
+
+def _checked(one: books.Book, base: Path) -> books.Book:
+    """Refuse rules whose jobs a site of the project would not take."""
+    for rule in one.rules.values():
+        try:
+            sites.check_job(base, rule.spec)
+        except errors.BadRule as error:
+            error.file, error.at = one.origin, f"rule.{rule.name}.{error.at}"
+            raise
+    return _completed(one)
+
+
+def _completed(one: books.Book) -> books.Book:
+    """Read the workflows that the rules of a book start."""
+    rules = {name: rule_flow.complete(rule, _toml(one)) for name, rule in one.rules.items()}
+    return msgspec.structs.replace(one, rules=rules)
+
+
+def _toml(one: books.Book) -> str:
+    """Return the text of a book in which keys have lines."""
+    return "" if one.origin.endswith(".py") else one.source
+
+
+def read(db: Db, folder: Path, base: Path) -> Loaded:
+    """Read every book; a mistake in one leaves the others in force."""
+    found: list[books.Book] = []
+    failed: dict[str, errors.BadRule] = {}
+    for file in _files(folder):
+        try:
+            found.append(load(file, base))
+        except errors.BadRule as error:
+            failed[str(file)] = error
+    for name, origin, source, _ in db.rows("book_list"):
+        try:
+            found.append(_completed(_added(name, origin, source, base)))
+        except errors.BadRule as error:
+            failed[name] = error
+    rules = None
+    while rules is None:
+        try:
+            texts = {one.origin: _toml(one) for one in found}
+            rules = {
+                name: rule_flow.complete(rule, texts.get(rule.book, ""))
+                for name, rule in books.combine(found).items()
+            }
+        except errors.BadRule as error:
+            # Each book that takes a name of another is left out, until the rest agree.
+            left = [one for one in found if one.origin != error.file]
+            if len(left) == len(found):
+                raise
+            failed[error.file], found = error, left
+            rules = None
+    inert = {
+        name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
+    }
+    return Loaded(rules, failed, inert, _workflows(rules.values(), failed.values()))
+
+
+def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> frozenset[str]:
+    """List the files of workflows, also of those with mistakes: they may be mended."""
+    recipes = (rule.spec.recipe for rule in rules)
+    found = {file for one in recipes if isinstance(one, Workflow) for file in one.files}
+    return frozenset(found | {one.file for one in failed if isinstance(one, errors.BadFlow)})
+
+
+def _files(folder: Path) -> list[Path]:
+    """List the books of a folder; workflows that rules name may lie beside them."""
+    return [file for file in _shown(folder) if not rule_flow.is_workflow(file)]
+
+
+def _shown(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    names = [file for file in folder.iterdir() if file.suffix in SUFFIXES]
+    return sorted(file for file in names if not file.name.startswith((".", "_")))
+
+
+def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
+    if origin == _OBJECTS:
+        rules = (msgspec.convert(one, Rule) for one in text.load(source))
+        return books.Book(name, name, source, {rule.name: rule for rule in rules})
+    if origin.endswith(".py"):
+        return books.load(Path(origin), str(base))
+    folder = str(Path(origin).parent) if origin else str(base)
+    return books.load_text(name, source, str(base), folder)
+
+
+def add(db: Db, file: Path, base: Path, now: float) -> str:
+    """Keep a book; the caller applies all books after it."""
+    origin = str(file.resolve())
+    source = file.read_text(encoding="utf-8")
+    load(file, base)
+    db.run("book_put", name=origin, origin=origin, source=source, now=now)
+    return origin
+
+
+def put(db: Db, name: str, rules: Iterable[Rule], now: float) -> None:
+    """Keep a book of rules that a program made; the caller applies all books after it."""
+    source = text.dump([msgspec.structs.replace(rule, book=name) for rule in rules])
+    db.run("book_put", name=name, origin=_OBJECTS, source=source, now=now)
+
+
+def known(db: Db) -> dict[str, Known]:
+    """Read the rules in force."""
+    found = {}
+    for name, _, digest, body, enabled, loaded, settled, hits in db.rows("rule_list"):
+        rule = books.load_rule(body)
+        written = rule.enabled
+        rule = msgspec.structs.replace(rule, enabled=bool(enabled))
+        found[name] = Known(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
+    return found
+
+
+def apply(db: Db, loaded: Loaded, now: float) -> Diff:
+    """Make the rules in force those of the books; rules that did not change are left alone."""
+    old = known(db)
+    kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}
+    new = {**kept, **loaded.rules}
+    for name in old.keys() - new.keys():
+        db.run("rule_drop", name=name)
+    changed = bool(old.keys() - new.keys())
+    for name, rule in loaded.rules.items():
+        before = old.get(name)
+        asked = before is not None and before.written == rule.enabled
+        enabled = before.enabled if before and asked else rule.enabled
+        if before and asked and before.rule == msgspec.structs.replace(rule, enabled=enabled):
+            continue
+        changed = True
+        db.run(
+            "rule_put", name=name, book=rule.book, digest=books.digest(rule),
+            body=books.dump(rule), enabled=int(enabled), now=now,
+        )  # fmt: skip
+    if changed:
+        bump(db)
+    return books.diff({name: one.rule for name, one in old.items()}, new)
+
+
+def enable(db: Db, names: Iterable[str], *, on: bool) -> None:
+    """Let rules take events, or not."""
+    for name in names:
+        if db.value("rule_enable", name=name, enabled=int(on)) is None:
+            message = f"there is no rule {name!r}"
+            raise errors.NotFound(message, hint="`pilotage rule ls` lists the rules")
+    bump(db)
+
+
+def bump(db: Db) -> None:
+    """Say that the rules changed, so that whoever runs them looks again."""
+    records.advance(db, _GENERATION, str(int(records.cursor(db, _GENERATION) or 0) + 1))
+
+
+def generation(db: Db) -> int:
+    """Say how often the rules have changed."""
+    return int(records.cursor(db, _GENERATION) or 0)
+
+
+def take_effect(db: Db, number: int) -> None:
+    """Note that the rules as of a generation take all events."""
+    records.advance(db, _IN_FORCE, str(number))
+
+
+def in_force(db: Db) -> bool:
+    """Say whether whoever runs the rules has taken up their last change."""
+    return int(records.cursor(db, _IN_FORCE) or 0) >= generation(db)
+
+
+def fingerprint(folder: Path, flows: Iterable[str] = ()) -> str:
+    """Tell one state of the folder of books, and of workflows that rules start, from another."""
+    facts: list[Any] = []
+    for file in (*_shown(folder), *map(Path, sorted(flows))):
+        with contextlib.suppress(OSError):  # it left between the two looks
+            found = file.stat()
+            facts.append((file.name, found.st_ino, found.st_size, found.st_mtime_ns))
+    return hashlib.blake2b(text.dump(facts).encode(), digest_size=8).hexdigest()
+
+
+def summary(diff: Diff) -> str:
+    """Say in a few words how the rules changed; nothing if they did not."""
+    changed = tuple(change.name for change in diff.changed)
+    parts = (("new", diff.added), ("changed", changed), ("gone", diff.removed))
+    return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)

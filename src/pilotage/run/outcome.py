@@ -1,0 +1,63 @@
+"""Classify the end of a payload: one function for this machine, pilots and batch jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from pilotage.base import crash
+from pilotage.job import retry
+from pilotage.job.outcome import Cause
+from pilotage.run import reports
+from pilotage.run.model import Ending, Why
+
+#: What a starter reports, and what it means for an attempt.
+CAUSES = {
+    Why.EXITED: Cause.EXIT,
+    Why.SIGNALLED: Cause.SIGNAL,
+    Why.TIMEOUT: Cause.TIMEOUT,
+    Why.MEMORY: Cause.MEMORY,
+    Why.DISK: Cause.DISK,
+    Why.STOPPED: Cause.STOPPED,
+    Why.NOT_STARTED: Cause.NOT_STARTED,
+    Why.LOST: Cause.LOST,
+}
+
+
+def classify(
+    ending: Ending, ok_codes: Collection[int], look: Callable[[], tuple[str, ...]]
+) -> retry.End:
+    """Return what an ending means for its job; `look` names declared outputs that are not there."""
+    ok = ending.reason is Why.EXITED and ending.exit in ok_codes
+    missing = look() if ok else ()
+    crash.point("result.checked")
+    end = retry.End(
+        ok=ok,
+        message=ending.message,
+        cause=_cause(ending.reason, ok=ok, missing=missing),
+        lost=ending.reason is Why.LOST,
+        stopped=ending.reason is Why.STOPPED,
+        missing=missing,
+        exit=ending.exit,
+        signal=ending.signal,
+        # What a function raised is worth as much as what it returned.
+        result=reports.result(ending),
+    )
+    usage = ending.usage
+    if usage is None:
+        return end
+    return msgspec.structs.replace(
+        end,
+        cpu=usage.cpu_user + usage.cpu_system,
+        wall=usage.wall,
+        max_rss=usage.max_rss,
+        read_bytes=usage.read_bytes,
+        written_bytes=usage.written_bytes,
+    )
+
+
+def _cause(reason: Why, *, ok: bool, missing: tuple[str, ...]) -> Cause:
+    if not ok:
+        return CAUSES[reason]
+    return Cause.OUTPUT if missing else Cause.NONE

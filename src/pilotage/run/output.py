@@ -1,0 +1,41 @@
+"""What payloads on other machines write, kept where commands look for it."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+
+from pilotage.data.transfer import tree
+from pilotage.job import moves
+
+_log = logging.getLogger("pilotage.pilot")
+#: So much of what a payload writes is kept.
+_MOST = 1 << 30
+
+
+def write(root: str, job: int, attempt: int, stream: str, at: int, data: str) -> None:
+    """Keep what a payload wrote; a full disk must not keep us from hearing how it ended.
+
+    `at` is where it belongs, or negative for the end; `data` is base64.
+    """
+    try:
+        put(root, job, attempt, stream, at, base64.b64decode(data))
+    except (OSError, ValueError) as error:
+        _log.warning("the output of job %d is lost: %s", job, error)
+
+
+def put(
+    root: str, job: int, attempt: int, stream: str, at: int, data: bytes, *, last: bool = False
+) -> None:
+    """Keep what a payload wrote, or raise `OSError`; what is behind its `last` part goes."""
+    folder = moves.attempt_dir(root, job, attempt)
+    # A pipe, or what is no file at all, must not have us wait.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    os.makedirs(folder, exist_ok=True)
+    with open(os.open(f"{folder}/{stream}", flags, 0o600), "wb", buffering=0) as file:
+        begin = file.seek(0, os.SEEK_END) if at < 0 else at
+        if begin < _MOST:
+            tree.write_all(file.fileno(), data, begin)
+            if last:
+                file.truncate(begin + len(data))
