@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bench import machine, rules, table
+from bench import figure, machine, rules, table
 from bench.edge import plan as edge
 from bench.figure import Report
 from bench.flows import plan as flows
@@ -34,7 +34,7 @@ def main() -> int:
     """Do what the command line asks for."""
     options = _parser().parse_args()
     if options.table:
-        table.refresh(options.name)
+        _show(figure.load(options.name))
         return 0
     bench = _BENCHES[options.name]
     plan = bench.QUICK if options.quick else bench.Plan()
@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print nothing but the JSON object")
     parser.add_argument("--quick", action="store_true", help="less of everything; not saved")
     parser.add_argument("--repeats", type=int, default=0, help="how often each thing is measured")
-    parser.add_argument("--table", action="store_true", help="renew docs/benchmarks.md and end")
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of the last run and end"
+    )
     return parser
 
 

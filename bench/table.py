@@ -1,25 +1,10 @@
-"""The figures of a run as a table for people, kept in `docs/benchmarks.md`."""
+"""The figures of a run as a table for people."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from bench import figure
 from bench.figure import Figure, Report
-
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-
-
-def refresh(bench: str) -> None:
-    """Write the table of the last run into the page, between its two marks."""
-    begin, end = f"<!-- {bench}: begin -->", f"<!-- {bench}: end -->"
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-    _, mark, after = rest.partition(end)
-    if not mark:
-        raise RuntimeError(f"{PAGE.name} has no marks for {bench}")
-    text = "\n".join([begin, "", *lines(figure.load(bench)), "", end])
-    PAGE.write_text(before + text + after, encoding="utf-8")
 
 
 def lines(report: Report) -> list[str]:

@@ -21,7 +21,7 @@ from pilotage.pool.efficiency import Efficiency
 from pilotage.project import settings as config
 from pilotage.rule import schema
 
-from . import commands, facts, matrix, messages
+from . import commands, facts, figures, matrix, messages
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -377,6 +377,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "agent-keys": agent_keys,
     "messages": messages.page,
     "matrix": matrix.page,
+    "benchmarks": figures.headlines,
+    "goals-missed": figures.missed,
     "hub-keys": hub_keys,
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,

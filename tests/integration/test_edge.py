@@ -49,7 +49,7 @@ def staging(web: Web) -> dict[str, Any]:
 
 def slide() -> dict[str, Any]:
     """Read the definition that the original's slides show, from our own page on messages."""
-    page = (DOCS / "bus.md").read_text()
+    page = (DOCS / "reference" / "messages.md").read_text()
     [found] = [
         one for one in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "num_nodes" in one
     ]

@@ -16,7 +16,7 @@ from pilotage.bus import legacy, model
 
 DOCS = Path(__file__).parents[2] / "docs"
 APPS = (DOCS / "apps.md").read_text("utf-8")
-BUS = (DOCS / "bus.md").read_text("utf-8")
+BUS = (DOCS / "reference" / "messages.md").read_text("utf-8")
 
 
 def fences(text: str, info: str) -> list[str]:

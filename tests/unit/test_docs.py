@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from docs._ext import commands, facts, figures, tables
@@ -35,6 +36,8 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "testbed" / "README.md",
+        ROOT / "bench" / "README.md",
     ]
 )
 
@@ -405,3 +408,11 @@ def test_the_figures_of_the_readme_are_those_of_the_last_run():
     text = figures.README.read_text(encoding="utf-8")
     assert "<!-- figures -->" in text
     assert figures.filled(text) == text, "run `python -m docs._ext.figures`"
+
+
+def test_the_page_of_benchmarks_has_all_headlines_and_all_goals_that_are_missed():
+    text = page("benchmarks.md")
+    assert all(f"| {name} |" in text for names in figures.SHOWN.values() for name in names)
+    saved = [msgspec.json.decode(file.read_bytes()) for file in figures.FOLDER.glob("*.json")]
+    lost = [one["name"] for run in saved for one in run["figures"] if one["met"] is False]
+    assert [name for name in lost if f"| {name} |" not in text] == []
