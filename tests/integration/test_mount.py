@@ -15,14 +15,14 @@ from typing import Any
 
 import anyio
 import anyio.abc
-import asyncssh
 import pytest
 
-from pilotage.data.export import HOST, Jails, lay, take
+from pilotage.data.export import Exports, lay, take
+from pilotage.data.export.sandbox import Keys
 from pilotage.node import batchjob
-from tests import boxed, system, wards
+from tests import boxed, sftp, system, wards
 
-NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse")
+NEEDS = ("root", "setpriv", "useradd", "sshfs", "fusermount3", "fuse", "bwrap", "sshd")
 pytestmark = [pytest.mark.anyio, pytest.mark.needs(*NEEDS)]
 _numbers = iter(range(1000))
 
@@ -61,9 +61,9 @@ def run(*argv: str) -> str:
 class Lab:
     """A sandbox on this machine, and the folder of an item on the node."""
 
-    def __init__(self, ward: wards.Ward, jails: Jails, number: int) -> None:
+    def __init__(self, ward: wards.Ward, exports: Exports, number: int) -> None:
         self.ward = ward
-        self.jails = jails
+        self.exports = exports
         self.box = ward.root / f"box{number}"
         self.area = ward.work / f"s{number}" / "0"
         self.data = self.area / "data"
@@ -73,14 +73,12 @@ class Lab:
         self.box.mkdir()
         source = self.ward.root / "raw"
         source.write_text("hello\n")
-        access = await self.jails.open("1", self.box, readonly=lay(self.box, {"raw": source}))
+        access = await self.exports.open("1", lay(self.box, {"raw": source}))
         self.area.mkdir(parents=True)
         os.chown(self.area, self.ward.uid, -1)
         launch: dict[str, Any] = {"key": "1.1", "argv": argv, "env": {"PATH": "/bin:/usr/bin"}}
         launch |= {"dir": f"{self.area}/run", "cwd": str(self.data), "sandbox": sandbox}
-        way: dict[str, Any] = {"host": "127.0.0.1", "port": access.port, "user": access.user}
-        way |= {"key": access.private_key, "known_hosts": access.host_key, "options": []}
-        self.item = {"launch": launch, "mount": {**way, "path": str(self.data)}}
+        self.item = {"launch": launch, "mount": sftp.order(access, path=str(self.data))}
 
     @asynccontextmanager
     async def begun(self, **env: str) -> AsyncIterator[anyio.abc.Process]:
@@ -146,8 +144,8 @@ async def until(test: Callable[[], bool]) -> None:
 
 @pytest.fixture
 async def lab(ward):
-    async with Jails() as jails:
-        made = Lab(ward, jails, next(_numbers))
+    async with Exports() as exports:
+        made = Lab(ward, exports, next(_numbers))
         yield made
     made.sweep()
 
@@ -156,10 +154,10 @@ async def test_data_is_there_while_the_job_runs(lab):
     await lab.furnish("sh", "-c", "cat raw; id -u; echo made > out; mkdir d; echo x > raw")
     said = await lab.run()
     assert said["out"].split() == ["hello", str(lab.ward.uid)]
-    assert "ermission denied" in said["err"]
+    assert "not permitted" in said["err"]
     assert said["left"] == ["d", "out", "raw"]
     assert lab.clean
-    await lab.jails.close("1")
+    await lab.exports.close("1")
     assert take(lab.box, "out").read_text() == "made\n"
     assert take(lab.box, "d").is_dir()
     assert (lab.ward.root / "raw").read_text() == "hello\n"
@@ -187,7 +185,7 @@ async def test_data_is_seen_in_a_container(lab, busybox, shared):
     said = await lab.run()
     run("mount", "--make-private", str(lab.ward.work))
     assert said["out"].split() == [str(lab.data), "hello", "CapEff:", "0" * 16], said
-    assert "ermission denied" in said["err"]
+    assert "not permitted" in said["err"]
     assert said["left"] == ["out", "raw"]
     assert (lab.box / "out").read_text() == "made\n"
     # Nothing went to the folder beneath, where nobody would look for it.
@@ -218,12 +216,12 @@ async def test_the_mount_does_not_outlive_the_program(lab):
         lab.sweep()
 
 
-async def test_a_jail_that_is_closed_ends_in_errors_and_not_in_waiting(lab):
+async def test_an_export_that_is_closed_ends_in_errors_and_not_in_waiting(lab):
     script = "echo > begun; while cat raw > /dev/null; do sleep 0.05; done; exit 9"
     await lab.furnish("sh", "-c", script)
     async with lab.begun() as process:
         await until((lab.box / "begun").exists)
-        await lab.jails.close("1")
+        await lab.exports.close("1")
         said = await told(process)
     assert said.get("exit") == 9 or "error" in said
     assert lab.clean
@@ -232,12 +230,13 @@ async def test_a_jail_that_is_closed_ends_in_errors_and_not_in_waiting(lab):
 async def test_what_cannot_be_mounted_is_said(lab):
     await lab.furnish("true")
     way = lab.item["mount"]
-    other = asyncssh.generate_private_key("ssh-ed25519")
-    public = other.export_public_key().decode().strip()
+    other = Keys.make("ssh-keygen")
     for change, words in (
         ({"port": 1}, "cannot be mounted"),
-        ({"known_hosts": f"{HOST} {public}"}, "cannot be mounted"),
-        ({"key": other.export_private_key().decode()}, "cannot be mounted"),
+        ({"known_hosts": other.known}, "cannot be mounted"),
+        ({"key": other.client}, "cannot be mounted"),
+        ({"token": "0" * 32}, "cannot be mounted"),
+        ({"token": "0 -oProxyCommand=id"}, "token"),
         ({"user": "-oProxyCommand=id"}, "user"),
         ({"host": "-oProxyCommand=id"}, "not understood"),
         ({"host": "a b"}, "host"),

@@ -16,7 +16,7 @@ from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
 from pilotage.batch.streams import Streams
 from pilotage.batch.tunnels import Doors
-from pilotage.data.export import HOST, Jails, lay, take
+from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images
 from pilotage.data.stage import names, place
 from pilotage.data.stage.digest import Digests
@@ -29,8 +29,8 @@ class Carrier:
     """Sees to the data of all jobs of a site."""
 
     def __init__(
-        self, remote: Remote, doors: Doors, state: Path, digests: Digests, jails: Jails,
-        images: Images,
+        self, remote: Remote, doors: Doors, state: Path, digests: Digests,
+        exports: Exports, images: Images,
     ) -> None:  # fmt: skip
         """Keep what is served below `state`; worker nodes come to it through `doors`."""
         self._images = images
@@ -38,7 +38,7 @@ class Carrier:
         self._doors = doors
         self._state = state
         self._digests = digests
-        self._jails = jails
+        self._exports = exports
         self._pusher: Pusher | None = None
         self._puller: Puller | None = None
         self._streams = Streams(remote, state)
@@ -74,7 +74,7 @@ class Carrier:
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Bring home what a job has left, checked against its evidence."""
         if one.spec.data == "mounted":
-            await self._jails.close(self._name(one))
+            await self._exports.close(self._name(one))
             await anyio.to_thread.run_sync(self._publish, one, found)
             return
         if self._puller is None:
@@ -89,8 +89,8 @@ class Carrier:
         """Serve nothing any more for a job."""
         # Also what an earlier process served: that is not known of the guest any more.
         if one.spec.data == "mounted":
-            await self._jails.close(self._name(one))
-            await anyio.to_thread.run_sync(_remove, self._folder(one))
+            await self._exports.close(self._name(one))
+            await anyio.to_thread.run_sync(remove, self._folder(one))
 
     async def close(self) -> None:
         """Give up what is on its way."""
@@ -113,22 +113,21 @@ class Carrier:
         return self._state / "mounted" / self._name(one)
 
     async def _serve(self, one: Guest, files: list[str]) -> None:
-        """Lay a job's inputs out in a folder of its own, and serve that to it alone."""
+        """Show a job its inputs in a folder of its own, and serve that to it alone."""
         folder = self._folder(one)
-        await self._jails.close(self._name(one))
+        await self._exports.close(self._name(one))
 
-        def furnish() -> list[str]:
-            _remove(folder)
+        def prepare() -> Layout:
+            remove(folder)
             folder.mkdir(parents=True, mode=0o700)
             return lay(folder, {job.relative(path, one.base): Path(path) for path in files})
 
-        readonly = await anyio.to_thread.run_sync(furnish)
-        access = await self._jails.open(self._name(one), folder, readonly=readonly)
+        layout = await anyio.to_thread.run_sync(prepare)
+        access = await self._exports.open(self._name(one), layout)
         number = await self._doors.open("data", access.port)
         one.mount = {
-            "host": self._doors.host, "port": number, "user": access.user,
-            "key": access.private_key, "known_hosts": access.host_key, "alias": HOST,
-            "options": [],
+            "host": self._doors.host, "port": number, "user": access.user, "token": access.token,
+            "key": access.private_key, "known_hosts": access.host_key, "options": [],
         }  # fmt: skip
 
     def _publish(self, one: Guest, found: dict[str, Any]) -> None:
@@ -138,6 +137,7 @@ class Carrier:
         does all of this again.
         """
         folder = self._folder(one)
+        reclaim(folder)
         for name, local in (one.outputs | one.optional).items():
             if not found.get(name):
                 continue
@@ -180,7 +180,3 @@ def join(source: str, target: str) -> None:
         shutil.copy(source, target)
     with open(target, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

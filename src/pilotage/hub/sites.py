@@ -19,7 +19,7 @@ from pilotage.batch.driver import Driver
 from pilotage.batch.model import FACTORY, Site
 from pilotage.batch.place import Direct
 from pilotage.batch.tunnels import Doors
-from pilotage.data.export import Jails
+from pilotage.data.export import Exports
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
 from pilotage.edge.factory.fed import Fed
@@ -44,7 +44,7 @@ class Goods(NamedTuple):
     """What the data of all sites has in common."""
 
     digests: Digests
-    jails: Jails
+    exports: Exports
     images: Images
 
 
@@ -70,11 +70,11 @@ class Sites:
             return
         program = await anyio.to_thread.run_sync(pack.archive)
         ways = Ways(self._project, self._writer, program)
-        digests, jails = Digests(), Jails()
+        digests, exports = Digests(), Exports()
         images = Images(self._project.root, self._project.state / "images")
         try:
-            async with jails, anyio.create_task_group() as tasks:
-                work = functools.partial(self._work, Goods(digests, jails, images))
+            async with exports, anyio.create_task_group() as tasks:
+                work = functools.partial(self._work, Goods(digests, exports, images))
 
                 def begin(name: str, site: Site) -> None:
                     if site.batch == FACTORY:

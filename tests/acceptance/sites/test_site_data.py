@@ -159,7 +159,7 @@ def test_a_file_that_a_hundred_jobs_read_travels_once(desk: Desk, login: Sshd, s
     assert (shim / "python.log").stat().st_size - moved < SIZE / 10
 
 
-@pytest.mark.needs("sshfs", "fuse")
+@pytest.mark.needs("sshfs", "fuse", "bwrap")
 def test_mounted_data_is_read_from_here(desk: Desk):
     desk.write("maps/x.map", "map\n")
     desk.write("raw/a.txt", "a\n")
@@ -174,7 +174,7 @@ def test_mounted_data_is_read_from_here(desk: Desk):
     desk.wait(lambda: not list((desk.root / ".pilotage/mounted").iterdir()))
 
 
-@pytest.mark.needs("sshfs", "fuse")
+@pytest.mark.needs("sshfs", "fuse", "bwrap")
 def test_mounted_data_is_there_again_after_the_connection_was_cut(desk: Desk, login: Sshd):
     desk.write("late/l.txt", "late\n")
     desk.wait((login.user.home / "begun-late").exists)
@@ -193,11 +193,12 @@ def greets(number: int) -> bool:
     """Say whether there is our server behind a door of the login node."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", number), 5) as door:
         door.settimeout(5)
-        return door.recv(4) == b"SSH-"
+        door.sendall(b"0" * 32)
+        return door.recv(7) == b"unknown"
     return False
 
 
-@pytest.mark.needs("sshfs", "fuse")
+@pytest.mark.needs("sshfs", "fuse", "bwrap")
 def test_mounted_data_is_seen_in_a_container_without_rights(desk: Desk, image: None):
     desk.write("boxed/b.txt", "b\n")
     [job] = desk.made("boxed")

@@ -1,13 +1,13 @@
-"""Sandboxes of this machine that jobs elsewhere mount: served by SFTP, each to one key alone.
+"""Folders of this machine that jobs elsewhere mount: served by OpenSSH, each to one key alone.
 
-`Jails` serves them, `lay` puts a job's inputs into one, and `take` names what the job has left.
-Whatever a client says, nothing outside its folder is reached.
+`Exports` serves them, `lay` prepares the folder of a job, and `take` finds an output that the job
+has left there. Each folder is served from a sandbox in which there is nothing else of the user's.
 """
 
 from __future__ import annotations
 
-from .furnish import lay, take
+from .folder import Layout, lay, reclaim, remove, take
 from .model import HOST, Access, Bounds
-from .serve import Jails
+from .serve import Exports
 
-__all__ = ["HOST", "Access", "Bounds", "Jails", "lay", "take"]
+__all__ = ["HOST", "Access", "Bounds", "Exports", "Layout", "lay", "reclaim", "remove", "take"]

@@ -1,35 +1,37 @@
-"""The nouns of jails: how one is reached, and how much it may hold."""
+"""Access to an export, and its limits."""
 
 from __future__ import annotations
 
 import msgspec
 
-#: The name under which clients know our host key, whatever port of whatever host leads to us.
-HOST = "pilotage-jail"
+#: The name under which clients know the host key, whatever port of whatever host leads here.
+HOST = "pilotage-export"
+#: The only user that the server of an export knows.
+USER = "job"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """All that opens a jail."""
+    """All that a client needs to mount an export."""
 
     #: The port on 127.0.0.1 of this machine.
     port: int
     user: str
-    #: The text of a private key that opens this jail and nothing else.
+    #: The first bytes of each connection: they name the export, before SSH begins.
+    token: str
+    #: The text of a private key that opens this export and nothing else.
     private_key: str
     #: The line of a `known_hosts` file, for the name `HOST`.
     host_key: str
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the client of a jail may take of this machine."""
+    """Limits of one export; a client that exceeds `size` or `entries` loses it."""
 
-    #: Bytes that it may add to the folder.
+    #: Bytes that clients may send in all, and the largest file. What they write is never more.
     size: int = 64 << 30
-    #: Files, folders and links that it may add.
+    #: Files, folders and links in the folder.
     entries: int = 100_000
-    #: Files and listings that it may have open at once.
+    #: Files that one session may have open.
     handles: int = 256
-    #: Connections that it may have at once.
+    #: Connections at once.
     connections: int = 8
-    #: Requests that are served in a second.
-    rate: float = 8000.0

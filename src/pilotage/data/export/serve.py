@@ -1,44 +1,96 @@
-"""The SFTP server of all jails: one port of this machine, open only while there is a jail."""
+"""The server of all exports: one port of this machine, open only while there is an export.
+
+A client names its export by the first bytes of a connection, which is then given to an `sshd` in
+the sandbox of that export. No data goes through this process; it counts what the kernel says of
+each connection, and ends an export whose client exceeds its limits.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import secrets
-from collections.abc import Collection
-from pathlib import Path
-from types import ModuleType, TracebackType
+import socket
+import struct
+from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 
 from pilotage.base import errors
 
-from .cell import Cell, Connection, Server
-from .model import HOST, Access, Bounds
-from .room import Pace
-from .walls import Jail
+from .folder import Layout
+from .model import USER, Access, Bounds
+from .sandbox import Keys, Programs, Sandbox
 
-#: Threads that wait for the disk, so that the event loop does not.
-_THREADS = 8
-#: Connections that have not shown a key yet.
+_log = logging.getLogger("pilotage.batch")
+#: Connections that have not named an export yet, and how long each may take.
 _STRANGERS = 64
+_TOKEN_SECONDS = 10.0
+_TOKEN_BYTES = 32
+_WATCH_SECONDS = 1.0
+#: The shortest request that makes a file or a folder, in bytes.
+_ENTRY_BYTES = 18
+#: `tcpi_bytes_received` of the kernel's `tcp_info`.
+_RECEIVED_AT = 128
 _PLAIN = Bounds()
 
 
-class Jails:
+@dataclass(eq=False)
+class Export:
+    """A folder that is served, and its use so far."""
+
+    name: str
+    layout: Layout
+    bounds: Bounds
+    sandbox: Sandbox
+    connections: set[socket.socket] = field(default_factory=set)
+    #: Bytes received by connections that have ended.
+    ended: int = 0
+    #: Entries in the folder when they were counted last, and bytes received until then.
+    entries: int = 0
+    counted: int = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes that clients have sent in all."""
+        return self.ended + sum(map(received, self.connections))
+
+    async def excess(self) -> str:
+        """Return the limit that is exceeded, in words; empty if none is."""
+        now, bounds = self.received, self.bounds
+        if now > bounds.size:
+            return f"it sent more than {bounds.size} bytes"
+        # It cannot have made more since the last time.
+        if self.entries + (now - self.counted) // _ENTRY_BYTES > bounds.entries:
+            folder = str(self.layout.folder)
+            self.entries = await anyio.to_thread.run_sync(count, folder, bounds.entries)
+            self.counted = now
+        if self.entries > bounds.entries:
+            return f"it made more than {bounds.entries} files, or hid some"
+        return ""
+
+
+class Exports:
     """Serves folders of this machine, each by SFTP to the holder of its own key."""
 
     def __init__(self) -> None:
-        self._cells: dict[str, Cell] = {}
-        self._users: dict[str, Cell] = {}
-        self._strangers: set[Connection] = set()
+        self._names: dict[str, Export] = {}
+        self._tokens: dict[bytes, Export] = {}
+        self._strangers = 0
         self._lock = anyio.Lock()
-        self._threads = anyio.CapacityLimiter(_THREADS)
-        self._server: Server | None = None
-        self._host_key = ""
+        self._tasks = anyio.create_task_group()
+        self._listener: socket.socket | None = None
+        self._accepting: anyio.CancelScope | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin with no jail and no port."""
+        """Begin with no export and no port."""
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._watch)
         return self
 
     async def __aexit__(
@@ -47,100 +99,153 @@ class Jails:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close every jail, and the port with them."""
+        """Close every export, and the port with them."""
         with anyio.CancelScope(shield=True):
-            for name in list(self._cells):
+            for name in list(self._names):
                 await self.close(name)
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
 
-    async def open(
-        self, name: str, folder: Path, *, readonly: Collection[str], bounds: Bounds = _PLAIN
-    ) -> Access:
-        """Serve a folder until the jail of this name is closed; `readonly` are names within it."""
-        door = _door()
+    async def open(self, name: str, layout: Layout, *, bounds: Bounds = _PLAIN) -> Access:
+        """Serve a folder until the export of this name is closed."""
+        programs = Programs.find()
         async with self._lock:
-            if name in self._cells:
-                raise errors.Conflict(f"there is a jail {name} already")
-            jail = await anyio.to_thread.run_sync(Jail, str(folder), readonly, bounds)
+            if name in self._names:
+                raise errors.Conflict(f"there is an export {name} already")
+            keys = await anyio.to_thread.run_sync(Keys.make, programs.keygen)
+            sandbox = Sandbox(programs, bounds)
+            await sandbox.start(layout, keys)
             try:
-                server = self._server or await self._listen(door)
+                port = self._listen()
             except OSError as error:
-                jail.close()
+                await sandbox.stop()
                 raise errors.Unavailable(f"no port for the data of jobs: {error}") from error
-            private, public = door.keys()
-            user = f"j{secrets.token_hex(12)}"
-            cell = Cell(jail, user, public, bounds, Pace(bounds.rate), self._threads)
-            self._cells[name] = self._users[user] = cell
+            token = secrets.token_hex(_TOKEN_BYTES // 2)
+            export = Export(name, layout, bounds, sandbox)
+            self._names[name] = self._tokens[token.encode()] = export
         return Access(
-            port=server.get_port(), user=user, private_key=private, host_key=self._host_key
+            port=port, user=USER, token=token, private_key=keys.client, host_key=keys.known
         )
 
     async def close(self, name: str) -> None:
-        """Cut off whoever is in a jail and shut it; its key opens nothing from now on."""
-        cell = self._cells.pop(name, None)
-        if cell is None:
+        """End every connection to an export; its key and token open nothing from now on."""
+        export = self._names.pop(name, None)
+        if export is None:
             return
-        del self._users[cell.user]
-        for connection in list(cell.connections):
-            connection.abort()
+        self._tokens = {token: one for token, one in self._tokens.items() if one is not export}
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(cell.jail.close)
+            await export.sandbox.stop()
             async with self._lock:
-                if not self._cells:
-                    await self._stop()
+                if not self._names and self._listener and self._accepting:
+                    self._accepting.cancel()
+                    self._listener.close()
+                    self._listener = self._accepting = None
 
-    async def _listen(self, door: ModuleType) -> Server:
-        server: Server
-        server, public = await door.listen(self)
-        self._server, self._host_key = server, f"{HOST} {public}"
-        return server
+    # -- connections -----------------------------------------------------------------------------
 
-    async def _stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            for connection in list(self._strangers):
-                connection.abort()
-            await server.wait_closed()
+    def _listen(self) -> int:
+        """Open the port if it is not open; return its number."""
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            self._listener.setblocking(False)
+            self._accepting = anyio.CancelScope()
+            self._tasks.start_soon(self._accept, self._listener, self._accepting)
+        return int(self._listener.getsockname()[1])
 
-    # -- what the door asks ----------------------------------------------------------------------
+    async def _accept(self, listener: socket.socket, scope: anyio.CancelScope) -> None:
+        loop = asyncio.get_running_loop()
+        with scope:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    _log.warning("cannot accept a connection to mounted data: %s", error)
+                    await anyio.sleep(_WATCH_SECONDS)
+                    continue
+                if self._strangers >= _STRANGERS:
+                    connection.close()
+                    continue
+                self._strangers += 1
+                self._tasks.start_soon(self._admit, connection)
 
-    def arrived(self, connection: Connection) -> bool:
-        """Let a stranger wait at the door, unless too many do."""
-        if len(self._strangers) >= _STRANGERS or self._server is None:
-            return False
-        self._strangers.add(connection)
-        return True
+    async def _admit(self, connection: socket.socket) -> None:
+        """Have a connection served by the export that it names."""
+        with connection:
+            try:
+                export = await self._named(connection)
+            finally:
+                self._strangers -= 1
+            if export is None or len(export.connections) >= export.bounds.connections:
+                return
+            export.connections.add(connection)
+            try:
+                await self._serve(export, connection)
+            finally:
+                export.connections.discard(connection)
+                export.ended += received(connection)
 
-    def knows(self, user: str, public: bytes) -> bool:
-        """Tell whether a key opens the jail of a user."""
-        cell = self._users.get(user)
-        return cell is not None and secrets.compare_digest(cell.public, public)
+    async def _named(self, connection: socket.socket) -> Export | None:
+        """Read the token, and not a byte of what follows it."""
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        token = b""
+        try:
+            with anyio.fail_after(_TOKEN_SECONDS):
+                while missing := _TOKEN_BYTES - len(token):
+                    token += (more := await loop.sock_recv(connection, missing))
+                    if not more:
+                        return None
+                export = self._tokens.get(token)
+                if export is None:
+                    await loop.sock_sendall(connection, b"unknown export\n")
+        except (OSError, TimeoutError):
+            return None
+        connection.setblocking(True)
+        return export
 
-    def admitted(self, user: str, connection: Connection) -> bool:
-        """Let a stranger in, if its jail is still open and not crowded."""
-        self._strangers.discard(connection)
-        cell = self._users.get(user)
-        if cell is None or len(cell.connections) >= cell.bounds.connections:
-            return False
-        cell.connections.add(connection)
-        return True
+    async def _serve(self, export: Export, connection: socket.socket) -> None:
+        try:
+            process = await export.sandbox.serve(connection)
+        except OSError as error:
+            _log.warning("cannot serve the data of %s: %s", export.name, error)
+            return
+        try:
+            await process.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await process.aclose()
 
-    def cell(self, user: str) -> Cell | None:
-        """Find the jail of a user, if it is open."""
-        return self._users.get(user)
+    # -- limits ----------------------------------------------------------------------------------
 
-    def left(self, user: str, connection: Connection) -> None:
-        """Forget a connection."""
-        self._strangers.discard(connection)
-        if cell := self._users.get(user):
-            cell.connections.discard(connection)
+    async def _watch(self) -> None:
+        """End exports whose clients exceed their limits."""
+        while True:
+            await anyio.sleep(_WATCH_SECONDS)
+            for export in list(self._names.values()):
+                if export.connections and (why := await export.excess()):
+                    _log.warning("the data of %s is not served any more: %s", export.name, why)
+                    await self.close(export.name)
 
 
-def _door() -> ModuleType:
-    """Load what needs the extra."""
-    try:
-        from . import door
-    except ImportError as error:
-        hint = "pip install 'pilotage[ssh]', or write `data = \"staged\"`"
-        raise errors.Unavailable(f"mounted data needs asyncssh ({error})", hint=hint) from error
-    return door
+def received(connection: socket.socket) -> int:
+    """Return how many bytes have come by a connection, as the kernel counts them."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + 8)
+    return int(struct.unpack_from("=Q", info, _RECEIVED_AT)[0])
+
+
+def count(folder: str, most: int) -> int:
+    """Count everything below a folder, up to one more than `most`; hidden entries are too many."""
+    entries, left = 0, [folder]
+    while left and entries <= most:
+        try:
+            with os.scandir(left.pop()) as found:
+                for one in found:
+                    entries += 1
+                    if one.is_dir(follow_symlinks=False):
+                        left.append(one.path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            # It must not be read, or its path is too long.
+            return most + 1
+    return entries

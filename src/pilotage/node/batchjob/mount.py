@@ -133,6 +133,8 @@ def _served(
     last = [*inside, _unmounter(), "-u", "-z", "--", path]
     argv = [*deaf, *keep, str(len(last)), *last, *inside, *deaf, *source, path, "-o", options]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
+    # `ssh` starts its proxy by it, and those of users may chatter.
+    env["SHELL"] = "/bin/sh"
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
             argv,
