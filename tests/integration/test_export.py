@@ -469,6 +469,17 @@ async def test_what_it_writes_is_bounded(exports, lab, caplog):
             pass
 
 
+async def test_connections_that_come_and_go_are_counted_together(exports, lab, caplog):
+    access = await opened(exports, lab, size=1 << 20)
+    for name in "ab":
+        async with client(access) as sftp:
+            await sftp.put(name, b"x" * (600 << 10))
+    with anyio.fail_after(30):
+        while exports._names:  # noqa: ASYNC110 - it is looked at each second
+            await anyio.sleep(0.05)
+    assert "sent more than 1048576 bytes" in caplog.text
+
+
 @pytest.mark.parametrize("size", [1 << 40, (1 << 63) - 1])
 async def test_no_file_is_larger_than_all_may_be(exports, lab, size):
     access = await opened(exports, lab, size=1 << 20)
@@ -553,7 +564,7 @@ async def test_a_program_that_is_missing_is_named(exports, lab, monkeypatch):
 
 async def test_without_a_sandbox_nothing_is_served(exports, lab, monkeypatch):
     found = Programs.find()
-    for change in ({"bwrap": "/bin/false"}, {"nsenter": "/bin/false"}):
+    for change in ({"bwrap": "/bin/false"}, {"nsenter": "/bin/false"}, {"sshd": "/bin/false"}):
         programs = msgspec.structs.replace(found, **change)
         monkeypatch.setattr(Programs, "find", lambda programs=programs: programs)
         with pytest.raises(errors.Unavailable, match="allows no sandbox"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -46,7 +47,10 @@ _PARTS = [
 _LIBRARY = re.compile(r"(/\S+) \(0x")
 _START_SECONDS = 60.0
 _WORDS = 2000
-_HINT = 'install bubblewrap, openssh-server and openssh-client, or write `data = "staged"`'
+_HINT = (
+    "install bubblewrap, openssh-server and openssh-client, and allow user namespaces; "
+    'or write `data = "staged"`'
+)
 
 _CONFIG = f"""\
 AllowUsers {USER}
@@ -166,20 +170,22 @@ class Sandbox:
             self._process = await anyio.open_process(
                 [programs.bwrap, "--args", str(given[-1]), "--", programs.cat],
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=said.fileno(),
-                cwd="/", env={}, pass_fds=given,
+                cwd="/", env={}, start_new_session=True, pass_fds=given,
             )  # fmt: skip
             theirs.close()
             try:
-                with anyio.fail_after(_START_SECONDS):
+                with anyio.move_on_after(_START_SECONDS) as patience:
                     await self._begin(ours, info, said)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await self.stop()
-                raise
-            self._line = ours.dup()
+                if patience.cancelled_caught:
+                    raise _refused(said)
+                self._line = ours.dup()
+            finally:
+                if self._line is None:
+                    with anyio.CancelScope(shield=True):
+                        await self.stop()
 
     async def _begin(self, line: socket.socket, info: BinaryIO, said: BinaryIO) -> None:
-        """Wait until the program inside answers, when all is mounted; check that it is reached."""
+        """Wait until the program inside answers, when all is mounted; have `sshd` check itself."""
         line.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
@@ -192,7 +198,7 @@ class Sandbox:
         self._init = int(json.loads(_text(info))["child-pid"])
         self._handle = os.pidfd_open(self._init)
         tried = await anyio.open_process(
-            [*self._entering(), self._programs.cat],
+            [*self._entering(), self._programs.sshd, "-t", "-f", f"{_ETC}/config"],
             stdin=subprocess.DEVNULL, stdout=said.fileno(), stderr=said.fileno(), cwd="/", env={},
         )  # fmt: skip
         async with tried:
@@ -212,6 +218,8 @@ class Sandbox:
 
     async def serve(self, connection: socket.socket) -> anyio.abc.Process:
         """Serve a connection by a process of its own in the sandbox."""
+        if self._handle < 0:
+            raise ProcessLookupError(errno.ESRCH, "the sandbox has ended")
         argv = [*self._entering(), self._programs.sshd, "-i", "-e", "-f", f"{_ETC}/config"]
         return await anyio.open_process(
             argv,
@@ -220,6 +228,8 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={},
+            # Not ended by what is typed at the terminal of the hub.
+            start_new_session=True,
         )
 
     async def stop(self) -> None:
@@ -244,7 +254,7 @@ class Sandbox:
 
 
 def _refused(said: BinaryIO) -> errors.Unavailable:
-    words = " ".join(_text(said).split()) or "bubblewrap ended without a message"
+    words = " ".join(_text(said).split()) or "bubblewrap gave no reason"
     message = f"this machine allows no sandbox for mounted data: {words}"
     return errors.Unavailable(message, hint=_HINT)
 

@@ -82,7 +82,6 @@ class Exports:
         self._names: dict[str, Export] = {}
         self._tokens: dict[bytes, Export] = {}
         self._strangers = 0
-        self._lock = anyio.Lock()
         self._tasks = anyio.create_task_group()
         self._listener: socket.socket | None = None
         self._accepting: anyio.CancelScope | None = None
@@ -104,25 +103,26 @@ class Exports:
             for name in list(self._names):
                 await self.close(name)
         self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+        await self._tasks.__aexit__(None, None, None)
 
     async def open(self, name: str, layout: Layout, *, bounds: Bounds = _PLAIN) -> Access:
         """Serve a folder until the export of this name is closed."""
         programs = Programs.find()
-        async with self._lock:
+        keys = await anyio.to_thread.run_sync(Keys.make, programs.keygen)
+        sandbox = Sandbox(programs, bounds)
+        await sandbox.start(layout, keys)
+        try:
             if name in self._names:
                 raise errors.Conflict(f"there is an export {name} already")
-            keys = await anyio.to_thread.run_sync(Keys.make, programs.keygen)
-            sandbox = Sandbox(programs, bounds)
-            await sandbox.start(layout, keys)
-            try:
-                port = self._listen()
-            except OSError as error:
+            port = self._listen()
+        except (errors.Conflict, OSError) as error:
+            with anyio.CancelScope(shield=True):
                 await sandbox.stop()
+            if isinstance(error, OSError):
                 raise errors.Unavailable(f"no port for the data of jobs: {error}") from error
-            token = secrets.token_hex(_TOKEN_BYTES // 2)
-            export = Export(name, layout, bounds, sandbox)
-            self._names[name] = self._tokens[token.encode()] = export
+            raise
+        token = secrets.token_hex(_TOKEN_BYTES // 2)
+        self._names[name] = self._tokens[token.encode()] = Export(name, layout, bounds, sandbox)
         return Access(
             port=port, user=USER, token=token, private_key=keys.client, host_key=keys.known
         )
@@ -133,13 +133,11 @@ class Exports:
         if export is None:
             return
         self._tokens = {token: one for token, one in self._tokens.items() if one is not export}
+        if not self._names and self._accepting is not None:
+            self._accepting.cancel()
+            self._listener = self._accepting = None
         with anyio.CancelScope(shield=True):
             await export.sandbox.stop()
-            async with self._lock:
-                if not self._names and self._listener and self._accepting:
-                    self._accepting.cancel()
-                    self._listener.close()
-                    self._listener = self._accepting = None
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -154,7 +152,7 @@ class Exports:
 
     async def _accept(self, listener: socket.socket, scope: anyio.CancelScope) -> None:
         loop = asyncio.get_running_loop()
-        with scope:
+        with listener, scope:
             while True:
                 try:
                     connection, _ = await loop.sock_accept(listener)
@@ -222,7 +220,7 @@ class Exports:
         while True:
             await anyio.sleep(_WATCH_SECONDS)
             for export in list(self._names.values()):
-                if export.connections and (why := await export.excess()):
+                if why := await export.excess():
                     _log.warning("the data of %s is not served any more: %s", export.name, why)
                     await self.close(export.name)
 
