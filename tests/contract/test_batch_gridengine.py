@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.system.gridengine import GridEngine
+from pilotage.batch.system.gridengine import TOOLS
 from pilotage.batch.system.model import Call, Cause, Order, Phase
 from pilotage.testing.batch import beds, life
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
@@ -18,7 +18,7 @@ class TestGridEngine(Life):
     @pytest.fixture
     def bed(self, gridengine: Cluster, tmp_path: Path) -> Bed:  # noqa: F811
         return beds.Commands(
-            GridEngine(), tmp_path, beds.environment(gridengine.env), can=CAN, patience=90,
+            TOOLS, tmp_path, beds.environment(gridengine.env), can=CAN, patience=90,
             waits=("-a=204001010000",), holds=("-h",),
             stranger=Call(("qsub", "-N", "odd", "-o", "/dev/null", "-j", "y"), "true\n"),
         )  # fmt: skip

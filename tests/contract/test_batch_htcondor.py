@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.system.htcondor import HTCondor
+from pilotage.batch.system import htcondor
 from pilotage.batch.system.model import Call, Cause, Order, Phase
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, let_others_run, make, submit, until, wait
@@ -34,7 +34,7 @@ class TestHTCondor(Life):
         folder = Path(tempfile.mkdtemp(dir=condor.shared))
         folder.chmod(0o777)
         yield beds.Commands(
-            HTCondor(), folder, condor.env, can=CAN, waits=("--request_disk=999999999999",),
+            htcondor.TOOLS, folder, condor.env, can=CAN, waits=("--request_disk=999999999999",),
             holds=("--hold",), stranger=Call(("condor_submit", "-terse", "-"), STRANGER),
         )  # fmt: skip
         os.umask(before)
@@ -79,8 +79,8 @@ class TestHTCondor(Life):
         until(bed, lambda: began(order), bool)
         wait(bed, order, Phase.RUNNING)
         os.kill(schedd(condor), signal.SIGKILL)
-        assert bed.run(HTCondor().listing()).exit != 0
-        until(bed, lambda: bed.run(HTCondor().listing()).exit == 0, bool, extra=60)
+        assert bed.run(htcondor.TOOLS.listing()).exit != 0
+        until(bed, lambda: bed.run(htcondor.TOOLS.listing()).exit == 0, bool, extra=60)
         Path(order.folder, "go").touch()
         (item,) = wait(bed, order, Phase.OVER, extra=60)
         assert (item.cause, item.exit) == (Cause.EXITED, 4)

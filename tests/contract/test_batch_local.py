@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.batch.system.local import Local
+from pilotage.batch.system.local import local
 from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
 from pilotage.pilot import pack
 from pilotage.testing.batch import beds
@@ -44,7 +44,7 @@ class Queue(beds.Commands):
             ),
             "true",
         )
-        super().__init__(Local(run, str(self.root)), orders, os.environ, can=CAN, stranger=stranger)
+        super().__init__(local(run, str(self.root)), orders, os.environ, can=CAN, stranger=stranger)
 
     def waiting(self, order: Order) -> Order:
         """Take all cores first."""
@@ -86,7 +86,7 @@ def queue(program: Path, tmp_path: Path) -> Iterator[Queue]:
         made.close()
 
 
-class TestLocal(Life):
+class Testlocal(Life):
     @pytest.fixture
     def bed(self, queue: Queue) -> Bed:
         return queue
@@ -137,7 +137,7 @@ class TestWords(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return Local(("python3", "/site/bin/x.pyz"), "/site/local")
+        return local(("python3", "/site/bin/x.pyz"), "/site/local")
 
 
 def test_as_many_at_once_as_there_are_cores(queue: Queue):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pilotage.batch.system.model import Batch, BatchError, Call, Cause, Order, Phase, Said
-from pilotage.batch.system.slurm import Slurm
+from pilotage.batch.system.slurm import TOOLS
 from pilotage.testing.batch import beds
 from pilotage.testing.batch.life import Bed, Life, find, make, submit, until, wait
 from pilotage.testing.batch.words import ORDER, Sample, Words, recorded
@@ -25,7 +25,7 @@ END = "\nend of listing\n"
 
 def _bed(cluster: Cluster, folder: Path) -> beds.Commands:
     return beds.Commands(
-        Slurm(), folder, cluster.environment(), can=CAN, waits=("--begin=now+1hour",),
+        TOOLS, folder, cluster.environment(), can=CAN, waits=("--begin=now+1hour",),
         holds=("--hold",), stranger=STRANGE,
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ class TestWords(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return Slurm()
+        return TOOLS
 
     def test_what_makes_it_ours_comes_last(self, batch: Batch):
         order = msgspec.structs.replace(ORDER, extra=("--job-name=other", "--requeue"))

@@ -85,6 +85,7 @@ def test_a_file_is_an_application():
         ('"{fast}",', '"{fast}", "{*}",', 4, "words"),
         ("OMP_NUM_THREADS", "LD_PRELOAD", 10, "env_allow"),
         ("OMP_NUM_THREADS", "PATH", 10, "env_allow"),
+        ("OMP_NUM_THREADS", "LSF_ENVDIR", 10, "env_allow"),
         ("minimum = 1\n", "minimum = 2_000_000\n", 19, "minimum"),
         ('kind = "integer"\nminimum', 'kind = "text"\nminimum', 17, "pattern"),
         ('flag = "--fast"', "", 26, "flag"),

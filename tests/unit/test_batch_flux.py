@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.batch.system.flux import Flux, listing
+from pilotage.batch.system import flux
 from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
@@ -76,7 +76,7 @@ class TestFlux(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return Flux()
+        return flux.TOOLS
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ class TestFlux(Words):
 )
 def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object]):
     with pytest.raises(BatchError) as caught:
-        Flux().submit(msgspec.structs.replace(ORDER, **changes))
+        flux.TOOLS.submit(msgspec.structs.replace(ORDER, **changes))
     assert caught.value.final
 
 
 def job(**more: object) -> Item:
     fields = {"id": 5, "name": KEY, "state": "INACTIVE", "result": "FAILED"} | more
-    (found,) = listing.read(msgspec.json.encode({"jobs": [fields]}).decode())
+    (found,) = flux.read(msgspec.json.encode({"jobs": [fields]}).decode())
     return found
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.batch.system import spans
-from pilotage.batch.system.gridengine import GridEngine, accounting, listing
+from pilotage.batch.system import gridengine, words
 from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import ORDER, Sample, Words
 
@@ -100,7 +99,7 @@ class TestGridEngine(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return GridEngine()
+        return gridengine.TOOLS
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ class TestGridEngine(Words):
 )
 def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object]):
     with pytest.raises(BatchError) as caught:
-        GridEngine().submit(msgspec.structs.replace(ORDER, **changes))
+        gridengine.TOOLS.submit(msgspec.structs.replace(ORDER, **changes))
     assert caught.value.final
 
 
@@ -132,7 +131,7 @@ def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object])
     ],
 )  # fmt: skip
 def test_states(state: str, phase: str):
-    assert listing.phase(state) is Phase(phase)
+    assert gridengine.phase(state) is Phase(phase)
 
 
 def record(**more: str) -> list[Item]:
@@ -141,7 +140,9 @@ def record(**more: str) -> list[Item]:
         "jobname": "p0123456789abcd", "jobnumber": "5", "taskid": "undefined", "failed": "0",
         "exit_status": "0", "start_time": now, "end_time": now,
     } | more  # fmt: skip
-    return accounting.read("=====\n" + "".join(f"{name} {text}\n" for name, text in fields.items()))
+    return gridengine.read_past(
+        "=====\n" + "".join(f"{name} {text}\n" for name, text in fields.items())
+    )
 
 
 @pytest.mark.parametrize("failed", ["11  : before job", "25  : rescheduling", "28  : changing"])
@@ -171,19 +172,19 @@ def test_times_of_other_versions():
 
 def test_accounting_that_fails_is_no_history():
     with pytest.raises(BatchError, match="permission denied"):
-        accounting.read("permission denied\nqacct ended with 1\n")
+        gridengine.read_past("permission denied\nqacct ended with 1\n")
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1))
 def test_numbers_come_back(numbers: list[int]):
-    assert list(spans.expand(",".join(map(str, numbers)))) == numbers
+    assert list(words.indices(",".join(map(str, numbers)))) == numbers
 
 
 def test_spans():
-    assert list(spans.expand("1,4-6,10-20:5")) == [1, 4, 5, 6, 10, 15, 20]
+    assert list(words.indices("1,4-6,10-20:5")) == [1, 4, 5, 6, 10, 15, 20]
 
 
 @pytest.mark.parametrize("junk", ["a", "1-", "1-2:0", "1-99999999", "-1", "1,,2"])
 def test_what_is_no_span(junk: str):
     with pytest.raises(ValueError, match=junk):
-        list(spans.expand(junk))
+        list(words.indices(junk))

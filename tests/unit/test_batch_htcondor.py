@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.batch.system.htcondor import HTCondor, ads
+from pilotage.batch.system import htcondor
 from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
@@ -79,13 +79,13 @@ class TestHTCondor(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return HTCondor()
+        return htcondor.TOOLS
 
 
 def test_the_wall_time_is_in_the_policy():
-    text = HTCondor().submit(msgspec.structs.replace(ORDER, time=90.5)).input
+    text = htcondor.TOOLS.submit(msgspec.structs.replace(ORDER, time=90.5)).input
     assert "time() - JobCurrentStartExecutingDate > 91" in text
-    assert "JobCurrentStartExecutingDate" not in HTCondor().submit(ORDER).input
+    assert "JobCurrentStartExecutingDate" not in htcondor.TOOLS.submit(ORDER).input
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_the_wall_time_is_in_the_policy():
 )
 def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object]):
     with pytest.raises(BatchError) as caught:
-        HTCondor().submit(msgspec.structs.replace(ORDER, **changes))
+        htcondor.TOOLS.submit(msgspec.structs.replace(ORDER, **changes))
     assert caught.value.final
 
 
 def ad(**more: object) -> Item:
     fields = {"ClusterId": 1, "ProcId": 0, "PilotageKey": KEY, "JobStatus": 3, "NumShadowStarts": 1}
-    (found,) = ads.read(msgspec.json.encode([fields | more]).decode())
-    return ads.item(found, gone=True)
+    (found,) = htcondor.read(msgspec.json.encode([fields | more]).decode())
+    return htcondor.item(found, gone=True)
 
 
 def test_older_ones_word_the_policy_otherwise():

@@ -11,6 +11,9 @@ import pytest
 from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.system import known, plugin
+from pilotage.batch.system.model import Item, Phase, Said
+from pilotage.node import systems
+from pilotage.testing.batch.words import KEY, ORDER
 
 PLUGIN = """
 class Abacus:
@@ -28,6 +31,12 @@ class Abacus:
 class Half:
     name = "half"
     arrays = False
+
+    def __init__(self, settings):
+        pass
+
+
+BEADS = 12
 
 
 class Loud:
@@ -56,19 +65,35 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.mark.parametrize("name", known.OURS)
 def test_every_batch_system_of_a_site_has_an_adapter(name: str):
-    assert known.adapter(name, program=("python3", "x.pyz"), folder="/q").name == name
+    assert known.adapter(name, program=("python3", "x.pyz"), folder="/q", settings={}).name == name
 
 
 def test_others_have_none():
     with pytest.raises(errors.ConfigError, match="abacus"):
-        known.adapter("abacus", program=(), folder="")
+        known.adapter("abacus", program=(), folder="", settings={})
 
 
 @pytest.mark.parametrize("name", ["abacus", "abacus_plugin:Abacus"])
 def test_a_plug_in_is_found_and_told_its_settings(installed: Path, name: str):
     made = known.adapter(name, program=(), folder="", settings={"beads": 7})
     assert (made.name, made.beads) == ("abacus", 7)  # type: ignore[attr-defined]
-    assert not known.arrays(name)
+    assert not known.arrays(name, {})
+
+
+def test_the_plug_in_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-provider.md"
+    code = page.read_text().partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "abacus_provider.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name, given = "abacus_provider:abacus", {"beads": 3}
+    made = known.adapter(name, program=(), folder="", settings=given)
+    assert "--beads=3" in made.submit(ORDER).argv
+    assert made.submitted(Said(0, "job 7\n")) == "7"
+    text = f"1 {KEY} running\n2 other queued\n\nend of listing\n"
+    assert made.listed(Said(0, text)) == [Item(key=KEY, id="1", phase=Phase.RUNNING)]
+    assert not known.arrays(name, given)
+    with pytest.raises(errors.ConfigError, match="unknown settings: pearls"):
+        known.adapter(name, program=(), folder="", settings={"pearls": 7})
 
 
 def test_what_a_plug_in_does_not_take_is_a_mistake_in_the_file(installed: Path):
@@ -81,13 +106,14 @@ def test_what_a_plug_in_does_not_take_is_a_mistake_in_the_file(installed: Path):
     [
         ("loud", "cannot be loaded: OSError: no beads"),
         ("abacus_plugin:Half", "is no batch system: it has no submit"),
+        ("abacus_plugin:BEADS", "is no batch system: it cannot be called"),
         ("abacus_plugin:Gone", "cannot be loaded"),
         ("nowhere.at_all:Gone", "cannot be loaded"),
     ],
 )
 def test_what_is_no_plug_in_is_said(installed: Path, name: str, words: str):
     with pytest.raises(errors.ConfigError, match=words):
-        known.adapter(name, program=(), folder="")
+        known.adapter(name, program=(), folder="", settings={})
 
 
 def test_the_file_of_a_site_names_a_plug_in_that_is_there(installed: Path):
@@ -104,3 +130,12 @@ def test_the_file_of_a_site_names_a_plug_in_that_is_there(installed: Path):
         with pytest.raises(errors.ConfigError) as caught:
             files.parse(text, "far", Path("far.toml"))
         assert words in str(caught.value)
+
+
+def test_the_table_of_worker_nodes_says_the_same_as_ours():
+    ours = {one.name: (one.prefixes, one.indices) for one in known.SYSTEMS if one.prefixes}
+    theirs = {one.name: (one.prefixes, one.indices) for one in systems.SYSTEMS}
+    # Pilots run in jobs of OAR, for which there is no adapter.
+    assert theirs.pop("oar") == (("OAR_",), ())
+    assert theirs == ours
+    assert set(systems.PREFIXES) == set(known.PREFIXES)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.batch.system.lsf import LSF, listing
+from pilotage.batch.system import lsf
 from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
@@ -92,7 +92,7 @@ class TestLSF(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return LSF()
+        return lsf.TOOLS
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ class TestLSF(Words):
 )
 def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object]):
     with pytest.raises(BatchError) as caught:
-        LSF().submit(msgspec.structs.replace(ORDER, **changes))
+        lsf.TOOLS.submit(msgspec.structs.replace(ORDER, **changes))
     assert caught.value.final
 
 
 def test_it_keeps_no_history():
-    assert LSF().history(0.0) is None
+    assert lsf.TOOLS.history(0.0) is None
 
 
 def record(**more: str) -> Item:
     fields = {"JOBID": "7", "JOB_NAME": KEY, "STAT": "EXIT"} | more
     text = {"COMMAND": "bjobs", "JOBS": 1, "RECORDS": [fields]}
-    (found,) = listing.read(f"{NOW}\n{msgspec.json.encode(text).decode()}")
+    (found,) = lsf.read(f"{NOW}\n{msgspec.json.encode(text).decode()}")
     return found
 
 
@@ -159,7 +159,7 @@ def test_ids_may_hold_the_number():
 
 def test_a_listing_that_has_lost_some_is_no_listing():
     with pytest.raises(BatchError, match="0 of 2"):
-        listing.read(f'{NOW}\n{{"COMMAND":"bjobs","JOBS":2,"RECORDS":[]}}')
+        lsf.read(f'{NOW}\n{{"COMMAND":"bjobs","JOBS":2,"RECORDS":[]}}')
 
 
 @pytest.mark.parametrize("state", ["ZOMBI", "UNKWN", "NEW"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pilotage.batch.system.model import Batch, BatchError, Cause, Item, Phase, Said
-from pilotage.batch.system.pbs import PBS, ends, listing
+from pilotage.batch.system import pbs
+from pilotage.batch.system.model import Batch, BatchError, Cause, Ended, Item, Phase, Said
 from pilotage.testing.batch.words import KEY, ORDER, Sample, Words
 
 REPLAY = Path(__file__).parents[1] / "replay" / "pbs"
@@ -105,7 +105,7 @@ class TestPBS(Words):
 
     @pytest.fixture
     def batch(self) -> Batch:
-        return PBS()
+        return pbs.TOOLS
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ class TestPBS(Words):
 )
 def test_what_would_not_be_as_it_is_meant_is_refused(changes: dict[str, object]):
     with pytest.raises(BatchError) as caught:
-        PBS().submit(msgspec.structs.replace(ORDER, **changes))
+        pbs.TOOLS.submit(msgspec.structs.replace(ORDER, **changes))
     assert caught.value.final
 
 
 def test_a_folder_is_no_shell():
-    call = PBS().submit(msgspec.structs.replace(ORDER, folder="/site/it's $(here)"))
+    call = pbs.TOOLS.submit(msgspec.structs.replace(ORDER, folder="/site/it's $(here)"))
     assert call.input.splitlines()[1] == "cd '/site/it'\"'\"'s $(here)' || exit 1"
 
 
 def test_an_array_that_waits_has_all_its_numbers():
     job = {"Job_Name": KEY, "job_state": "Q", "array_indices_remaining": "0-8:4,9"}
     text = msgspec.json.encode({"pbs_version": "1", "Jobs": {"7[].s": job}}).decode()
-    assert [(found.id, found.index) for found in listing.read(text)] == [
+    assert [(found.id, found.index) for found in pbs.read(text)] == [
         ("7[0].s", 0), ("7[4].s", 4), ("7[8].s", 8), ("7[9].s", 9),
     ]  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_an_array_that_waits_has_all_its_numbers():
 def test_a_state_that_nobody_knows_says_nothing(state: str):
     jobs = {"7.s": {"Job_Name": KEY, "job_state": state}}
     text = msgspec.json.encode({"pbs_version": "1", "Jobs": jobs}).decode()
-    (found,) = listing.read(text)
+    (found,) = pbs.read(text)
     assert (found.phase, found.cause) == (Phase.UNKNOWN, None)
 
 
@@ -158,8 +158,8 @@ def test_a_state_that_nobody_knows_says_nothing(state: str):
     ],
 )  # fmt: skip
 def test_codes(status: int, cause: str, exit: int | None, signal: int | None):  # noqa: A002
-    found = ends.end({"job_state": "F", "Exit_status": status})
-    assert found == ends.End(Cause(cause), exit, signal)
+    found = pbs.end({"job_state": "F", "Exit_status": status})
+    assert found == Ended(Cause(cause), exit, signal)
 
 
 def test_a_wall_of_time_by_a_signal():
@@ -167,4 +167,4 @@ def test_a_wall_of_time_by_a_signal():
         "job_state": "F", "Exit_status": 271, "substate": 91,
         "resources_used": {"walltime": "00:10:03"}, "Resource_List": {"walltime": "00:10:00"},
     }  # fmt: skip
-    assert ends.end(job).cause is Cause.TIMEOUT
+    assert pbs.end(job).cause is Cause.TIMEOUT

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotage.batch.system import slurm
 from pilotage.batch.system.model import Cause, Item, Phase, Said
-from pilotage.batch.system.slurm import Slurm, cancel, states
+from pilotage.batch.system.slurm import listing, orders
 
 US, RS = "\x1f", "\x1e\n"
 END = "\nend of listing\n"
@@ -21,7 +22,7 @@ def _row(**changes: str) -> str:
 
 
 def _one(**changes: str) -> Item:
-    (item,) = Slurm().listed(Said(0, _row(**changes) + END))
+    (item,) = slurm.TOOLS.listed(Said(0, _row(**changes) + END))
     return item
 
 
@@ -108,26 +109,26 @@ def test_a_guess_at_the_start_is_no_start():
 
 def test_what_remains_of_an_array_is_left_out():
     text = _row(state="CANCELLED", comment="count=3") + END
-    assert Slurm().listed(Said(0, text)) == []
+    assert slurm.TOOLS.listed(Said(0, text)) == []
     # Also where a site writes comments of its own.
     rows = _row(state="CANCELLED", comment="ours") + _row(index="1", comment="ours")
-    (item,) = Slurm().listed(Said(0, rows + END))
+    (item,) = slurm.TOOLS.listed(Said(0, rows + END))
     assert (item.id, item.index) == ("12_1", 1)
 
 
 def test_a_key_is_the_whole_name():
     for name in ("p0123456789abcde", "p0123456789abc", "p0123456789ab-d", "x\np0123456789abcd"):
-        assert Slurm().listed(Said(0, _row(name=name) + END)) == []
+        assert slurm.TOOLS.listed(Said(0, _row(name=name) + END)) == []
 
 
 def test_names_may_hold_separators():
     rows = _row(name=f"odd{US}name\nof{US}lines") + _row()
-    assert [item.key for item in Slurm().listed(Said(0, rows + END))] == [KEY]
+    assert [item.key for item in slurm.TOOLS.listed(Said(0, rows + END))] == [KEY]
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_ids_of_an_array_are_joined_and_none_is_lost(indices: set[int]):
-    (word,) = cancel.joined([f"7_{index}" for index in indices])
+    (word,) = orders.joined([f"7_{index}" for index in indices])
     assert word.startswith("7_")
     found: set[int] = set()
     for span in word[2:].strip("[]").split(","):
@@ -137,8 +138,8 @@ def test_ids_of_an_array_are_joined_and_none_is_lost(indices: set[int]):
 
 
 def test_every_end_has_a_cause():
-    for state, phase in states._PHASES.items():
+    for state, phase in listing._PHASES.items():
         for code, signal in ((0, 0), (1, 0), (0, 9), (15, 53)):
             assert (
-                states.end(state, code, signal, "n1").cause is not None
+                listing.ended(state, code, signal, "n1").cause is not None
             ) or phase is not Phase.OVER

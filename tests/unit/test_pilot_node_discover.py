@@ -84,7 +84,7 @@ def test_an_empty_machine_still_has_one_core(tmp_path):
         ({}, "", None),
         ({"SLURM_JOB_ID": "42", "SLURM_CPUS_ON_NODE": "1"}, "slurm:42", 1),
         ({"PBS_JOBID": "7.server", "NCPUS": "3"}, "pbs:7.server", 3),
-        ({"JOB_ID": "9", "NSLOTS": "2"}, "sge:9", 2),
+        ({"JOB_ID": "9", "NSLOTS": "2"}, "gridengine:9", 2),
         ({"LSB_JOBID": "5", "LSB_DJOB_NUMPROC": "x"}, "lsf:5", None),
     ],
 )
@@ -96,7 +96,7 @@ def test_batch_systems_say_who_we_are(env, job, cpus):
 def test_htcondor_says_it_in_files(tmp_path):
     _tree(tmp_path, {"job": "ClusterId = 12\n", "machine": "Cpus = 4\nMemory = 2048\n"})
     env = {"_CONDOR_JOB_AD": f"{tmp_path}/job", "_CONDOR_MACHINE_AD": f"{tmp_path}/machine"}
-    assert batch.job(env) == "condor:12"
+    assert batch.job(env) == "htcondor:12"
     assert batch.cpus(env) == 4
     assert batch.memory(env, 4) == 2 * GIBI
 

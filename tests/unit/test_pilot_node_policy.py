@@ -88,8 +88,11 @@ def test_little_of_the_environment_reaches_payloads():
     env = {
         "PATH": "/bin", "LC_ALL": "C", "SLURM_JOB_ID": "1", "SLURM_JWT": "x", "LD_PRELOAD": "y",
         "AWS_SECRET_ACCESS_KEY": "z", "PILOTAGE_SECRET": "s", "SSH_AUTH_SOCK": "a",
+        "FLUX_URI": "local:///run/flux", "_CONDOR_CREDS": "/creds",
     }  # fmt: skip
-    assert environment.scrubbed(env) == {"PATH": "/bin", "LC_ALL": "C", "SLURM_JOB_ID": "1"}
+    assert environment.scrubbed(env) == {
+        "PATH": "/bin", "LC_ALL": "C", "SLURM_JOB_ID": "1", "FLUX_URI": "local:///run/flux",
+    }  # fmt: skip
 
 
 def test_a_script_says_who_reads_it():

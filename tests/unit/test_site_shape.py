@@ -19,8 +19,9 @@ from pilotage.agent.app.model import App, Limits
 from pilotage.batch import job as guest
 from pilotage.batch import malleable
 from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
-from pilotage.batch.system.model import BatchError, Order, Said, Windows
-from pilotage.batch.system.slurm import Slurm, gaps, windows
+from pilotage.batch.system import slurm
+from pilotage.batch.system.model import BatchError, Order, Said
+from pilotage.batch.system.slurm import windows
 from pilotage.bus.model import Job, Shape
 from pilotage.job import model, moves
 
@@ -222,37 +223,37 @@ def in_seconds(some: list[Gap]) -> list[tuple[int, float, float]]:
 
 
 def test_gaps_end_where_something_is_planned_or_reserved():
-    assert in_seconds(gaps.gaps(seen(), order())) == [
+    assert in_seconds(windows.gaps(seen(), order())) == [
         (3, 0, 894), (1, 295, 894), (4, 4494, math.inf)
     ]  # fmt: skip
     # With a whole node for each task, what n2 does must be over first.
-    assert in_seconds(gaps.gaps(seen(), order(cpus=4))) == [
+    assert in_seconds(windows.gaps(seen(), order(cpus=4))) == [
         (2, 0, 894), (1, 295, 894), (1, 415, 894), (4, 4494, math.inf)
     ]  # fmt: skip
-    assert gaps.gaps(seen(), order(cpus=5)) == []
-    assert gaps.gaps(seen(), order(gpus=1)) == []
+    assert windows.gaps(seen(), order(cpus=5)) == []
+    assert windows.gaps(seen(), order(gpus=1)) == []
 
 
 def test_who_has_the_reservation_runs_within_it_alone():
-    assert in_seconds(gaps.gaps(seen(), order(reservation="maint"))) == [(4, 894, 2694)]
-    quiet = in_seconds(gaps.gaps(seen("No reservations in the system\n"), order(queue="long")))
+    assert in_seconds(windows.gaps(seen(), order(reservation="maint"))) == [(4, 894, 2694)]
+    quiet = in_seconds(windows.gaps(seen("No reservations in the system\n"), order(queue="long")))
     assert quiet[0] == (3, 0, 2694)
 
 
 def test_nodes_that_take_no_jobs_are_not_free():
-    some = gaps.gaps(seen(n3="drain", n4="idle*", n2="down"), order())
+    some = windows.gaps(seen(n3="drain", n4="idle*", n2="down"), order())
     assert in_seconds(some) == [(1, 295, 894), (1, 4494, math.inf)]
 
 
 def test_what_a_partition_gives_is_read():
-    assert gaps.bounds(seen(), order()) == Bounds(time=600, usual=300)
-    assert gaps.bounds(seen(), order(queue="long")) == Bounds(time=86400, usual=3600)
-    assert gaps.bounds(seen(), order(queue="nope")) == Bounds()
-    assert gaps.gaps(seen(), order(queue="nope")) == []
+    assert windows.bounds(seen(), order()) == Bounds(time=600, usual=300)
+    assert windows.bounds(seen(), order(queue="long")) == Bounds(time=86400, usual=3600)
+    assert windows.bounds(seen(), order(queue="nope")) == Bounds()
+    assert windows.gaps(seen(), order(queue="nope")) == []
 
 
 def test_lists_of_nodes_are_read():
-    assert list(gaps.hosts("n[1-3,7],m01,r[1-2]c[08-10]-ib")) == [
+    assert list(windows.hosts("n[1-3,7],m01,r[1-2]c[08-10]-ib")) == [
         "n1", "n2", "n3", "n7", "m01",
         "r1c08-ib", "r1c09-ib", "r1c10-ib", "r2c08-ib", "r2c09-ib", "r2c10-ib",
     ]  # fmt: skip
@@ -278,7 +279,7 @@ def test_a_trial_submits_nothing_and_says_when():
 
 
 def test_slurm_shows_what_is_free():
-    assert isinstance(Slurm(), Windows)
+    assert slurm.TOOLS.windows is not None
 
 
 # -- its way through a site ------------------------------------------------------------------------

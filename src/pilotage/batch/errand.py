@@ -16,6 +16,7 @@ from pilotage.batch.remote import Remote
 from pilotage.batch.submission import Submission, Work
 from pilotage.batch.system import words
 from pilotage.batch.system.model import Batch, BatchError, Item, Order, Said, Windows
+from pilotage.batch.system.tools import Tools
 
 _log = logging.getLogger("pilotage.batch")
 _AGAIN_S = 2.0
@@ -142,13 +143,13 @@ class Errands:
         return "" if call.detach and not said.exit else batch.submitted(said)
 
     def shows(self, name: str) -> Windows | None:
-        """Return a batch system that shows what is free; nothing if it does not."""
+        """Return how a batch system shows what is free; nothing if it does not."""
         batch = self._adapter(name)
-        return batch if isinstance(batch, Windows) else None
+        return batch.windows if isinstance(batch, Tools) else None
 
     async def see(self, batch: Windows) -> Any:  # noqa: ANN401 - what it is, only the batch system knows
         """See what is free, once for all who ask at once."""
-        calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks()]
+        calls = [self._remote.run(one, timeout=_LOOK_S, ask=True) for one in batch.looks]
         # A large cluster has much to say, and others wait for this thread.
         return await anyio.to_thread.run_sync(batch.seen, await asyncio.gather(*calls))
 

@@ -28,7 +28,9 @@ def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
         alike.setdefault(shape, []).append(one)
     for some in alike.values():
         # A step is one process that waits for one job.
-        alone = some[0].spec.via == "srun" or not known.arrays(batch(some[0].spec, site))
+        alone = some[0].spec.via == "srun" or not known.arrays(
+            batch(some[0].spec, site), site.plugin
+        )
         size = 1 if alone else site.array
         for at in range(0, len(some), size):
             yield some[at : at + size]

@@ -21,6 +21,7 @@ from pilotage.batch.shell.ssh import Ssh
 from pilotage.batch.shell.words import Kind
 from pilotage.batch.system import known
 from pilotage.batch.system.model import Batch, BatchError, Call
+from pilotage.batch.system.tools import Tools
 from pilotage.cli import site_heard, site_trial
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
@@ -36,13 +37,6 @@ _RATE_BYTES = 64 << 20
 #: The exit status of a shell that found no program.
 _NOT_FOUND = 127
 _PATH = "`path` in the site's file says where its programs are"
-#: How to ask for a queue.
-_QUEUES = {
-    "slurm": ("scontrol", "--oneliner", "show", "partition"),
-    "pbs": ("qstat", "-Q"),
-    "gridengine": ("qconf", "-sq"),
-    "lsf": ("bqueues",),
-}
 #: What only some jobs need, and which.
 _EXTRAS = (
     (("podman", "apptainer"), "containers", "jobs with an `image` cannot run"),
@@ -132,7 +126,7 @@ class _Walk:
             yield tools
             if tools.verdict == "ok":
                 yield await _listing(remote, batch)
-                if (queue := await self._queue(remote)) is not None:
+                if (queue := await self._queue(remote, batch)) is not None:
                     yield queue
             for programs, what, without in _EXTRAS:
                 yield await _extra(remote, programs, what, without)
@@ -149,9 +143,9 @@ class _Walk:
             return Check("ports", "warn", f'{error}: pilots there need `link = "direct"`')
         return Check("ports", "ok", "pilots there reach the hub by our connection")
 
-    async def _queue(self, remote: Remote) -> Check | None:
-        queue, command = self._site.defaults.queue, _QUEUES.get(self._site.batch)
-        if not queue or command is None:
+    async def _queue(self, remote: Remote, batch: Batch) -> Check | None:
+        queue, command = self._site.defaults.queue, batch.queue if isinstance(batch, Tools) else ()
+        if not queue or not command:
             return None
         try:
             said = await remote.run(Call((*command, queue)), ask=True)

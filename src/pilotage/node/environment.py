@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from . import scripts
+from .systems import PREFIXES
 
 _SETUP_SECONDS = 300.0
 _NAMES = frozenset(
@@ -37,9 +38,9 @@ _NAMES = frozenset(
         "OMP_NUM_THREADS",
     }
 )
-_FAMILIES = ("LC_", "SLURM_", "PBS_", "LSB_", "SGE_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "XDG_")
+_FAMILIES = (*PREFIXES, "LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "XDG_")
 #: What looks like a secret is not passed on, whatever it is called.
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|JWT", re.IGNORECASE)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CRED|PRIVATE|JWT", re.IGNORECASE)
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 

@@ -48,7 +48,7 @@ class Factory:
             await self._let_in()
             lots = await self._patron.wanted()
             site = self._driver.remote.site
-            most = site.array if known.arrays(site.batch) else 1
+            most = site.array if known.arrays(site.batch, site.plugin) else 1
             for lot in lots:
                 # Who is called off while the site is away must not wait for it.
                 if not self._driver.remote.up:

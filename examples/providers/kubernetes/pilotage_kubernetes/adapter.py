@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pilotage.batch.system import whole, words
+from pilotage.batch.system import words
 from pilotage.batch.system.model import BatchError, Call, Item, Order, Said
+from pilotage.batch.system.tools import cancelled
 
 from . import listing, settings
 from .manifest import CANCELLED, OWNER, manifest
@@ -24,8 +25,8 @@ _LATER = re.compile(r"exceeded quota")
 #: A job with a deadline of a second in the past is ended by the cluster, and tells so for a day;
 #: one that was deleted would tell nothing.
 _OFF = {"metadata": {"annotations": {CANCELLED: "true"}}, "spec": {"activeDeadlineSeconds": 1}}
-#: What `kubectl patch` may say though all is well.
-_FINE = r"^Error from server \(NotFound\)|^job\.batch/.* patched"
+#: What `kubectl patch` says of jobs that are gone, and of those that it changed.
+_GONE = r"^Error from server \(NotFound\)|^job\.batch/.* patched"
 
 
 class Kubernetes:
@@ -84,7 +85,7 @@ class Kubernetes:
         """End jobs by their deadline; those that are over or gone are no error."""
         patch = msgspec.json.encode(_OFF).decode()
         argv = (*self._settings.argv, "patch", "--type=merge", f"--patch={patch}", "job")
-        return whole.called_off(argv, ids, name=_ID, fine=_FINE)
+        return cancelled(argv, ids, pattern=_ID, gone=_GONE)
 
     def version(self) -> Call:
         """See whether `kubectl` is there, and whether the cluster answers."""

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from pilotage.batch.system import lacks
+from pilotage.batch.system import words
 from pilotage.batch.system.model import BatchError, Order
 
 from .settings import Settings
@@ -35,7 +35,7 @@ _LACKS = {
 
 def manifest(order: Order, settings: Settings) -> dict[str, Any]:
     """Write a job that is run once: nothing starts it again, and nothing else has its name."""
-    lacks.refuse(order, "Kubernetes", **_LACKS)
+    words.refuse(order, "Kubernetes", **_LACKS)
     labels = {OWNER[0]: OWNER[1], KEY: order.key}
     queue = {_QUEUE: _label("queue", order.queue)} if order.queue else {}
     spec: dict[str, Any] = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pilotage.agent.app import fill
 from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
 from pilotage.base import errors, units
+from pilotage.batch.system import known
 from pilotage.bus.strict import BAD
 from pilotage.job import template
 
@@ -19,9 +20,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Variables by which a user could put a program of their own in place of the site's.
 _NEVER = re.compile(
     r"(LD_.*|DYLD_.*|PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASH.*|PS4|PYTHON.*|PERL.*|RUBY.*|NODE_.*|"
-    r"GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|TERMINFO.*|PILOTAGE_.*|SLURM_.*|SBATCH_.*|"
-    r"PBS_.*|SGE_.*|LSB_.*|FLUX_.*|_CONDOR_.*|SSH_.*|GIT_.*|EDITOR|PAGER|JAVA_TOOL_OPTIONS|"
-    r"_JAVA_OPTIONS|OMPI_MCA_.*|I_MPI_.*|TMPDIR)"
+    r"GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|TERMINFO.*|PILOTAGE_.*|SSH_.*|GIT_.*|EDITOR|"
+    r"PAGER|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|OMPI_MCA_.*|I_MPI_.*|TMPDIR|"
+    rf"({'|'.join(known.PREFIXES)}).*)"
 )
 _LONGEST = 4096
 _MOST_CORES = 1_000_000

@@ -1,5 +1,6 @@
-"""Batch systems: an `Order` becomes a command, what the command said becomes ids and `Item`s.
+"""Batch systems: an `Order` becomes a command, what the command printed becomes ids and `Item`s.
 
-Nothing here runs a command: whoever does (here, or at the end of a connection) hands in what was
-said. So every adapter is a handful of pure functions, and all pass one contract.
+Nothing here runs a command: the caller does, here or at the end of a connection, and hands in the
+output. So each batch system is one value, `Tools`, of pure functions and patterns in a module of
+its name, and all pass one contract. `known` finds them by name, `plugin` those of other packages.
 """

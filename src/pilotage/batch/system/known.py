@@ -1,59 +1,66 @@
-"""The batch systems that we know, by the names that files of sites use."""
+"""What is known of each batch system: its name in files of sites, its variables, its adapter.
+
+The program at worker nodes has the variables in a table of its own, `node/systems.py`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from . import plugin
 from .model import Batch
 
-#: Those of our own, and those of them that know no arrays.
-OURS = ("slurm", "htcondor", "pbs", "gridengine", "lsf", "flux", "local")
-_WITHOUT_ARRAYS = frozenset({"flux"})
+
+class System(msgspec.Struct, frozen=True):
+    """One batch system."""
+
+    #: As files of sites have it; the module of its adapter has the same name.
+    name: str
+    #: Prefixes of the variables that its jobs have and its tools read.
+    prefixes: tuple[str, ...] = ()
+    #: Variables that number the jobs of an array, each with the number of the first one.
+    indices: tuple[tuple[str, int], ...] = ()
 
 
-def arrays(name: str) -> bool:
-    """Say whether a batch system can run arrays."""
-    return name not in _WITHOUT_ARRAYS if name in OURS else plugin.arrays(name)
+SYSTEMS = (
+    System(
+        "slurm", ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_"), (("SLURM_ARRAY_TASK_ID", 0),)
+    ),
+    System("htcondor", ("_CONDOR_",)),
+    System("pbs", ("PBS_",), (("PBS_ARRAY_INDEX", 0), ("PBS_ARRAYID", 0))),
+    System("gridengine", ("SGE_",), (("SGE_TASK_ID", 1),)),
+    System("lsf", ("LSB_", "LSF_"), (("LSB_JOBINDEX", 1),)),
+    System("flux", ("FLUX_",)),
+    System("local"),
+)  # fmt: skip
+#: Names of the adapters that come with Pilotage.
+OURS = tuple(system.name for system in SYSTEMS)
+#: Prefixes of all variables of batch systems; pilots also know OAR, which has no adapter.
+PREFIXES = (*(prefix for system in SYSTEMS for prefix in system.prefixes), "OAR_")
+
+
+def arrays(name: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a batch system can run arrays."""
+    return adapter(name, program=(), folder="", settings=settings).arrays
 
 
 def adapter(
-    name: str, *, program: tuple[str, ...], folder: str, settings: Mapping[str, Any] | None = None
+    name: str, *, program: tuple[str, ...], folder: str, settings: Mapping[str, Any]
 ) -> Batch:
-    """Return what speaks with a batch system; each is loaded only where it is used.
+    """Return the adapter of a batch system; each is loaded only where it is used.
 
     `program` runs our program at the site, `folder` is where it keeps the queue of one machine;
-    `settings` is what a plug-in is told.
+    `settings` is `[plugin]` of the site's file.
     """
-    match name:
-        case "slurm":
-            from .slurm import Slurm
+    if name == "local":
+        from .local import local
 
-            return Slurm()
-        case "htcondor":
-            from .htcondor import HTCondor
-
-            return HTCondor()
-        case "pbs":
-            from .pbs import PBS
-
-            return PBS()
-        case "gridengine":
-            from .gridengine import GridEngine
-
-            return GridEngine()
-        case "lsf":
-            from .lsf import LSF
-
-            return LSF()
-        case "flux":
-            from .flux import Flux
-
-            return Flux()
-        case "local":
-            from .local import Local
-
-            return Local(program, folder)
-        case _:
-            return plugin.make(name, settings or {})
+        return local(program, folder)
+    if name in OURS:
+        tools: Batch = importlib.import_module(f"{__package__}.{name}").TOOLS
+        return tools
+    return plugin.make(name, settings)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ class Phase(StrEnum):
 
     #: It waits for a node.
     QUEUED = "queued"
-    #: Somebody or something keeps it from starting; `words` says why.
+    #: A hold or an error keeps it from starting; `words` says why.
     HELD = "held"
     #: It runs, is suspended, or is being cleared away.
     RUNNING = "running"
@@ -41,7 +41,7 @@ class Cause(StrEnum):
     NODE = "node"
     #: Its place was given to another.
     PREEMPTED = "preempted"
-    #: Somebody called it off.
+    #: A user or an administrator cancelled it.
     CANCELLED = "cancelled"
     #: The scheduler does not say.
     UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     #: Absolute path at the site where it begins, and where its own output goes.
     folder: str
-    #: So many equal jobs, numbered from 0.
+    #: The number of equal jobs, which are numbered from 0.
     count: int = 1
     nodes: int = 1
     #: Tasks on each node.
@@ -78,7 +78,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     extra: tuple[str, ...] = ()
     #: Whether it is to be one blocking step (`srun`) instead of a script in the queue.
     step: bool = False
-    #: The shape that was chosen, if there was a choice; it is the same when this is sent anew.
+    #: The shape that was chosen, if there was a choice; a retry of the submission keeps it.
     fit: Fit | None = None
 
 
@@ -88,7 +88,7 @@ class Call(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     #: What it reads.
     input: str = ""
-    #: Whether it goes on by itself: nobody waits for it, its output goes to the order's folder.
+    #: Whether it runs in the background, with its output in the order's folder.
     detach: bool = False
 
 
@@ -120,6 +120,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None = None
 
 
+class Ended(NamedTuple):
+    """Why a batch job is over; all is empty while it is not."""
+
+    cause: Cause | None = None
+    exit: int | None = None
+    signal: int | None = None
+
+
 class BatchError(Exception):
     """A command did not do what was wanted; the text says what it said."""
 
@@ -130,20 +138,25 @@ class BatchError(Exception):
 
 
 class Batch(Protocol):
-    """A batch system, as commands to run and how to read what they say.
+    """A batch system, as commands to run and how to read what they say; see `tools.Tools`.
 
     A listing must be complete and trustworthy, or `listed` raises `BatchError`: output that ends
     early, another format, an exit status that is not zero. Jobs whose name is no key of ours are
     left out.
     """
 
-    #: Such as `slurm`.
-    name: ClassVar[str]
-    #: Whether it can run arrays.
-    arrays: ClassVar[bool]
+    @property
+    def name(self) -> str:
+        """Such as `slurm`."""
+        ...
+
+    @property
+    def arrays(self) -> bool:
+        """Whether it can run arrays."""
+        ...
 
     def submit(self, order: Order) -> Call:
-        """Say how to submit an order; it is never requeued by the scheduler."""
+        """Return the command that submits an order; the scheduler must never requeue the job."""
         ...
 
     def submitted(self, said: Said) -> str:
@@ -151,7 +164,7 @@ class Batch(Protocol):
         ...
 
     def listing(self) -> Call:
-        """Say how to list all jobs of this user, also those that ended lately if it can."""
+        """Return the command that lists all jobs of this user, also those that ended lately."""
         ...
 
     def listed(self, said: Said) -> list[Item]:
@@ -159,7 +172,7 @@ class Batch(Protocol):
         ...
 
     def history(self, since: float) -> Call | None:
-        """Say how to list what ended since then; nothing if the scheduler keeps no history."""
+        """Return the command that lists what ended since then; none if no history is kept."""
         ...
 
     def remembered(self, said: Said) -> list[Item]:
@@ -167,11 +180,11 @@ class Batch(Protocol):
         ...
 
     def cancel(self, ids: Sequence[str]) -> Call:
-        """Say how to call jobs off; those that are over already are no error."""
+        """Return the command that cancels jobs; those that are over already are no error."""
         ...
 
     def version(self) -> Call:
-        """Say how to find out whether the tools are there, and which they are."""
+        """Return the command that shows whether the tools are there, and which they are."""
         ...
 
 
@@ -192,40 +205,21 @@ class BatchQueue(msgspec.Struct, frozen=True, kw_only=True):
     time: float
 
 
-@runtime_checkable
-class Windows(Protocol):
-    """A batch system that shows when nodes are free; few do."""
+class Windows(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch system shows when nodes are free; few do."""
 
-    #: Such as `slurm`.
-    name: ClassVar[str]
-
-    def looks(self) -> Sequence[Call]:
-        """Say how to see what is free, for all queues at once."""
-        ...
-
-    def seen(self, said: Sequence[Said]) -> Any:  # noqa: ANN401 - what it is, only it knows
-        """Read what was said, into something that has `now`, the time there, and `waits`.
-
-        The latter says whether anything waits in the queue, and so how far a trial is believed.
-        """
-        ...
-
-    def queues(self, seen: Any) -> Sequence[BatchQueue]:  # noqa: ANN401 - as above
-        """Say what each queue has, and how much of it is free."""
-        ...
-
-    def bounds(self, seen: Any, order: Order) -> Bounds:  # noqa: ANN401 - as above
-        """Say what the queue of an order gives at most."""
-        ...
-
-    def gaps(self, seen: Any, order: Order) -> list[Gap]:  # noqa: ANN401 - as above
-        """Say when how many nodes are free for such an order."""
-        ...
-
-    def trial(self, order: Order) -> Call:
-        """Say how to find out when an order would start; nothing is submitted."""
-        ...
-
-    def tried(self, said: Said) -> float:
-        """Read when it would start; `BatchError` means that it was refused."""
-        ...
+    #: Commands that show what is free, for all queues at once.
+    looks: tuple[Call, ...]
+    #: Read their output. The result has `now`, the time there, and `waits`: whether anything waits
+    #: in the queue, and so how far a trial is believed. The rest only the batch system knows.
+    seen: Callable[[Sequence[Said]], Any]
+    #: Return what each queue has, and how much of it is free.
+    queues: Callable[[Any], Sequence[BatchQueue]]
+    #: Return what the queue of an order gives at most.
+    bounds: Callable[[Any, Order], Bounds]
+    #: Return when how many nodes are free for such an order.
+    gaps: Callable[[Any, Order], list[Gap]]
+    #: Return the command that finds out when an order would start; nothing is submitted.
+    trial: Callable[[Order], Call]
+    #: Read when it would start; `BatchError` means that it was refused.
+    tried: Callable[[Said], float]

@@ -1,8 +1,8 @@
 """Batch systems of others: found by an entry point of what is installed, or by a dotted name.
 
-A plug-in is a class that takes the `[plugin]` table of the site's file and is a `Batch`. What the
-file of a site names is imported, and nothing else: whoever may write that file may run anything
-there already.
+A plug-in is a callable that takes the `[plugin]` table of the site's file and returns a `Batch`: a
+function that returns `Tools`, or a class. What the file of a site names is imported, and nothing
+else: those who may write that file may run anything there already.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from .model import Batch
 GROUP = "pilotage.batch"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_VERBS = (
-    "submit", "submitted", "listing", "listed", "history", "remembered", "cancel", "version",
+_MEMBERS = (
+    "name", "arrays", "submit", "submitted", "listing", "listed", "history", "remembered", "cancel",
+    "version",
 )  # fmt: skip
-#: Makes a batch system of what the site's file says to it.
+#: Make a batch system of `[plugin]` in the site's file.
 Maker = Callable[[Mapping[str, Any]], Batch]
 
 
 def is_name(name: str) -> bool:
-    """Say whether this could be the name of a plug-in: one word, or `package.module:Class`."""
+    """Return whether this could name a plug-in: one word, or `package.module:callable`."""
     return bool(_NAME.fullmatch(name) or _DOTTED.fullmatch(name))
 
 
@@ -42,31 +43,32 @@ def make(name: str, settings: Mapping[str, Any]) -> Batch:
     """Make a batch system; raise `ConfigError` if there is none, or if it refuses the settings."""
     maker = find(name)
     try:
-        return maker(dict(settings))
+        made = maker(dict(settings))
     except errors.PilotageError:
         raise
     except Exception as error:
-        # Whatever code of others raises, it is what the file says that they do not take.
+        # Any error of a plug-in's own code means that it does not take what the file says.
         message = f"batch system `{name}` does not take its settings: {error}"
         raise errors.ConfigError(
             message, hint="they are in `[plugin]` of the site's file"
         ) from error
+    if lacking := [member for member in _MEMBERS if not hasattr(made, member)]:
+        raise _unfit(name, f"it has no {', '.join(lacking)}")
+    return made
 
 
 @functools.cache
 def find(name: str) -> Maker:
     """Load a plug-in, once."""
     found = _import(name) if ":" in name else _installed(name)
-    lacking = [verb for verb in (*_VERBS, "name", "arrays") if not hasattr(found, verb)]
-    if lacking or not callable(found):
-        message = f"`{name}` is no batch system: it has no {', '.join(lacking) or 'call'}"
-        raise errors.ConfigError(message, hint="the page on writing a provider says what it needs")
+    if not callable(found):
+        raise _unfit(name, "it cannot be called with settings")
     return found  # type: ignore[no-any-return]
 
 
-def arrays(name: str) -> bool:
-    """Say whether a plug-in can run arrays."""
-    return bool(getattr(find(name), "arrays", False))
+def _unfit(name: str, why: str) -> errors.ConfigError:
+    hint = "the page on writing a provider says what it needs"
+    return errors.ConfigError(f"`{name}` is no batch system: {why}", hint=hint)
 
 
 def _installed(name: str) -> Any:  # noqa: ANN401 - whatever is there
@@ -79,7 +81,7 @@ def _installed(name: str) -> Any:  # noqa: ANN401 - whatever is there
         places = " and ".join(sorted(one.value for one in found))
         message = f"there are two batch systems {name!r}: {places}"
         raise errors.ConfigError(
-            message, hint="uninstall one, or name it as `package.module:Class`"
+            message, hint="uninstall one, or name it as `package.module:callable`"
         )
     try:
         return found[0].load()

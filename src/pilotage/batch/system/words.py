@@ -1,20 +1,33 @@
-"""What all adapters ask of an order before it becomes words of a command."""
+"""Checks and readings that adapters share: orders before submission, words of schedulers after."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
-from .model import BatchError, Order, Said
+from .model import BatchError, Cause, Ended, Order, Said
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{14}")
 #: Line ends, escapes, NUL: no name at a site has them, and many a parser stumbles over them.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NAMES = ("queue", "account", "qos", "constraint", "reservation")
 _AT_LEAST = {"count": 1, "nodes": 1, "tasks": 1, "cpus": 1, "gpus": 0}
+_PLAIN = Order(key="", script="", folder="")
+_SPAN = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?", re.ASCII)
+#: The highest number in an array; no scheduler takes larger ones.
+_HIGHEST_INDEX = 10_000_000
+#: Exit codes by which a shell reports a signal: 128 and its number.
+_SIGNAL_BASE, _HIGHEST_SIGNAL = 128, 64
+#: How `date` writes a time, as PBS and Grid Engine do.
+DATE = "%a %b %d %H:%M:%S %Y"
+
+
+# -- orders ----------------------------------------------------------------------------------------
 
 
 def is_key(name: str) -> bool:
-    """Say whether the name of a batch job could be an `Order.key`."""
+    """Return whether the name of a batch job could be an `Order.key`."""
     return _KEY.fullmatch(name) is not None
 
 
@@ -50,7 +63,64 @@ def _check_amounts(order: Order) -> None:
             raise BatchError(f"{name}: {value} is no amount", final=True)
 
 
+def refuse(order: Order, system: str, **lacks: str) -> None:
+    """Raise a final `BatchError` if an order needs something that the system does not have.
+
+    Each keyword is a field of an order, with the name of the missing feature: `queue="queues"`.
+    """
+    for field, what in lacks.items():
+        value = getattr(order, field)
+        if value != getattr(_PLAIN, field):
+            raise BatchError(f"{field} = {value!r}: {system} has no {what}", final=True)
+
+
+def options(order: Order, pattern: re.Pattern[str], reserved: frozenset[str]) -> Iterator[str]:
+    """Return the words of `extra`; raise for options that only the adapter may set.
+
+    The pattern has the groups `name` and `value`: `-pe=smp` is two words of `qsub`.
+    """
+    for option in order.extra:
+        found = pattern.fullmatch(option)
+        if found is None or found["name"] in reserved or (found["value"] or "").startswith("-"):
+            raise BatchError(f"extra: {option!r} is no option that may be given", final=True)
+        yield f"-{found['name']}"
+        if found["value"]:
+            yield found["value"]
+
+
+# -- what schedulers say ---------------------------------------------------------------------------
+
+
 def complaint(said: Said) -> str:
-    """Return what a command that failed said, in one line."""
+    """Return the output of a command that failed, in one line."""
     text = said.err.strip() or said.out.strip()
     return " ".join(text.split())[:500] or f"it ended with status {said.exit} and said nothing"
+
+
+def indices(text: str) -> Iterator[int]:
+    """Return the numbers of `1,4-6,10-20:2`; raise `ValueError` for anything else."""
+    for span in text.split(","):
+        found = _SPAN.fullmatch(span.strip())
+        if found is None:
+            raise ValueError(text)
+        first, last, step = found.groups()
+        if int(last or first) > _HIGHEST_INDEX or step == "0":
+            raise ValueError(text)
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def moment(text: str, *forms: str) -> float:
+    """Read a time in UTC by the first form that fits; raise `ValueError` if none does."""
+    for form in forms:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            continue
+    raise ValueError(text)
+
+
+def ended(code: int) -> Ended:
+    """Return why a job ended, by its exit code as a shell reports it."""
+    if _SIGNAL_BASE < code <= _SIGNAL_BASE + _HIGHEST_SIGNAL:
+        return Ended(Cause.SIGNALLED, signal=code - _SIGNAL_BASE)
+    return Ended(Cause.EXITED, exit=code)

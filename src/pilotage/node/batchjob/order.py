@@ -8,16 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..systems import SYSTEMS
+
 #: The variables that number the jobs of an array, and what the first one is. Ours goes first: we
 #: set it for one job alone, while the others may come from a job in which this one was submitted.
-_NUMBERS = (
-    ("PILOTAGE_INDEX", 0),
-    ("SLURM_ARRAY_TASK_ID", 0),
-    ("PBS_ARRAY_INDEX", 0),
-    ("PBS_ARRAYID", 0),
-    ("SGE_TASK_ID", 1),
-    ("LSB_JOBINDEX", 1),
-)
+_NUMBERS = (("PILOTAGE_INDEX", 0), *(one for system in SYSTEMS for one in system.indices))
 _TRIES_S = 10.0
 _PAUSE_S = 0.2
 
@@ -52,9 +47,9 @@ def batch(env: Mapping[str, str]) -> str:
     from ..discover import batch as discover
 
     name = discover.job(env)
-    if name.startswith("sge:") and env.get("SGE_TASK_ID", "").isdigit():
+    if name.startswith("gridengine:") and env.get("SGE_TASK_ID", "").isdigit():
         return f"{name}.{env['SGE_TASK_ID']}"
-    if name.startswith("condor:") and env.get("PILOTAGE_INDEX", "").isdigit():
+    if name.startswith("htcondor:") and env.get("PILOTAGE_INDEX", "").isdigit():
         return f"{name}.{env['PILOTAGE_INDEX']}"
     if name.startswith("lsf:") and env.get("LSB_JOBINDEX", "0") != "0":
         return f"{name}[{env['LSB_JOBINDEX']}]"

@@ -7,13 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..systems import PREFIXES
+
 #: What looks like a secret is not passed on, unless a launcher of parallel jobs needs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|JWT|API_?KEY", re.IGNORECASE)
 _OURS = "PILOTAGE_"
 #: Variables by which launchers and their processes find each other.
 _LAUNCHING = (
-    "SLURM_", "SRUN_", "SLURMD_", "PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_", "I_MPI_", "HYDRA_",
-    "MPICH_", "MPI_", "PBS_", "LSB_", "LSF_", "SGE_", "PE_", "FLUX_", "PALS_", "UCX_", "FI_",
+    *PREFIXES, "PMI_", "PMIX_", "PMI2_", "OMPI_", "PRTE_", "I_MPI_", "HYDRA_", "MPICH_", "MPI_",
+    "PE_", "PALS_", "UCX_", "FI_",
 )  # fmt: skip
 _ALONE = ("PATH", "LD_LIBRARY_PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "NSLOTS", "JOB_ID")
 _LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "aprun", "jsrun")

@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ..systems import SYSTEMS
+
 _MEBI = 1 << 20
 
-#: The variable that holds the number of the job, and what we call the system.
-_SYSTEMS = (
-    ("SLURM_JOB_ID", "slurm"),
-    ("PBS_JOBID", "pbs"),
-    ("LSB_JOBID", "lsf"),
-    ("_CONDOR_JOB_AD", "condor"),
-    ("FLUX_JOB_ID", "flux"),
-    ("OAR_JOB_ID", "oar"),
-    ("JOB_ID", "sge"),
-)
 #: Variables that hold how many cores of this node the job may use.
 _CPUS = ("SLURM_CPUS_ON_NODE", "PBS_NCPUS", "NCPUS", "NSLOTS", "LSB_DJOB_NUMPROC")
 #: Folders that a batch system made for the job alone, the best first.
@@ -25,10 +17,11 @@ _SCRATCH = ("_CONDOR_SCRATCH_DIR", "SLURM_TMPDIR", "PBS_JOBDIR", "TMPDIR")
 
 def job(env: Mapping[str, str]) -> str:
     """Name the batch job, such as `slurm:1234`; empty outside of any."""
-    for variable, system in _SYSTEMS:
-        if value := env.get(variable):
-            number = _ad(value).get("ClusterId", "") if system == "condor" else value
-            return f"{system}:{number}"
+    for system in SYSTEMS:
+        if value := env.get(system.job):
+            # HTCondor names a file with the ad of the job.
+            number = _ad(value).get("ClusterId", "") if system.name == "htcondor" else value
+            return f"{system.name}:{number}"
     return ""
 
 

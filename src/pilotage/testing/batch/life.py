@@ -15,15 +15,20 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
+from pilotage.batch.system import known
 from pilotage.batch.system.model import Batch, Call, Cause, Item, Order, Phase, Said
 
 #: How a script learns its number in an array, whatever runs it; as the program at worker nodes.
-INDEX = """\
-i=${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-${PILOTAGE_INDEX:-}}}
-if [ -z "$i" ] && [ "${SGE_TASK_ID:-undefined}" != undefined ]; then i=$((SGE_TASK_ID-1)); fi
-if [ -z "$i" ] && [ "${LSB_JOBINDEX:-0}" != 0 ]; then i=$((LSB_JOBINDEX-1)); fi
-i=${i:-0}
-"""
+INDEX = (
+    "i=${PILOTAGE_INDEX:-}\n"
+    + "".join(
+        # Grid Engine says `undefined` and LSF says 0 outside of arrays.
+        f'case "$i,${{{name}:-}}" in ,|,undefined|,0) ;; ,*) i=$(({name}-{first}));; esac\n'
+        for system in known.SYSTEMS
+        for name, first in system.indices
+    )
+    + "i=${i:-0}\n"
+)
 #: Lines of a script that keep it running until `let_go`, so that a listing finds all of an order.
 STAY = "while [ ! -e go ]; do sleep 0.1; done"
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pilotage.batch.system import spans, whole, words
-from pilotage.batch.system.model import BatchError, Call, Item, Phase, Said
-
-from . import states
+from pilotage.batch.system import words
+from pilotage.batch.system.model import BatchError, Cause, Ended, Item, Phase
+from pilotage.batch.system.tools import Listing
 
 _FIELD = "\x1f"
 _ROW = "\x1e\n"
@@ -51,52 +50,111 @@ _UNSET = (
 #: What tools are asked with; times are seconds, wherever the site is.
 ENV = ("env", *(f"--unset={name}" for name in _UNSET), "SLURM_TIME_FORMAT=%s")
 
-#: Accounting says this and ends with 1, which is no failure: there is no history.
+#: `sacct` says this and fails where there is no accounting.
 _NO_HISTORY = "accounting storage is disabled"
 _ARRAY = re.compile(r"(?P<job>[0-9]+)_\[(?P<spans>[0-9,:-]+)(%[0-9]+)?\]", re.ASCII)
 _ONE = re.compile(r"(?P<job>[0-9]+)(_(?P<index>[0-9]+))?", re.ASCII)
 _CODE = re.compile(r"(?P<code>[0-9]+):(?P<signal>[0-9]+)", re.ASCII)
 
+#: The state of a job whose output could not be opened, and the like: it never began.
+_NOT_STARTED = 53
 
-def _squeue() -> Call:
+_PHASES = {
+    "PENDING": Phase.QUEUED,
+    "REQUEUED": Phase.QUEUED,
+    "REQUEUE_FED": Phase.QUEUED,
+    "CONFIGURING": Phase.RUNNING,
+    "POWER_UP_NODE": Phase.RUNNING,
+    "RUNNING": Phase.RUNNING,
+    "RESIZING": Phase.RUNNING,
+    "SUSPENDED": Phase.RUNNING,
+    "STOPPED": Phase.RUNNING,
+    "SIGNALING": Phase.RUNNING,
+    "STAGE_OUT": Phase.RUNNING,
+    "COMPLETING": Phase.RUNNING,
+    "REQUEUE_HOLD": Phase.HELD,
+    "RESV_DEL_HOLD": Phase.HELD,
+    "SPECIAL_EXIT": Phase.HELD,
+    "COMPLETED": Phase.OVER,
+    "FAILED": Phase.OVER,
+    "CANCELLED": Phase.OVER,
+    "TIMEOUT": Phase.OVER,
+    "DEADLINE": Phase.OVER,
+    "NODE_FAIL": Phase.OVER,
+    "BOOT_FAIL": Phase.OVER,
+    "LAUNCH_FAILED": Phase.OVER,
+    "PREEMPTED": Phase.OVER,
+    "OUT_OF_MEMORY": Phase.OVER,
+}
+_CAUSES = {
+    "CANCELLED": Cause.CANCELLED,
+    "TIMEOUT": Cause.TIMEOUT,
+    "DEADLINE": Cause.TIMEOUT,
+    "NODE_FAIL": Cause.NODE,
+    "BOOT_FAIL": Cause.NODE,
+    "LAUNCH_FAILED": Cause.NODE,
+    "PREEMPTED": Cause.PREEMPTED,
+    "OUT_OF_MEMORY": Cause.MEMORY,
+}
+#: Reasons that do not go by themselves, without case, spaces and underscores.
+_HOLDING = (
+    "held",
+    "holdmaxrequeue",
+    "dependencyneversatisfied",
+    "badconstraints",
+    "invalidaccount",
+    "invalidqos",
+    "accountnotallowed",
+    "qosnotallowed",
+    "accountingpolicy",
+    "partitionconfig",
+    "partitionnodelimit",
+    "partitiontimelimit",
+    "perjob",
+    "reservationdeleted",
+)
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+def _squeue() -> tuple[str, ...]:
     fields = [f"{name}:{width}{_FIELD}" for name, width in _SQUEUE]
     shown = ",".join(fields).removesuffix(_FIELD) + _ROW[0]
     flags = ("--me", "--array", "--noheader", "--all", "--states=all")
-    return whole.asked(*ENV, "squeue", *flags, f"--Format={shown}")
+    return (*ENV, "squeue", *flags, f"--Format={shown}")
 
 
 SQUEUE = _squeue()
 
 
-def sacct(since: float) -> Call:
-    """Ask for what was there since then, one row for each job, also those whose id was reused."""
+def past(since: float) -> Listing:
+    """Ask `sacct` for what was there since then, a row for each job, also where ids were reused."""
     flags = ("--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={_FIELD}")
     fields = f"--format={','.join(_SACCT)}"
     window = (f"--starttime=uts{max(0, int(since))}", "--endtime=now")
-    return whole.asked(*ENV, "sacct", *flags, fields, *window)
+    argv = (*ENV, "sacct", *flags, fields, *window)
+    return Listing("sacct", argv, read_past, absent=_NO_HISTORY)
 
 
-def listed(said: Said) -> list[Item]:
-    """Read what `squeue` said; raise unless it is whole."""
-    rows = [_fields(row) for row in _rows(said, "squeue", _ROW)]
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def read(text: str) -> list[Item]:
+    """Read what `squeue` printed."""
+    rows = [_fields(row) for row in _rows(text, "squeue", _ROW)]
     arrays = {row[0] for row in rows if row[1] != "N/A"}
     return [_queued(row) for row in rows if words.is_key(row[-1]) and not _remains(row, arrays)]
 
 
-def remembered(said: Said) -> list[Item]:
-    """Read what `sacct` said; nothing if there is no accounting."""
-    if said.exit != 0 and _NO_HISTORY in said.err + said.out:
-        return []
-    found: list[Item] = []
-    for row in _joined(_rows(said, "sacct", "\n")):
-        if words.is_key(row[-1]):
-            found.extend(_accounted(row))
-    return found
+def read_past(text: str) -> list[Item]:
+    """Read what `sacct` printed."""
+    rows = _joined(_rows(text, "sacct", "\n"))
+    return [item for row in rows if words.is_key(row[-1]) for item in _accounted(row)]
 
 
-def _rows(said: Said, tool: str, end: str) -> list[str]:
-    """Cut the output of a tool that succeeded into rows."""
-    *rows, last = whole.body(said, tool).split(end)
+def _rows(text: str, tool: str, end: str) -> list[str]:
+    *rows, last = text.split(end)
     if last:
         raise BatchError(f"{tool}: {last[:200]!r} is no row")
     return rows
@@ -111,7 +169,7 @@ def _fields(row: str) -> list[str]:
 
 
 def _remains(row: list[str], arrays: set[str]) -> bool:
-    """Say whether a row is what remains of an array, each of whose jobs has a row or had one.
+    """Return whether a row is what remains of an array, each of whose jobs has a row or had one.
 
     A job of an array that is cancelled while it waits leaves the listing without trace; after the
     last of them one row stays that looks like a single job.
@@ -131,7 +189,7 @@ def _queued(row: list[str]) -> Item:
     return _item(
         (job, number, name),
         (state, reason, nodes),
-        states.end(state, raw >> 8 & 0xFF, raw & 0x7F, nodes),
+        ended(state, raw >> 8 & 0xFF, raw & 0x7F, nodes),
         times,
     )
 
@@ -164,7 +222,7 @@ def _accounted(row: list[str]) -> Iterator[Item]:
         raise BatchError(f"sacct: {row!r} is no row") from None
     where = nodes if nodes != "None assigned" else ""
     # `CANCELLED by 1000`
-    why = states.end(state.partition(" ")[0], int(code["code"]), int(code["signal"]), where)
+    why = ended(state.partition(" ")[0], int(code["code"]), int(code["signal"]), where)
     for base, index in places:
         yield _item((base, index, name), (state, reason, where), why, times)
 
@@ -174,7 +232,7 @@ def _places(job: str) -> Iterator[tuple[str, int | None]]:
     if one := _ONE.fullmatch(job):
         yield one["job"], None if one["index"] is None else int(one["index"])
     elif array := _ARRAY.fullmatch(job):
-        yield from ((array["job"], index) for index in spans.expand(array["spans"]))
+        yield from ((array["job"], index) for index in words.indices(array["spans"]))
     elif "..." not in job and "+" not in job:
         raise ValueError(job)
 
@@ -182,12 +240,12 @@ def _places(job: str) -> Iterator[tuple[str, int | None]]:
 def _item(
     place: tuple[str, int | None, str],
     now: tuple[str, str, str],
-    why: states.End,
+    why: Ended,
     times: tuple[float | None, float | None],
 ) -> Item:
     job, index, key = place
     state, reason, nodes = now
-    phase = states.phase(state.partition(" ")[0], reason)
+    phase = phase_of(state.partition(" ")[0], reason)
     over = phase is Phase.OVER
     # Before it runs, the scheduler's guess is in the place of the time.
     began = phase in {Phase.RUNNING, Phase.OVER} and nodes != ""
@@ -209,3 +267,28 @@ def _item(
 
 def _time(text: str) -> float | None:
     return None if text in {"N/A", "Unknown", "None", ""} else float(int(text))
+
+
+# -- Slurm's words for the state of a job ----------------------------------------------------------
+
+
+def phase_of(state: str, reason: str) -> Phase:
+    """Return where a job is; unknown for a word that is not in Slurm's manual."""
+    found = _PHASES.get(state, Phase.UNKNOWN)
+    flat = reason.lower().replace(" ", "").replace("_", "")
+    if found is Phase.QUEUED and any(word in flat for word in _HOLDING):
+        return Phase.HELD
+    return found
+
+
+def ended(state: str, code: int, signal: int, nodes: str) -> Ended:
+    """Return why a job that is over ended."""
+    if state in _CAUSES:
+        return Ended(_CAUSES[state])
+    # Also what `sbatch` refused may be listed, as failed with status 1 and without a node.
+    failed = state == "FAILED" and (not nodes or not (code or signal))
+    if failed or signal == _NOT_STARTED:
+        return Ended(Cause.NODE)
+    if signal:
+        return Ended(Cause.SIGNALLED, signal=signal)
+    return Ended(Cause.EXITED, exit=code)

@@ -11,16 +11,20 @@ reservation; so its word counts for what is to start at once, and only where not
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pilotage.batch.system import whole
+from pilotage.batch.malleable import Bounds, Gap
+from pilotage.batch.system import words
 from pilotage.batch.system.model import BatchError, BatchQueue, Call, Order, Said
+from pilotage.batch.system.tools import asked, body
 
-from . import listing, options
+from . import listing, orders
 
 _FIELD = "\x1f"
 _ROW = "\x1e"
@@ -39,6 +43,12 @@ _NONE = "No reservations in the system"
 _OPEN = re.compile(r"(idle|mix|plnd|alloc|comp|resv)[~#!-]*", re.ASCII)
 _TIME = re.compile(r"((?P<d>\d+)-)?((?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)", re.ASCII)
 _START = re.compile(r"Job \d+ to start at (\d+)", re.ASCII)
+#: The least time that remains of what has no known end, in seconds.
+_SOON_S = 60.0
+_HOSTS_WORD = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
+_HOSTS_PART = re.compile(r"([^\[\],]*)(\[([0-9,-]+)\])?", re.ASCII)
+#: Nodes that one name may stand for.
+_MOST_HOSTS = 100_000
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -97,27 +107,27 @@ class Seen(msgspec.Struct, frozen=True):
 def _sinfo() -> Call:
     fields = [f"{name}:{width}{_FIELD}" for name, width in _SINFO]
     shown = ",".join(fields).removesuffix(_FIELD) + _ROW
-    return whole.asked(*_ENV, "sinfo", "--Node", "--noheader", "--all", f"--Format={shown}")
+    return asked(*_ENV, "sinfo", "--Node", "--noheader", "--all", f"--Format={shown}")
 
 
 def _squeue() -> Call:
     shown = _FIELD.join(_SQUEUE) + _ROW
     flags = ("--noheader", "--all", f"--states={_THERE}")
-    return whole.asked(*_ENV, "squeue", *flags, f"--format={shown}")
+    return asked(*_ENV, "squeue", *flags, f"--format={shown}")
 
 
 LOOKS = (
     _sinfo(),
     _squeue(),
-    whole.asked(*_ENV, "sinfo", "--reservation", "--noheader"),
-    whole.asked("date", "+%s"),
+    asked(*_ENV, "sinfo", "--reservation", "--noheader"),
+    asked("date", "+%s"),
 )
 
 
 def trial(order: Order) -> Call:
     """Ask when an order would start; nothing is submitted."""
-    flags = [one for one in options.batch(order) if one != "--parsable"]
-    return Call((*_ENV, "sbatch", "--test-only", *flags), input=order.script)
+    words.check(order)
+    return Call((*_ENV, "sbatch", "--test-only", *orders.batch(order)), input=order.script)
 
 
 def tried(said: Said) -> float:
@@ -137,7 +147,7 @@ def seen(said: Sequence[Said]) -> Seen:
     queue = _rows(said[1], "squeue", len(_SQUEUE))
     spans = [*_jobs(queue), *_reservations(said[2])]
     try:
-        now = float(whole.body(said[3], "date"))
+        now = float(body(said[3], "date"))
         nodes = tuple(_node(row) for row in rows)
         partitions = {row[1].rstrip("*"): _partition(row) for row in rows}
     except ValueError as error:
@@ -147,7 +157,7 @@ def seen(said: Sequence[Said]) -> Seen:
 
 
 def queues(seen: Seen) -> list[BatchQueue]:
-    """Say what each partition has, and how much of it is free."""
+    """Return what each partition has, and how much of it is free."""
     found = []
     for name, one in seen.partitions.items():
         nodes = [node for node in seen.nodes if node.partition == name and node.open]
@@ -163,7 +173,7 @@ def queues(seen: Seen) -> list[BatchQueue]:
 
 
 def _rows(said: Said, tool: str, width: int) -> list[list[str]]:
-    *rows, last = whole.body(said, tool).split(_ROW)
+    *rows, last = body(said, tool).split(_ROW)
     found = [[field.strip() for field in row.split(_FIELD)] for row in rows]
     if last.strip() or any(len(row) != width for row in found):
         raise BatchError(f"{tool}: {said.out[-200:]!r} is no listing")
@@ -211,9 +221,105 @@ def _jobs(queue: Sequence[Sequence[str]]) -> Iterator[Span]:
 
 
 def _reservations(said: Said) -> Iterator[Span]:
-    for line in whole.body(said, "sinfo").splitlines():
-        words = line.split()
-        if len(words) == 6 and words[2].isdecimal() and words[3].isdecimal():
-            yield Span(words[5], float(words[2]), float(words[3]), reservation=words[0])
-        elif words and words[0] != "RESV_NAME" and line.strip() != _NONE:
+    for line in body(said, "sinfo").splitlines():
+        row = line.split()
+        if len(row) == 6 and row[2].isdecimal() and row[3].isdecimal():
+            yield Span(row[5], float(row[2]), float(row[3]), reservation=row[0])
+        elif row and row[0] != "RESV_NAME" and line.strip() != _NONE:
             raise BatchError(f"sinfo: {line[:200]!r} is no reservation")
+
+
+# -- when nodes are free for an order --------------------------------------------------------------
+
+
+def bounds(seen: Seen, order: Order) -> Bounds:
+    """Return what the queue of an order gives at most, and for how long if nothing is said."""
+    known = [one for name, one in seen.partitions.items() if name in _queues(seen, order)]
+    if not known:
+        return Bounds()
+    return Bounds(
+        nodes=max(one.widest for one in known),
+        time=max(one.longest for one in known),
+        usual=max(min(one.usual, one.longest) for one in known),
+    )
+
+
+def gaps(seen: Seen, order: Order) -> list[Gap]:
+    """Return when how many nodes are free that could each run their part of an order."""
+    now, queues = seen.now, _queues(seen, order)
+    nodes = {one.name: one for one in seen.nodes if one.partition in queues and _fits(one, order)}
+    taken: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
+    running: dict[str, float] = {}
+    inside: dict[str, tuple[float, float]] = {}
+    for span in seen.spans:
+        for name in hosts(span.nodes):
+            if span.runs:
+                end = max(span.end, now + _SOON_S)
+                running[name] = max(running.get(name, 0.0), end)
+            elif span.reservation and span.reservation == order.reservation:
+                inside[name] = span.start, span.end
+            else:
+                taken[name].append((span.start, span.end))
+    counts: collections.Counter[tuple[float, float]] = collections.Counter()
+    for name, node in nodes.items():
+        if order.reservation and name not in inside:
+            continue
+        first, last = inside.get(name, (now, math.inf))
+        since = now if _has_room(node, order) else running.get(name, math.inf)
+        counts.update(_free(max(now, first, since), last, taken[name]))
+    return [Gap(count, start, end) for (start, end), count in sorted(counts.items())]
+
+
+def _queues(seen: Seen, order: Order) -> set[str]:
+    if order.queue:
+        return set(order.queue.split(","))
+    return {name for name, one in seen.partitions.items() if one.default and one.up}
+
+
+def _fits(node: Node, order: Order) -> bool:
+    """Return whether a node could run its part of an order if it had nothing else to do."""
+    large = node.cpus >= order.tasks * order.cpus and node.memory >= (order.memory or 0)
+    return node.open and large and (node.gpus or not order.gpus)
+
+
+def _has_room(node: Node, order: Order) -> bool:
+    """Return whether it can do so beside what it does now."""
+    if order.gpus or any(one.startswith("--exclusive") for one in order.extra):
+        return node.free == node.cpus
+    return node.free >= order.tasks * order.cpus and node.free_memory >= (order.memory or 0)
+
+
+def _free(
+    start: float, end: float, taken: Iterable[tuple[float, float]]
+) -> Iterator[tuple[float, float]]:
+    """Cut what is taken out of a time."""
+    for since, until in sorted(taken):
+        if start < min(since, end):
+            yield start, min(since, end)
+        start = max(start, until)
+    if start < end:
+        yield start, end
+
+
+# -- names of nodes -------------------------------------------------------------------------------
+
+
+def hosts(text: str) -> Iterator[str]:
+    """Name the nodes of a list such as `n[1-3,7],m01`, however it is written."""
+    for word in _HOSTS_WORD.findall(text):
+        parts = [[prefix + one for one in _numbers(inner)] if inner else [prefix]
+                 for prefix, _, inner in _HOSTS_PART.findall(word) if prefix or inner]  # fmt: skip
+        if math.prod(len(part) for part in parts) > _MOST_HOSTS:
+            raise BatchError(f"{text[:200]!r} names too many nodes")
+        yield from ("".join(one) for one in itertools.product(*parts))
+
+
+def _numbers(inner: str) -> list[str]:
+    found: list[str] = []
+    for part in inner.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise BatchError(f"[{inner[:200]}] numbers no nodes")
+        span = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
+        found += [str(one).zfill(len(first)) for one in span]
+    return found

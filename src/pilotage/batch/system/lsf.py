@@ -1,14 +1,30 @@
-"""What `bjobs -json` lists."""
+"""LSF, from 10.1 on: `bsub`, `bjobs -json` and `bkill`."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
 
-from pilotage.batch.system import whole, words
-from pilotage.batch.system.model import BatchError, Cause, Item, Phase
+from . import words
+from .model import BatchError, Call, Cause, Ended, Item, Order, Phase
+from .tools import Listing, Tools
+
+_MEBI = 1 << 20
+#: `-app=NAME`, `-H`, with one or two dashes: what LSF takes as two words is one.
+_OPTION = re.compile(r"--?(?P<name>[A-Za-z]+)(=(?P<value>.+))?", re.ASCII)
+#: Options that only we may set, or that would have `bsub` wait or read something else.
+_RESERVED = frozenset({
+    "J", "Jd", "o", "oo", "e", "eo", "cwd", "rn", "r", "Q", "I", "Ip", "Is", "IS", "K", "i", "is",
+    "L", "Zs", "pack", "f", "h", "V", "a",
+})  # fmt: skip
+#: `%J` and `%I` in paths.
+_SPECIAL = re.compile("%")
+#: What would end a section of the resource requirement, or start another.
+_BRACKETS = re.compile(r"[\[\]{};]")
 
 _FIELDS = (
     "jobid jobindex stat job_name exit_code exit_reason pend_reason exec_host start_time"
@@ -17,7 +33,7 @@ _FIELDS = (
 _NOTHING = "No job found"
 #: Times have no year, so the site says first what time it is. That there is no job is said as an
 #: error, which ends with 255 where a site wants it so.
-_SHELL = f"""\
+_BJOBS = f"""\
 date +%s
 {{ said=$(bjobs -a -o '{_FIELDS}' -json 2>&1 >&3); code=$?; }} 3>&1
 case $said in
@@ -26,7 +42,6 @@ esac
 [ -z "$said" ] || printf '%s\\n' "$said" >&2
 exit "$code"
 """
-BJOBS = whole.asked("sh", "-c", _SHELL)
 
 _ID = re.compile(r"(?P<job>[0-9]+)(\[(?P<index>[0-9]+)\])?", re.ASCII)
 _NAME = re.compile(r"(?P<key>[A-Za-z0-9]+)(\[[0-9]+\])?", re.ASCII)
@@ -66,7 +81,53 @@ _REASONS = {
 }
 #: Reasons that say no more than the code does.
 _PLAIN = frozenset({"", "TERM_UNKNOWN", "TERM_EXTERNAL_SIGNAL", "TERM_PROCESSLIMIT"})
-_SIGNALS = range(129, 193)
+
+
+# -- orders ----------------------------------------------------------------------------------------
+
+
+def _submit(order: Order) -> Call:
+    """Have `bsub` read the script; what makes the job ours comes last among the options."""
+    words.refuse(order, "LSF", step="steps")
+    if _SPECIAL.search(order.folder):
+        raise BatchError(f"{order.folder!r} cannot stand in an option of bsub", final=True)
+    if _BRACKETS.search(order.constraint):
+        raise BatchError(f"constraint: {order.constraint!r} is no selection", final=True)
+    extra = words.options(order, _OPTION, _RESERVED)
+    return Call(("bsub", *_resources(order), *extra, *_identity(order)), input=order.script)
+
+
+def _resources(order: Order) -> Iterator[str]:
+    node = order.tasks * order.cpus
+    yield from ("-n", str(order.nodes * node))
+    yield from ("-R", f"span[ptile={node}]" if order.nodes > 1 else "span[hosts=1]")
+    if order.memory is not None:
+        amount = f"{math.ceil(order.memory / _MEBI)}MB"
+        yield from ("-M", amount)
+        yield from ("-R", f"rusage[mem={amount}/host]")
+    if order.gpus:
+        yield from ("-gpu", f"num={order.gpus}")
+    if order.time is not None:
+        yield from ("-W", str(math.ceil(order.time / 60)))
+    if order.constraint:
+        yield from ("-R", f"select[{order.constraint}]")
+    named = (("-q", order.queue), ("-P", order.account), ("-sla", order.qos))
+    for option, value in (*named, ("-U", order.reservation)):
+        if value:
+            yield from (option, value)
+
+
+def _identity(order: Order) -> Iterator[str]:
+    number = "%I" if order.count > 1 else "0"
+    span = f"[1-{order.count}]" if order.count > 1 else ""
+    yield from ("-J", order.key + span)
+    yield "-rn"
+    yield from ("-cwd", order.folder)
+    yield from ("-o", f"{order.folder}/out.{number}")
+    yield from ("-e", f"{order.folder}/err.{number}")
+
+
+# -- listings --------------------------------------------------------------------------------------
 
 
 class Record(msgspec.Struct, frozen=True, rename="upper"):
@@ -124,16 +185,16 @@ def _item(record: Record, key: str, now: float) -> Item:
     number = int(index)
     phase = _PHASES.get(record.stat, Phase.UNKNOWN)
     over = phase is Phase.OVER
-    cause, code = _end(record) if over else (None, None)
+    why = _end(record) if over else Ended()
     reason = record.exit_reason if over else record.pend_reason
     return Item(
         key=key,
         id=f"{place['job']}[{number}]" if number else place["job"],
         index=max(0, number - 1),
         phase=phase,
-        cause=cause,
-        exit=code if cause is Cause.EXITED else None,
-        signal=code - 128 if cause is Cause.SIGNALLED and code else None,
+        cause=why.cause,
+        exit=why.exit,
+        signal=why.signal,
         words=": ".join(text for text in (record.stat, " ".join(reason.split())) if text),
         node=record.exec_host.partition(":")[0].rpartition("*")[2],
         started=_time(record.start_time, now) if phase in {Phase.RUNNING, Phase.OVER} else None,
@@ -141,19 +202,18 @@ def _item(record: Record, key: str, now: float) -> Item:
     )
 
 
-def _end(record: Record) -> tuple[Cause, int | None]:
-    """Say why a job is over, and by which code."""
+def _end(record: Record) -> Ended:
+    """Return why a job is over."""
     if record.stat == "DONE":
-        return Cause.EXITED, 0
+        return Ended(Cause.EXITED, exit=0)
     word = record.exit_reason.partition(":")[0].strip().upper()
     if word in _REASONS:
-        return _REASONS[word], None
+        return Ended(_REASONS[word])
     if word.startswith("TERM_") and word not in _PLAIN:
-        return Cause.NODE, None
+        return Ended(Cause.NODE)
     if not record.exit_code.isdecimal():
-        return Cause.UNKNOWN, None
-    code = int(record.exit_code)
-    return (Cause.SIGNALLED if code in _SIGNALS else Cause.EXITED), code
+        return Ended(Cause.UNKNOWN)
+    return words.ended(int(record.exit_code))
 
 
 def _time(text: str, now: float) -> float | None:
@@ -167,16 +227,42 @@ def _time(text: str, now: float) -> float | None:
     written = " ".join(found["text"].split())
     texts = [written] if found[3] else [f"{written} {year}", f"{written} {year - 1}"]
     for one in texts:
-        moment = _moment(one)
-        if moment is not None and (found[3] or moment < now + _DAY):
+        try:
+            moment = words.moment(one, *_FORMS)
+        except ValueError:
+            continue
+        if found[3] or moment < now + _DAY:
             return moment
     return None
 
 
-def _moment(text: str) -> float | None:
-    for form in _FORMS:
-        try:
-            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
-        except ValueError:
-            continue
-    return None
+TOOLS = Tools(
+    name="lsf",
+    submitter="bsub",
+    order=_submit,
+    # Other lines may come before: `Cannot connect to LSF. Please wait ...`
+    answer=re.compile(
+        r"(.*?\n)??Job <(?P<id>[1-9][0-9]*)> is submitted to .*", re.DOTALL | re.ASCII
+    ),
+    final=re.compile(
+        r"""no\ such\ |bad\ |illegal|unknown|invalid|cannot\ use\ (the\ )?queue|not\ permitted
+        |undefined|too\ (many|few|large)|exceeds|request\ aborted\ by\ esub
+        |is\ not\ a\ (valid|legal)|cannot\ run|user\ permission\ denied|not\ defined""",
+        re.VERBOSE | re.IGNORECASE,
+    ),
+    passing=re.compile(
+        r"cannot connect|is down|not responding|try later|retrying|busy|threshold|timed out"
+        r"|communication|failed in an lsf library|closed|license|limit (is|has been) reached",
+        re.IGNORECASE,
+    ),
+    # What ended within the hour, or within what the site keeps, is in the listing. There is no
+    # history beside it: `bhist` reads whole logs.
+    live=Listing("bjobs", ("sh", "-c", _BJOBS), read),
+    # A job gets SIGINT and SIGTERM, and time to leave its evidence.
+    canceller=("bkill",),
+    ids=r"[1-9][0-9]*(\[[1-9][0-9]*\])?",
+    gone="already finished|No matching job|is not found|is being terminated|No unfinished job",
+    # It is said as an error.
+    versions=("sh", "-c", "exec bsub -V 2>&1"),
+    queue=("bqueues",),
+)

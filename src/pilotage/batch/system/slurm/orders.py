@@ -1,11 +1,11 @@
-"""An order as options of `sbatch` and `srun`, each one word: no value is taken for an option."""
+"""Orders for Slurm: `sbatch`, `srun` and `scancel`; each option is one word."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from pilotage.batch.system.model import BatchError, Order
+from pilotage.batch.system.model import BatchError, Call, Order
 
 _MEBI = 1 << 20
 _NAMES = (
@@ -15,6 +15,17 @@ _NAMES = (
     ("constraint", "constraint"),
     ("reservation", "reservation"),
 )
+#: Variables that would change what `sbatch` and `srun` do, for us and behind our back.
+_UNSET = ("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SLURM_JOB_ID", "SLURM_JOBID")
+
+
+def submit(order: Order) -> Call:
+    """Have `sbatch` read the script, or let one `srun` run it, whose id only a listing shows."""
+    clean = ("env", *(f"--unset={name}" for name in _UNSET))
+    if order.step:
+        script = f"{order.folder}/script.sh"
+        return Call((*clean, "srun", *step(order), "/bin/sh", script), detach=True)
+    return Call((*clean, "sbatch", "--parsable", *batch(order)), input=order.script)
 
 
 def batch(order: Order) -> list[str]:
@@ -25,7 +36,6 @@ def batch(order: Order) -> list[str]:
     number = "%a" if order.count > 1 else "0"
     array = [f"--array=0-{order.count - 1}"] if order.count > 1 else []
     return [
-        "--parsable",
         *_resources(order),
         *order.extra,
         "--no-requeue",
@@ -72,3 +82,30 @@ def _pattern(folder: str) -> str:
         # A backslash turns off the meaning of `%` for the whole of the path, ours included.
         raise BatchError(f"{folder!r} has a backslash, which Slurm does not take", final=True)
     return folder.replace("%", "%%")
+
+
+def joined(ids: Sequence[str]) -> list[str]:
+    """Return the words for `scancel`, one for those of an array: each is a message of its own."""
+    arrays: dict[str, list[int]] = {}
+    whole: list[str] = []
+    for name in ids:
+        job, _, index = name.partition("_")
+        if index:
+            arrays.setdefault(job, []).append(int(index))
+        else:
+            whole.append(name)
+    return whole + [_word(job, indices) for job, indices in arrays.items()]
+
+
+def _word(job: str, indices: Iterable[int]) -> str:
+    numbers = sorted(set(indices))
+    if len(numbers) == 1:
+        return f"{job}_{numbers[0]}"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    texts = (str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"{job}_[{','.join(texts)}]"
