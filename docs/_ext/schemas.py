@@ -26,7 +26,8 @@ def text(kind: str) -> str:
 
 def _describe(part: dict[str, Any], owner: type[msgspec.Struct]) -> None:
     names = dict(zip(owner.__struct_fields__, owner.__struct_encode_fields__, strict=True))
-    for field in facts.fields(owner):
+    bases = [base for base in owner.__bases__ if base is not msgspec.Struct]
+    for field in (field for kind in (*bases, owner) for field in facts.fields(kind)):
         part["properties"][names[field.name]].setdefault("description", field.about)
 
 

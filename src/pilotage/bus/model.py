@@ -47,6 +47,16 @@ MOST_BYTES = 1_000_000
 MOST_DEPTH = 16
 
 
+class Body(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind",
+    tag=str.lower,
+):  # fmt: skip
+    """The body of a message; `kind` is the name of its class."""
+
+    #: The version of messages.
+    v: Literal[1] = 1
+
+
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a job needs while it runs, beside nodes and tasks."""
 
@@ -94,18 +104,9 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     work: Whole = 0
 
 
-class Job(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="job",
-):
+class Job(Body, frozen=True, kw_only=True):
     """Run an application of the site."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that shall run it.
     site: Word
     #: The name of the application in the site's registry.
@@ -157,18 +158,9 @@ class Job(
     argo_job_id: Whole = 0
 
 
-class Chain(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="chain",
-):
+class Chain(Body, frozen=True, kw_only=True):
     """Jobs at one or more sites, each after the one before it."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: As of a job.
     key: Token = ""
     #: For people.
@@ -193,18 +185,9 @@ class Chain(
     speech: Speech = "pilotage"
 
 
-class Flow(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="flow",
-):
+class Flow(Body, frozen=True, kw_only=True):
     """A workflow for a hub, which gives each site its own."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The same key again is the same workflow; with another one it is refused. Empty: its own.
     key: Token = ""
     #: The definition, as a file of JSON has it.
@@ -215,18 +198,9 @@ class Flow(
     reply: Route = ""
 
 
-class Course(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="course",
-):
+class Course(Body, frozen=True, kw_only=True):
     """How a workflow goes; of two messages the one with the higher number is newer."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The number of the workflow at the hub; 0 if it was never accepted.
     flow: Whole
     #: The key that came with it.
@@ -248,18 +222,9 @@ class Course(
     time: Seconds
 
 
-class Control(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="control",
-):
+class Control(Body, frozen=True, kw_only=True):
     """Change the course of jobs or of the site."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that is meant.
     site: Word
     #: What to do; `drain` and `resume` are about the site, and `query` may be. `resend` has what
@@ -287,18 +252,9 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     stderr: Whole = 0
 
 
-class Follow(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="follow",
-):
+class Follow(Body, frozen=True, kw_only=True):
     """Send what running jobs write, for a while; it is asked for again while somebody reads it."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that is meant.
     site: Word
     #: How long, in seconds.
@@ -307,18 +263,9 @@ class Follow(
     jobs: Annotated[tuple[Wanted, ...], Meta(min_length=1, max_length=1000)]
 
 
-class Log(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="log",
-):
+class Log(Body, frozen=True, kw_only=True):
     """A part of what a running job has written; it may be lost, or come twice."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that says it.
     site: Word
     #: The number of the job at the site, and the key that came with it.
@@ -363,18 +310,9 @@ class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bytes: Whole
 
 
-class Status(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="status",
-):
+class Status(Body, frozen=True, kw_only=True):
     """What became of a job; of two messages the one with the higher number is newer."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that says it.
     site: Word
     #: The number of the job at the site; 0 if it was never accepted.
@@ -464,18 +402,9 @@ class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     since: Seconds = 0.0
 
 
-class Heartbeat(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="heartbeat",
-):
+class Heartbeat(Body, frozen=True, kw_only=True):
     """How a site is, told from time to time."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that says it.
     site: Word
     #: When, in seconds since 1970.
@@ -523,18 +452,9 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     text: Annotated[str, Meta(max_length=400)] = ""
 
 
-class Answer(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="answer",
-):
+class Answer(Body, frozen=True, kw_only=True):
     """What became of a control."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that says it.
     site: Word
     #: When, in seconds since 1970.
@@ -555,18 +475,9 @@ class Answer(
     more: bool = False
 
 
-class Refusal(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="refusal",
-):
+class Refusal(Body, frozen=True, kw_only=True):
     """A message that a site would not take; it stays there, since it may hold secrets."""
 
-    #: The version of messages.
-    v: Literal[1] = 1
     #: The site that says it.
     site: Word
     #: When, in seconds since 1970.

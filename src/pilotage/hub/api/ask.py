@@ -41,25 +41,29 @@ Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{0,64}$")]
 Sites = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@,-]{0,1300}$")]
 
 
-class One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request says."""
+
+
+class One(Ask, frozen=True):
     """A thing by its number."""
 
     id: Number
 
 
-class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pilot(Ask, frozen=True):
     """A pilot by its number; 0 is the hub's own machine."""
 
     id: Count
 
 
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Named(Ask, frozen=True):
     """A thing by its name."""
 
     name: Text
 
 
-class JobsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobsAsk(Ask, frozen=True):
     """Which jobs are meant."""
 
     state: JobStates | UnsetType = UNSET
@@ -74,7 +78,7 @@ class JobsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewJob(Ask, frozen=True):
     """A job to queue."""
 
     spec: JobSpec
@@ -86,13 +90,13 @@ class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[tuple[Number, ...], Meta(max_length=10_000)] = ()
 
 
-class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Submission(Ask, frozen=True):
     """Jobs to queue, all or none."""
 
     jobs: Annotated[tuple[NewJob, ...], Meta(min_length=1, max_length=10_000)]
 
 
-class FlowsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FlowsAsk(Ask, frozen=True):
     """Which workflows are meant."""
 
     state: FlowStates | UnsetType = UNSET
@@ -107,7 +111,7 @@ class FlowsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class NewFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewFlow(Ask, frozen=True):
     """A workflow to start."""
 
     #: As in a JSON file.
@@ -119,14 +123,14 @@ class NewFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: Text = ""
 
 
-class StepOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StepOf(Ask, frozen=True):
     """A step of a workflow."""
 
     id: Number
     name: Text
 
 
-class StepAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StepAsk(Ask, frozen=True):
     """Which tasks of a step are meant."""
 
     state: Annotated[str, Meta(pattern=f"^({'|'.join(FlowState)})?$")] = ""
@@ -137,20 +141,20 @@ class StepAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: Annotated[int, Meta(ge=1, le=1000)] = 50
 
 
-class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Again(Ask, frozen=True):
     """From where a workflow runs again."""
 
     #: None means from what failed or was called off.
     steps: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
-class DrainAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DrainAsk(Ask, frozen=True):
     """Why a site is to be given nothing more."""
 
     reason: Text = ""
 
 
-class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LogAsk(Ask, frozen=True):
     """Which part of what an attempt wrote."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
@@ -160,7 +164,7 @@ class LogAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Annotated[int, Meta(ge=-_FAR, le=_FAR)] = 0
 
 
-class EndsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EndsAsk(Ask, frozen=True):
     """Which ends are waited for, and how long."""
 
     tag: Text = ""
@@ -169,7 +173,7 @@ class EndsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
 
 
-class PilotsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PilotsAsk(Ask, frozen=True):
     """Which pilots are meant."""
 
     state: PilotStates | UnsetType = UNSET
@@ -177,13 +181,13 @@ class PilotsAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=5000)] = 1000
 
 
-class SamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SamplesAsk(Ask, frozen=True):
     """Since when; nothing means the last hour."""
 
     since: Seconds | UnsetType = UNSET
 
 
-class PoolSamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PoolSamplesAsk(Ask, frozen=True):
     """Since when, and how closely; nothing means the last hour of all pools."""
 
     since: Seconds | UnsetType = UNSET
@@ -193,7 +197,7 @@ class PoolSamplesAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     points: Annotated[int, Meta(ge=2, le=2000)] = 1000
 
 
-class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Demand(Ask, frozen=True):
     """Cores that a pool shall have."""
 
     demand: Annotated[float, Meta(ge=0, le=1e9)]
@@ -203,7 +207,7 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: Annotated[str, Meta(max_length=1000)] = ""
 
 
-class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewToken(Ask, frozen=True):
     """A token to make."""
 
     scope: Scope
