@@ -12,7 +12,6 @@ from pathlib import Path
 
 import anyio
 
-from pilotage.bus.port import Bus
 from pilotage.hub import wiring
 from pilotage.hub.project import Project
 from pilotage.job import machine
@@ -72,12 +71,12 @@ class Rig:
             assert alive, self.said
 
     @asynccontextmanager
-    async def live(self, bus: Bus | None = None) -> AsyncIterator[Project]:
+    async def live(self, serve: Callable[[str], None] | None = None) -> AsyncIterator[Project]:
         """Have it run in this process while the block does; quicker than `up`."""
         ready = anyio.Event()
         with self.project() as project:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(lambda: wiring.up(project, ready=ready.set, bus=bus))
+                tasks.start_soon(lambda: wiring.up(project, ready=ready.set, serve=serve))
                 await ready.wait()
                 yield project
                 tasks.cancel_scope.cancel()

@@ -12,7 +12,6 @@ import anyio
 import httpx2
 import pytest
 
-from pilotage.bus.memory import MemoryBus
 from pilotage.job.model import State
 from testbed.ports import free_port
 from tests.rig import Rig
@@ -168,9 +167,9 @@ async def test_messages_by_every_door(tmp_path: Path) -> None:
         tmp_path,
         '[rule.said]\nmessage = "beam.*"\nrun = ["echo", "{message.energy}"]\n'
         f'[rule.tcp]\nmessage = "tcp.lines"\nport = {tcp_port}\nrun = ["cat", "{{path}}"]\n',
-        f'[http]\nport = {http_port}\ntoken_file = "secret"\n',
+        f'[hub]\nport = {http_port}\n[http]\ntoken_file = "secret"\n',
     )
-    async with rig.live() as project, httpx2.AsyncClient() as client:
+    async with rig.live(serve=lambda _: None) as project, httpx2.AsyncClient() as client:
         project.emit("beam.on", {"energy": 12.4})
         project.emit("other.topic", {"energy": 0})
         url = f"http://127.0.0.1:{http_port}/events/beam.off"
@@ -205,19 +204,6 @@ async def test_a_message_is_kept_while_nothing_runs(tmp_path: Path) -> None:
         project.emit("go", {"n": 2})
     async with rig.live():
         await rig.ended(2)
-    assert sorted(rig.output(job).strip() for job in rig.jobs()) == ["1", "2"]
-
-
-async def test_messages_of_the_bus(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, '[rule.said]\nmessage = "beam.*"\nrun = ["echo", "{message.n}"]\n')
-    bus = MemoryBus()
-    async with rig.live(bus):
-        await bus.publish("beam.on", b'{"n": 1}', key="same")
-        await bus.publish("beam.on", b'{"n": 1}', key="same")
-        await bus.publish("not a topic", b"{}")
-        await bus.publish("beam.off", b'{"n": 2}')
-        await rig.ended(2)
-        await anyio.sleep(0.3)
     assert sorted(rig.output(job).strip() for job in rig.jobs()) == ["1", "2"]
 
 

@@ -1,7 +1,8 @@
-"""The HTTP door with real sockets."""
+"""Messages by HTTP at the port of the hub, with real sockets."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from anyio.abc import SocketStream
 
 from pilotage.base import errors
 from pilotage.event import http
+from pilotage.hub import front
 
 HOST = "127.0.0.1"
 TOKEN = "s3cret"
@@ -26,10 +28,12 @@ class Inbox:
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
+        self.asked = anyio.Event()
         self.gate = anyio.Event()
         self.gate.set()
 
     async def accept(self, _topic: str, body: bytes, _identity: str) -> int:
+        self.asked.set()
         await self.gate.wait()
         self.taken.append(body)
         return len(self.taken)
@@ -37,9 +41,11 @@ class Inbox:
 
 @asynccontextmanager
 async def served(inbox: Inbox) -> AsyncIterator[int]:
-    async with anyio.create_task_group() as group:
-        yield await group.start(http.serve, http.app(inbox.accept, TOKEN, MOST), HOST, 0)
-        group.cancel_scope.cancel()
+    app = http.app(inbox.accept, TOKEN, MOST)
+    with front.listen(HOST, 0, roam=False) as opened:
+        async with anyio.create_task_group() as group:
+            yield await group.start(front.serve, app, asyncio.Protocol, opened)
+            group.cancel_scope.cancel()
 
 
 def client(port: int) -> httpx2.AsyncClient:
@@ -70,7 +76,6 @@ async def test_messages_arrive_and_signals_are_left_alone():
         for number in range(3):
             response = await sender.post("/events/a", content=b"%d" % number)
             assert response.json() == {"event": number + 1, "topic": "a"}
-        assert (await sender.get("/healthz")).status_code == 200
         assert (await sender.post("/events/a/b")).status_code == 404
     assert inbox.taken == [b"0", b"1", b"2"]
     with pytest.raises(OSError):  # noqa: PT011 - whichever
@@ -98,17 +103,16 @@ async def test_stopping_finishes_what_is_under_way():
     inbox = Inbox()
     inbox.gate = anyio.Event()
     codes: list[int] = []
-    async with anyio.create_task_group() as outside:
-        async with served(inbox) as port:
+    async with anyio.create_task_group() as outside, served(inbox) as port:
 
-            async def post() -> None:
-                async with client(port) as sender:
-                    codes.append((await sender.post("/events/a")).status_code)
+        async def post() -> None:
+            async with client(port) as sender:
+                codes.append((await sender.post("/events/a")).status_code)
 
-            outside.start_soon(post)
-            await anyio.sleep(0.1)
-            outside.start_soon(open_later, inbox.gate)
-        assert codes == [202]
+        outside.start_soon(post)
+        await inbox.asked.wait()
+        outside.start_soon(open_later, inbox.gate)
+    assert codes == [202]
 
 
 async def open_later(gate: anyio.Event) -> None:
@@ -163,14 +167,14 @@ async def test_what_is_not_http_is_refused(sent: bytes):
     async with served(Inbox()) as port, client(port) as sender:
         # The faster parser takes a request without a version for one, which then has no token.
         assert {b"400", b"401"} & set((await talk(port, sent)).split(b" ", 2))
-        assert (await sender.get("/healthz")).status_code == 200
+        assert (await sender.post("/events/a")).status_code == 202
 
 
 async def test_a_port_in_use_is_named():
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(errors.Conflict, match=f"port {port} of {HOST} is in use") as caught:
-            await http.serve(http.app(Inbox().accept, TOKEN, MOST), HOST, port)
+            front.listen(HOST, port, roam=False)
         assert caught.value.hint
 
 
@@ -179,4 +183,4 @@ async def test_a_port_in_use_is_named():
 )
 async def test_what_cannot_be_listened_on_is_named(host: str, port: int):
     with pytest.raises(errors.UsageError):
-        await http.serve(http.app(Inbox().accept, TOKEN, MOST), host, port)
+        front.listen(host, port, roam=False)

@@ -19,9 +19,9 @@ from pilotage.agent.obey import Obeyed, obey
 from pilotage.agent.settings import Limits, Settings
 from pilotage.batch import records as sites
 from pilotage.bus import wire
-from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Answer, Follow, Wanted
 from pilotage.job.model import State
+from pilotage.testing.bus import MemoryBus
 from tests import posted
 from tests.corpus import injection
 from tests.posted import Store, control

@@ -13,8 +13,8 @@ import pytest
 from pilotage.agent import accept, ingest, records
 from pilotage.agent.ingest import Ingest
 from pilotage.agent.registry import Registry
-from pilotage.bus.memory import MemoryBus
 from pilotage.store import Db
+from pilotage.testing.bus import MemoryBus
 from tests import posted
 from tests.posted import Store
 

@@ -22,11 +22,11 @@ from pilotage.agent.settings import Bus
 from pilotage.agent.tell import Tail
 from pilotage.base import errors
 from pilotage.bus import wire
-from pilotage.bus.memory import MemoryBus
 from pilotage.bus.model import Heartbeat, Job, Status
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.outcome import Cause
+from pilotage.testing.bus import MemoryBus
 from tests import posted
 from tests.posted import Store
 from tests.unit.test_agent_accept import judged

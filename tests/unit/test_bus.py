@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pilotage.base import errors
-from pilotage.bus import memory
 from pilotage.bus.port import matches
+from pilotage.testing import bus as memory
 
 
 @pytest.mark.parametrize(

@@ -178,12 +178,6 @@ async def test_bad_topics(client: httpx2.AsyncClient, inbox: Inbox, topic: str):
     assert inbox.taken == []
 
 
-async def test_health_needs_no_token(client: httpx2.AsyncClient):
-    del client.headers["authorization"]
-    response = await client.get("/healthz")
-    assert (response.status_code, response.json()) == (200, {"status": "ok"})
-
-
 async def test_a_sender_that_falls_silent_is_given_up(
     client: httpx2.AsyncClient, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ):
@@ -200,7 +194,7 @@ async def test_a_sender_that_falls_silent_is_given_up(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    path=st.sampled_from(["/events/", "/healthz", "/"]).flatmap(
+    path=st.sampled_from(["/events/", "/"]).flatmap(
         lambda start: st.text(max_size=12).map(lambda end: start + end)
     ),
     method=st.sampled_from(["GET", "POST", "HEAD", "OPTIONS", "BREW"]),

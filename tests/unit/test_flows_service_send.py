@@ -12,12 +12,12 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.base.wakeup import Wakeup
-from pilotage.bus.memory import MemoryBus
 from pilotage.flow import outbox, send
 from pilotage.flow.outbox import Word
 from pilotage.flow.send import Sender
 from pilotage.store import Writer, sqlite
 from pilotage.store.sqlite import Db
+from pilotage.testing.bus import MemoryBus
 
 #: More than are looked at together.
 MANY = 2500

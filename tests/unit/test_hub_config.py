@@ -23,18 +23,17 @@ def test_without_a_file_and_with_an_empty_one_all_have_their_defaults(tmp_path):
 def test_defaults_are_themselves_good_settings(tmp_path):
     settings._check(settings.Settings())
     assert settings.Settings().site.on_exit == "stop"
-    assert settings.Settings().http.port == 0
-    assert settings.Settings().http.host == settings.Settings().tcp.host == "127.0.0.1"
+    assert settings.Settings().hub.host == settings.Settings().tcp.host == "127.0.0.1"
 
 
 def test_what_is_written_holds_and_the_rest_stays(tmp_path):
     found = read(
         tmp_path,
-        '[site]\ncpus = 3\nmemory = "2Gi"\n[events]\nmode = "poll"\n[http]\nport = 8080\n'
+        '[site]\ncpus = 3\nmemory = "2Gi"\n[events]\nmode = "poll"\n[http]\ntoken_file = "t"\n'
         '[app.wc]\nargv = ["wc", "-l"]\nabout = "count"\n',
     )
     assert (found.site.cpus, found.site.gpus, found.events.mode) == (3, 0, "poll")
-    assert (found.http.port, found.http.max_size) == (8080, "16M")
+    assert (found.http.token_file, found.http.max_size) == ("t", "16M")
     assert found.app == {"wc": settings.App(argv=("wc", "-l"), about="count")}
     offer = settings.offer(found)
     assert (offer.cpus, offer.free_cpus, offer.memory, offer.gpus) == (3, 3, 2 * 2**30, 0)
@@ -55,7 +54,7 @@ def test_an_offer_without_settings_is_this_machine():
         ('[events]\nmode = "guess"\n', 2, "events.mode"),
         ('[site]\non_exit = "run"\n', 2, "site.on_exit"),
         ("[app.x]\nabout = 'no program'\n", 1, "argv"),
-        ("[http]\nport = 1.5\n", 2, "http.port"),
+        ("[hub]\nport = 1.5\n", 2, "hub.port"),
         ('[bus]\nurl = "http://broker"\n', 2, "amqps://"),
         ("[site\n", None, "line 1"),
         ('[events]\nsettle = "soon"\n', 2, "'soon' as a duration"),

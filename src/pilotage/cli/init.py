@@ -30,9 +30,6 @@ _SETTINGS = """\
 # [hub]
 # host = "0.0.0.0"    # let pilots and programs on other machines in, encrypted
 
-# [http]
-# port = 8080         # take messages by HTTP
-
 # [app.convert]       # recipes may say `app = "convert"`
 # argv = ["/usr/bin/convert"]
 """

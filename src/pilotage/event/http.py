@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hmac
 import re
-import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
 
 import anyio
-import uvicorn
-from anyio.abc import TaskStatus
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,15 +22,12 @@ from starlette.routing import Route
 
 from pilotage.base import errors, text
 from pilotage.event import message
-from pilotage.event.socket import Accept, bind
+from pilotage.event.socket import Accept
 
 #: A sender that is silent for so many seconds is given up.
 IDLE = 30.0
 #: When to try again, in seconds, if the store cannot be written to now.
 RETRY_AFTER = 5
-#: Requests under way have so many seconds to end when the server stops.
-_GRACE = 5
-
 #: A refused sender has so many seconds to send the rest and read why.
 _LINGER = 2.0
 
@@ -59,7 +53,6 @@ def app(accept: Accept, token: str, max_size: int) -> Starlette:
     made = Starlette(
         routes=[
             Route("/events/{topic}", door.post, methods=["POST"]),
-            Route("/healthz", _health, methods=["GET"]),
         ],
         exception_handlers={
             errors.PilotageError: _failure, HTTPException: _failure, Exception: _failure,
@@ -67,58 +60,6 @@ def app(accept: Accept, token: str, max_size: int) -> Starlette:
     )  # fmt: skip
     made.router.redirect_slashes = False
     return made
-
-
-async def serve(
-    app: Starlette,
-    host: str,
-    port: int,
-    *,
-    task_status: TaskStatus[int] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve until cancelled; report the port once it is open."""
-    opened = bind(host, port)
-    number: int = opened.getsockname()[1]
-    server = _Server(_config(app))
-    with opened:
-        async with anyio.create_task_group() as group:
-            group.start_soon(server.run_shielded, opened)
-            try:
-                await server.ready.wait()
-                task_status.started(number)
-                await anyio.sleep_forever()
-            finally:
-                server.should_exit = True
-
-
-def _config(app: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
-        app, lifespan="off", log_config=None, log_level="warning", access_log=False, ws="none",
-        proxy_headers=False, server_header=False, timeout_graceful_shutdown=_GRACE,
-    )  # fmt: skip
-
-
-class _Server(uvicorn.Server):
-    """A server that lives in a task group and leaves signals to the program."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = anyio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        await super().startup(sockets)
-        self.ready.set()
-
-    async def run_shielded(self, opened: socket.socket) -> None:
-        """Serve until `should_exit`, whoever is cancelled: answers under way are finished."""
-        with anyio.CancelScope(shield=True):
-            await self.serve(sockets=[opened])
 
 
 class _Door:
@@ -204,10 +145,6 @@ def _identity(request: Request) -> str:
     return key
 
 
-async def _health(_: Request) -> Response:
-    return _json(200, {"status": "ok"})
-
-
 async def _failure(request: Request, error: Exception) -> Response:
     if isinstance(error, errors.PilotageError):
         return _problem(_status(error), error)
@@ -225,7 +162,7 @@ def _routing(request: Request, error: HTTPException) -> errors.PilotageError:
         return errors.Denied(
             "the token is missing or wrong", hint="send `Authorization: Bearer <token>`"
         )
-    hint = "POST /events/<topic>, GET /healthz"
+    hint = "POST /events/<topic>"
     if error.status_code == 404:
         return errors.NotFound(f"there is nothing at {request.url.path}", hint=hint)
     return errors.UsageError(f"{request.method} {request.url.path}: {error.detail}", hint=hint)

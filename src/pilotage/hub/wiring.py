@@ -26,8 +26,6 @@ import anyio.to_thread
 from pilotage.base import clock, text
 from pilotage.base.wakeup import Wakeup
 from pilotage.batch import files, records
-from pilotage.bus.memory import MemoryBus
-from pilotage.bus.port import Bus
 from pilotage.edge import records as edges
 from pilotage.edge.forward import Forward, Target
 from pilotage.edge.port.sites import Lines
@@ -56,7 +54,7 @@ Instead = Callable[[Project, Writer, Callable[[], Db]], Runs]
 
 async def up(
     project: Project, *, until_idle: bool = False, ready: Callable[[], None] = lambda: None,
-    bus: Bus | None = None, local: bool = True, serve: Callable[[str], None] | None = None,
+    local: bool = True, serve: Callable[[str], None] | None = None,
     target: Target | None = None, instead: Instead | None = None,
 ) -> None:  # fmt: skip
     """Run a project until cancelled, or until nothing is left to do.
@@ -88,7 +86,7 @@ async def up(
             return
         await wrap_future(writer.submit(records.refuse_guests))
         await wrap_future(writer.submit(lambda db: flows.upgrade(db, project)))
-        hub = Hub(project, writer, open_reader, bus or MemoryBus())
+        hub = Hub(project, writer, open_reader)
         if target:
             await hub.watch(target, until_idle=until_idle, ready=seen_all)
         else:
@@ -98,9 +96,7 @@ async def up(
 class Hub:
     """One process that takes events in, makes jobs of them and has them run."""
 
-    def __init__(
-        self, project: Project, writer: Writer, open_reader: Callable[[], Db], bus: Bus
-    ) -> None:
+    def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
         """Put the parts together; nothing happens before `run`."""
         self._project, self._writer, self._open_reader = project, writer, open_reader
         self._queue = Queue(
@@ -110,7 +106,7 @@ class Hub:
         #: Set whenever there may be new jobs.
         self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
         self._reception = Reception(
-            project, writer, open_reader, bus,
+            project, writer, open_reader,
             {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
             self._look,
         )  # fmt: skip

@@ -89,12 +89,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The webhook."""
+    """Messages that are posted to the hub's port, at `/events/TOPIC`."""
 
-    #: Port; 0 means no webhook.
-    port: int = 0
-    #: Address to listen on.
-    host: str = "127.0.0.1"
     #: File with the token; empty means one made by Pilotage in its state folder.
     token_file: str = ""
     #: Largest body.

@@ -1,4 +1,4 @@
-"""The doors by which messages come in: the bus, HTTP, and TCP ports of rules."""
+"""The doors by which messages come in: HTTP, and TCP ports of rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from starlette.applications import Starlette
 
 from pilotage.base import errors, units
 from pilotage.base.wakeup import Wakeup
-from pilotage.bus.port import Bus
 from pilotage.event import http, socket
 from pilotage.project import secret
 from pilotage.project.folder import ProjectFolder
@@ -54,23 +53,6 @@ class Doors:
             while await anyio.to_thread.run_sync(self._intake.take_stored):
                 pass
             await anyio.to_thread.run_sync(refresh)
-
-    async def serve_bus(self, bus: Bus) -> None:
-        """Take every message of the bus; it is acknowledged once it is on disk."""
-        async with bus.subscribe("**") as messages:
-            async for message in messages:
-                try:
-                    await self.accept(message.topic, message.body, message.key)
-                except errors.UsageError as error:
-                    # It would come again for ever: nothing makes a bad topic good.
-                    _log.error("a message of the bus is refused: %s", error)
-                await bus.ack(message)
-
-    async def serve_http(self) -> None:
-        """Serve the webhook, if the project has one."""
-        settings = self._project.settings.http
-        if settings.port:
-            await http.serve(self.app(), settings.host, settings.port)
 
     def app(self) -> Starlette:
         """Make what takes messages that are posted."""

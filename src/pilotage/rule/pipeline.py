@@ -14,7 +14,6 @@ from anyio.abc import TaskGroup
 from pilotage.base import text
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
-from pilotage.bus.port import Bus
 from pilotage.event.file.known import StoredFiles
 from pilotage.event.file.source import FileSource
 from pilotage.job import model, moves
@@ -39,7 +38,7 @@ class Reception(Listener):
     """Takes events in and makes jobs of them; hears what becomes of those."""
 
     def __init__(
-        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], bus: Bus,
+        self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
         stories: Mapping[str, Story], on_new_jobs: Callable[[], None],
     ) -> None:  # fmt: skip
         """Put the parts together; nothing happens before `begin`.
@@ -48,7 +47,7 @@ class Reception(Listener):
         """
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
-        self._project, self._writer, self._now, self._bus = project, writer, now, bus
+        self._project, self._writer, self._now = project, writer, now
         self._jobs, self._timing, self._ended, self._ports, self._settling, self._inbox = (
             Wakeup(call_soon) for _ in range(6)
         )
@@ -88,8 +87,6 @@ class Reception(Listener):
             self._wake,
             self._timers.run,
             self._ends.run,
-            self.doors.serve_http,
-            lambda: self.doors.serve_bus(self._bus),
             lambda: self.doors.serve_ports(self._ports),
             lambda: _settle(self._intake, now, self._settling),
         ]

@@ -1,4 +1,4 @@
-"""For those who write plug-ins: what each must do, as tests to inherit from.
+"""For tests: contracts of plug-ins to inherit from (`batch`), and a bus in memory (`bus`).
 
-It needs `pytest` and `hypothesis`, which Pilotage itself does not.
+`batch` needs `pytest` and `hypothesis`, which Pilotage itself does not.
 """

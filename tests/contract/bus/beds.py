@@ -10,7 +10,7 @@ import pytest
 
 from pilotage.bus.amqp.bus import AmqpBus
 from pilotage.bus.amqp.model import Broker
-from pilotage.bus.memory import MemoryBus
+from pilotage.testing.bus import MemoryBus
 from testbed.rabbit import Rabbit
 from tests.contract.bus.hubbed import Known, dialled, serving
 

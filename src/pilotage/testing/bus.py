@@ -1,4 +1,4 @@
-"""The bus within one process and one event loop."""
+"""A bus within one process and one event loop, for tests of what sends and receives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pilotage.base import errors
 from pilotage.bus.port import Message, matches
 
-#: So many messages may wait at one pattern.
+#: The most messages that wait at one pattern.
 MOST_WAITING = 100_000
 
 
