@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pilotage.bus import model, schema
+from pilotage.bus import model
 
 from . import facts, schemas
 
@@ -19,9 +19,9 @@ _WORDS = {
 
 def page() -> str:
     """Write all messages and what they are made of."""
-    parts = [f"### `{kind}`\n\n{_body(schema.KINDS[kind], kind)}" for kind in schema.KINDS]
+    parts = [f"### `{kind}`\n\n{_body(schemas.KINDS[kind], kind)}" for kind in schemas.KINDS]
     known: dict[str, Any] = {}
-    for kind in schema.KINDS:
+    for kind in schemas.KINDS:
         known |= json.loads(schemas.text(kind)).get("$defs", {})
     for name in _PARTS:
         about = facts.sentence(getattr(model, name))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pilotage.event.file import Batch, queue, survey
-from pilotage.event.file.memory import Memory
 from pilotage.event.file.model import UNFINISHED
 from pilotage.event.model import Kind
+from tests.file_memory import Memory
 from tests.integration.test_event_file_rig import ALL, WHOLE, Below, Rig, eventually, present
 
 

@@ -12,8 +12,8 @@ from typing import Self
 
 from pilotage.base.clock import WallClock
 from pilotage.event.file import FileSource, Options
-from pilotage.event.file.memory import Memory
 from pilotage.event.model import Event, FileVersion, Kind
+from tests.file_memory import Memory
 
 ALL = frozenset(kind for kind in Kind if kind.startswith(("file.", "dir.")))
 WHOLE = frozenset({Kind.FILE_CLOSED, Kind.FILE_MOVED, Kind.FILE_EXISTING})

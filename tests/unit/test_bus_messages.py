@@ -288,15 +288,17 @@ def test_a_key_is_of_its_user_and_attempt():
 
 
 def test_the_same_key_with_another_body_is_a_conflict():
-    assert key.conflict(key.of(job(), "alice"), key.of(job(nodes=1), "alice"))
-    assert not key.conflict(key.of(job(), "alice"), key.of(job(), "alice"))
-    assert not key.conflict(key.of(job(), "alice"), key.of(job(nodes=1), "bob"))
+    old, new = key.of(job(), "alice"), key.of(job(nodes=1), "alice")
+    assert old.digits == new.digits
+    assert old.body != new.body
+    assert old.digits != key.of(job(nodes=1), "bob").digits
 
 
 def test_without_a_key_the_numbers_of_argo_are_it():
     one, two = job(key=""), job(key="", nodes=1)
     assert key.of(one, "a").origin == "argo"
-    assert key.conflict(key.of(one, "a"), key.of(two, "a"))
+    assert key.of(one, "a").digits == key.of(two, "a").digits
+    assert key.of(one, "a").body != key.of(two, "a").body
 
 
 def test_without_anything_the_body_is_the_key():

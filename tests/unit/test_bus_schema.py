@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from docs._ext import schemas
 from pilotage.base import errors
-from pilotage.bus import schema, wire
+from pilotage.bus import wire
 from tests.unit import test_bus_messages as messages
 
 
@@ -20,20 +20,20 @@ def validator(kind: str) -> Any:
     return jsonschema_rs.validator_for(json.loads(schemas.text(kind)))
 
 
-VALIDATORS = {kind: validator(kind) for kind in schema.KINDS}
+VALIDATORS = {kind: validator(kind) for kind in schemas.KINDS}
 
 
-@pytest.mark.parametrize("kind", schema.KINDS)
+@pytest.mark.parametrize("kind", schemas.KINDS)
 def test_the_file_is_what_the_code_says(kind: str):
     file = schemas.FOLDER / f"{kind}.json"
     assert file.read_text("utf-8") == schemas.text(kind), "run `python -m docs._ext.schemas`"
 
 
 def test_there_is_no_other_file():
-    assert {file.stem for file in schemas.FOLDER.iterdir()} == set(schema.KINDS)
+    assert {file.stem for file in schemas.FOLDER.iterdir()} == set(schemas.KINDS)
 
 
-@pytest.mark.parametrize("kind", schema.KINDS)
+@pytest.mark.parametrize("kind", schemas.KINDS)
 def test_every_field_is_described_and_no_other_is_taken(kind: str):
     found = json.loads(schemas.text(kind))
     for part in (found, *found.get("$defs", {}).values()):

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from pilotage.base.clock import ManualClock
 from pilotage.cli import about, main, render
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
 from pilotage.hub import project as projects
+from pilotage.testing.clock import ManualClock
 from tests import every
 
 START = 1_700_000_000.0

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from pilotage.base import clock
+from pilotage.testing.clock import ManualClock
 
 
 def test_the_wall_clock_tells_the_time_of_the_machine():
@@ -21,7 +22,7 @@ def test_patience_is_measured_by_a_clock_that_nobody_sets():
 
 
 def test_a_manual_clock_stands_still_until_it_is_moved():
-    ours = clock.ManualClock(5.0)
+    ours = ManualClock(5.0)
     assert (ours.now(), ours.now(), ours.steady()) == (5.0, 5.0, 5.0)
     ours.advance(2.5)
     assert ours.now() == ours.steady() == 7.5
@@ -29,7 +30,7 @@ def test_a_manual_clock_stands_still_until_it_is_moved():
 
 @pytest.mark.anyio
 async def test_who_sleeps_by_a_manual_clock_wakes_when_it_was_moved_far_enough():
-    ours, woken = clock.ManualClock(), list[float]()
+    ours, woken = ManualClock(), list[float]()
 
     async def sleep(seconds: float) -> None:
         await ours.sleep(seconds)

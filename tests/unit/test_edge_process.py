@@ -14,8 +14,8 @@ from pilotage.agent import connection, draft, owner, settings, status, systemd
 from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.base import errors
-from pilotage.base.clock import ManualClock
 from pilotage.bus.model import Heartbeat
+from pilotage.testing.clock import ManualClock
 from tests import posted
 
 PLAIN = """\

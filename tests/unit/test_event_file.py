@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.base.clock import ManualClock
 from pilotage.event.file.bits import (
     CAME,
     CHANGED,
@@ -25,7 +24,6 @@ from pilotage.event.file.bits import (
     file_mask,
 )
 from pilotage.event.file.marks import Marks, decode
-from pilotage.event.file.memory import Memory
 from pilotage.event.file.model import Batch, Entry, join, split, within
 from pilotage.event.file.mounts import is_blind, read_mounts, type_of
 from pilotage.event.file.outbox import Outbox
@@ -33,6 +31,8 @@ from pilotage.event.file.roots import outermost
 from pilotage.event.file.scan import Pairs, diff
 from pilotage.event.file.tree import Role, Tree
 from pilotage.event.model import Kind
+from pilotage.testing.clock import ManualClock
+from tests.file_memory import Memory
 
 ALL = frozenset(Kind)
 FILE = Entry(False, 7, 3, 1_000_000_000)

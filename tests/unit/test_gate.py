@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.base.clock import ManualClock, dice
+from pilotage.base.clock import dice
 from pilotage.batch.gate import Breaker, Bucket, Gate
+from pilotage.testing.clock import ManualClock
 
 
 @given(

@@ -174,15 +174,6 @@ def test_a_canary_of_a_bad_kind_proves_nothing():
     assert guard.allowance("hole", now) == 1
 
 
-def test_a_person_can_pardon():
-    guard = Guard()
-    now = fleet(guard, 49)
-    until_condemned(guard, "hole", "a", now)
-    guard.pardon("hole")
-    assert guard.condemned() == []
-    assert guard.allowance("hole", now) is None
-
-
 def test_what_is_remembered_is_bounded():
     guard = Guard(nodes=100, kinds=50)
     for turn in range(20_000):

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from pilotage.base import errors
 from pilotage.pool.composite.composite import uniform, weighted
 from pilotage.pool.composite.factory import Change, Factory, census
-from pilotage.pool.composite.herd import Herd
 from pilotage.pool.composite.policy import Uniform, Weighted
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.decorator.standardise import Limiter
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import explain
+from tests.herd import Herd
 
 
 def herd(supply: float, used: float | None = 1.0, demand: float = 0.0) -> Herd:

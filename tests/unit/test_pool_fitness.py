@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pilotage.pool.composite.herd import Herd
 from pilotage.pool.fitness import Basis, Feature, Fitness, efficiency, fitness
 from pilotage.pool.model import Reading, known, mean
 
@@ -78,59 +74,3 @@ def test_a_mean_leaves_out_what_is_undefined():
     assert mean([(8, 1.0), (8, None), (24, 0.0)]) == 0.25
     assert mean([(8, None)]) is None
     assert mean([(0, 1.0)]) is None
-
-
-def test_a_herd_weights_by_supply():
-    herd = Herd("slurm", demand=99)
-    herd.judge("big", 64, Fitness(0.0, 0.5))
-    herd.judge("small", 16, Fitness(1.0, 1.0))
-    herd.judge("new", 20, Fitness())
-    assert herd.read() == Reading(100, 99, 0.2, 0.6)
-    assert (herd.supply, herd.utilisation, herd.allocation) == (100, 0.2, 0.6)
-    herd.drop("big")
-    herd.drop("never there")
-    assert herd.read() == Reading(36, 99, 1.0, 1.0)
-    assert len(herd) == 2
-
-
-def test_a_herd_of_none_is_undefined():
-    herd = Herd("slurm")
-    herd.put("one", 8, NODE)
-    herd.drop("one")
-    assert herd.read() == Reading(0.0, 0.0)
-
-
-FRACTION = st.none() | st.floats(0, 1)
-CHANGE = st.tuples(
-    st.integers(0, 9), st.none() | st.tuples(st.floats(0.01, 1e6), FRACTION, FRACTION)
-)
-
-
-@given(st.lists(CHANGE, max_size=300))
-def test_sums_of_changes_are_sums_of_what_is_there(changes):
-    herd = Herd("any")
-    there: dict[int, Any] = {}
-    for pilot, row in changes:
-        if row is None:
-            herd.drop(str(pilot))
-            there.pop(pilot, None)
-        else:
-            herd.judge(str(pilot), row[0], Fitness(row[1], row[2]))
-            there[pilot] = row
-    seen = herd.read()
-    assert seen.supply == pytest.approx(sum(row[0] for row in there.values()), abs=1e-3)
-    for place, found in ((1, seen.utilisation), (2, seen.allocation)):
-        expected = mean([(row[0], row[place]) for row in there.values()])
-        assert found == (None if expected is None else pytest.approx(expected, abs=1e-3))
-
-
-def test_what_is_known_of_no_pilot_is_undefined_also_after_rounding():
-    herd = Herd("slurm")
-    herd.judge("whole", 1.0, Fitness())
-    for supply in (0.1, 0.2):
-        herd.judge(str(supply), supply, Fitness(0.5, 0.5))
-    for supply in (0.1, 0.2):
-        herd.drop(str(supply))
-    seen = herd.read()
-    assert seen.supply == pytest.approx(1.0)
-    assert (seen.utilisation, seen.allocation) == (None, None)

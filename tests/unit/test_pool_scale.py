@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from pilotage.pool.composite.composite import weighted
-from pilotage.pool.composite.herd import Herd
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.decorator.standardise import Limiter, Standardiser
 from pilotage.pool.fitness import Basis, Feature
+from tests.herd import Herd
 
 NODE = {
     "cpu": Feature(16, 12, 9),

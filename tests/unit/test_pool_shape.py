@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.pool.composite.herd import Herd
 from pilotage.pool.controller.linear import Linear
 from pilotage.pool.decorator.buffer import Buffer, Held
 from pilotage.pool.decorator.logger import Logger
@@ -18,6 +17,7 @@ from pilotage.pool.decorator.standardise import Coarser, Limiter, Standardiser
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Pool, Reading, Shape, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain
+from tests.herd import Herd
 
 
 def herd(supply: float = 10, demand: float = 10, used: float | None = 1.0) -> Herd:

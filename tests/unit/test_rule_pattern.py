@@ -12,7 +12,7 @@ from pilotage.bus.port import matches as topic_match
 from pilotage.event.model import Event, Kind
 from pilotage.job.model import Command, JobSpec, State
 from pilotage.rule import pattern as patterns
-from pilotage.rule.judge import admits, judge, match_file
+from pilotage.rule.judge import judge, match_file
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.rule.pattern import Index
 
@@ -230,11 +230,3 @@ def test_a_verdict_has_every_reason(clauses, event, reasons):
     verdict = judge(rule("r", "/p/raw/*.csv", **clauses), event, 100.0)
     assert verdict.reasons == reasons
     assert verdict.fires is not bool(reasons)
-
-
-def test_kind_and_size_are_admitted():
-    wanted = FilePattern(globs=("/p/*",), min_size=5, max_size=9)
-    assert admits(wanted, closed("/p/a", size=5))
-    assert not admits(wanted, closed("/p/a", size=4))
-    assert not admits(wanted, closed("/p/a", size=10))
-    assert not admits(wanted, closed("/p/a", Kind.FILE_DELETED, size=5))

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs._ext import transfers
 from pilotage.base import errors
-from pilotage.base.clock import ManualClock
-from pilotage.data.transfer import allow, courier, manifest, plan, table, trouble, url
+from pilotage.data.transfer import allow, courier, manifest, plan, trouble, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.headers import digest
 from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.kind import dav, globus, gridftp, sftp
+from pilotage.data.transfer.kind import dav, globus, sftp
 from pilotage.data.transfer.kind.globus import Here
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import UNKNOWN, Item
@@ -25,6 +25,7 @@ from pilotage.data.transfer.patience import Again, GiveUp, Patience, Pause, Trie
 from pilotage.data.transfer.plan import Room, Step, There
 from pilotage.data.transfer.trouble import Class
 from pilotage.data.transfer.url import Url
+from pilotage.testing.clock import ManualClock
 
 BASE = Url("https", "example.org", path="/data")
 
@@ -335,17 +336,11 @@ def test_globus_gets_the_same_request_for_the_same_key(tmp_path):
         Here("to", str(tmp_path)).path("/etc")
 
 
-def test_pairs_for_gridftp_are_quoted():
-    pairs = gridftp.pairs(url.parse("gsiftp://h/d"), [Item('a "b', 1)], "/job", send=False)
-    assert pairs == '"gsiftp://h/d/a%20%22b" "file:///job/a%20%22b"\n'
-
-
-async def test_gridftp_is_refused_with_a_hint_where_its_program_is_missing(monkeypatch):
-    monkeypatch.setattr(gridftp, "PROGRAM", "no-such-program")
+async def test_a_scheme_that_is_not_known_is_refused_with_those_that_are():
     old = Courier(Allowed(schemes=("gsiftp",), hosts=("h",)))
     with pytest.raises(errors.UsageError) as caught:
         await old.look("gsiftp://h/d")
-    assert "davs:" in caught.value.hint
+    assert "https" in caught.value.hint
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -354,7 +349,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "transfers.md"
 
 
 def test_the_table_on_the_page_is_what_the_kinds_say():
-    assert table.table() in PAGE.read_text()
+    assert transfers.table() in PAGE.read_text()
 
 
 def test_every_scheme_policy_and_credential_is_on_the_page():

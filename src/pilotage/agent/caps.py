@@ -7,7 +7,6 @@ transactions that change it, so that no limit is ever passed.
 from __future__ import annotations
 
 import heapq
-import logging
 from asyncio import wrap_future
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,7 +18,6 @@ from pilotage.job.model import State
 from pilotage.job.retry import Next
 from pilotage.store import Db, Writer
 
-_log = logging.getLogger("pilotage.edge")
 #: Seconds between two looks while jobs wait for room, and while none does.
 _SOON_S = 0.1
 _LATE_S = 0.5

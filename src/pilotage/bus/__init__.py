@@ -5,5 +5,5 @@ with, `request` waits for the answer. `pilotage.testing.bus` is one within a pro
 
 `model` has every message to and from a site. `strict` reads JSON from outside, `wire` makes
 messages of it, `legacy` those of Balsam's and Argo's definitions, `speech` answers in their words;
-`key` says which messages are the same job, `schema` publishes what we take.
+`key` says which messages are the same job.
 """

@@ -39,11 +39,6 @@ def of(message: Job | Chain | Flow, user: str) -> Key:
     return Key(digest([user, origin, type(message).__name__, attempt, *mine])[:32], body, origin)
 
 
-def conflict(old: Key, new: Key) -> bool:
-    """Tell whether one key is used for two different things."""
-    return old.digits == new.digits and old.body != new.body
-
-
 def digest(value: object) -> str:
     """Return the SHA-256 of a value, however its fields were ordered when they came."""
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()

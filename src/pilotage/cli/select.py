@@ -93,15 +93,6 @@ def numbers(project: Project, texts: Sequence[str]) -> list[int]:
     return sorted(found)
 
 
-def one(project: Project, text: str) -> int:
-    """Find the one job that is meant."""
-    found = numbers(project, [text])
-    if len(found) == 1:
-        return found[0]
-    message = f"`{text}` is {len(found)} jobs, and one is needed"
-    raise errors.BadSelector(message, hint="`pilotage job ls` shows their numbers")
-
-
 def _find(project: Project, wanted: Wanted) -> list[int]:
     match wanted:
         case Numbers(first=first, last=last):

@@ -243,17 +243,6 @@ def queued(db: Db, now: float, most: int = 1000) -> list[int]:
     return [row[0] for row in db.rows("flow_tasks_queued", now=now, most=most)]
 
 
-def next_time(db: Db) -> float | None:
-    """Return when the next task may be sent, if any waits."""
-    found = db.value("flow_tasks_next")
-    return None if found is None else float(found)
-
-
-def journal(db: Db, number: int, *, after: int = 0, most: int = 2**62) -> list[Line]:
-    """Read the story of a flow."""
-    return _all(Line, db.rows("flow_journal", flow=number, after=after, most=most))
-
-
 def edges(db: Db, number: int) -> list[tuple[str, str]]:
     """Read which step waits for which, as pairs of before and after."""
     return [(before, after) for before, after in db.rows("flow_edges", flow=number)]

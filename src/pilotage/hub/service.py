@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable
@@ -39,7 +38,6 @@ from pilotage.store import Db, Writer
 ADDRESS = "hub.json"
 #: What pilots read that see the project's folder.
 _MARKER = "marker"
-_log = logging.getLogger("pilotage.hub")
 _CHECK_S = 60.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import logging
 import os
@@ -128,13 +127,6 @@ def authority(settings: Wanted, state: Path) -> Path | None:
     if settings.tls_cert or not encrypted(settings):
         return None
     return state / FOLDER / _CERTIFICATE
-
-
-def fingerprint(certificate: Path) -> str:
-    """Write the SHA-256 of a certificate, to compare by eye or to pin."""
-    text = certificate.read_text(encoding="ascii")
-    first = text[: text.index("-----END CERTIFICATE-----") + 26]
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest()
 
 
 def _make(certificate: Path, key: Path, names: list[str]) -> None:

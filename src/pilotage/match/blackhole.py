@@ -152,11 +152,6 @@ class Guard:
         """Return the nodes that get no work, the latest last."""
         return list(self._sentences)
 
-    def pardon(self, node: str) -> None:
-        """Forget all that was held against a node, as when a person has mended it."""
-        for kept in (self._sentences, self._rests, self._streaks):
-            kept.pop(node, None)
-
     # -- judging ---------------------------------------------------------------------------------
 
     def _went_on(

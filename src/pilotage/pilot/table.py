@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Collection
@@ -23,7 +22,6 @@ from pilotage.pilot.stencil import Cuts
 from pilotage.pilot.usage import Gauge
 from pilotage.store import Db
 
-_log = logging.getLogger("pilotage.pilot")
 #: States in which a pilot holds nothing and gets nothing.
 OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
 _ENDS = frozenset({State.DRAINING, State.DOWN, State.FAILED, State.LOST})

@@ -44,15 +44,6 @@ def judge(rule: Rule, event: Event, now: float) -> Verdict:
     return Verdict(not reasons, {} if reasons else groups, tuple(reasons))
 
 
-def admits(pattern: FilePattern, event: Event) -> bool:
-    """Tell whether the kind and size of an event suit a rule whose path was found to match."""
-    return (
-        event.kind in pattern.events
-        and event.size >= pattern.min_size
-        and (pattern.max_size is None or event.size <= pattern.max_size)
-    )
-
-
 def match_file(pattern: FilePattern, directory: str, name: str) -> dict[str, str] | None:
     """Match one path with one pattern, without an index; None means that it does not match."""
     if excluded_by(pattern, directory, name):

@@ -1,4 +1,4 @@
-"""For tests: contracts of plug-ins to inherit from (`batch`), and a bus in memory (`bus`).
+"""For tests: contracts of plug-ins to inherit from (`batch`), and fakes (`bus`, `clock`).
 
 `batch` needs `pytest` and `hypothesis`, which Pilotage itself does not.
 """

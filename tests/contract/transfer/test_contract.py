@@ -211,10 +211,9 @@ async def test_a_host_or_folder_that_is_not_allowed_is_refused(place, tmp_path):
 
 def test_every_kind_says_what_it_can():
     flags = courier.flags()
-    assert flags["sftp"].resume
+    assert flags["sftp"].times
     assert flags["globus"].idempotent
     assert flags["globus"].third_party
-    assert not flags["gsiftp"].directories
 
 
 # -- what is handed on -----------------------------------------------------------------------------

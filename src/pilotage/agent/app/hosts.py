@@ -2,8 +2,8 @@
 
 A site that fetches what a stranger names must not be a way into its own network: addresses of this
 machine, of private networks and of the cloud's own services are refused in every spelling, unless
-the application names their network. A name can lead anywhere, so what it resolves to is looked at
-once more when the connection is made: `reachable`.
+the application names their network. A name can lead anywhere, so what it resolves to is checked
+again when the connection is made, by `payload.transfer.allow`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pilotage.data.transfer import allow
 
 _PORTS = {
     "http": 80, "https": 443, "dav": 80, "davs": 443, "sftp": 22, "scp": 22, "rsync": 22,
-    "root": 1094, "roots": 1094, "xroot": 1094, "xroots": 1094, "gsiftp": 2811,
+    "root": 1094, "roots": 1094, "xroot": 1094, "xroots": 1094,
 }  # fmt: skip
 #: Kinds of URLs that may name a user.
 _WITH_USER = frozenset({"sftp", "scp", "rsync"})
@@ -49,15 +49,6 @@ def why_not(url: str, staging: Staging) -> str:
         # There is one, and the settings of this site name it.
         return "" if parts.netloc == "port" and not parts.query else "no hub has such an address"
     return _file(parts, staging) if scheme == "file" else _remote(parts, port, staging)
-
-
-def reachable(address: str, staging: Staging) -> bool:
-    """Tell whether a connection may be made to an address."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    return _allowed(found, staging)
 
 
 def _path(parts: SplitResult) -> str:

@@ -14,7 +14,6 @@ from pilotage.agent.app.model import App
 from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
-_CHUNK = 1 << 20
 #: How often a link may lead to another.
 _MOST_LINKS = 40
 

@@ -16,7 +16,6 @@ from pilotage.data.transfer.fetch import Known, Receipt, content, fetch, look
 from pilotage.data.transfer.keys import NONE, Keys
 from pilotage.data.transfer.kind.file import File
 from pilotage.data.transfer.kind.globus import Globus, Here
-from pilotage.data.transfer.kind.gridftp import GridFtp
 from pilotage.data.transfer.kind.http import Http
 from pilotage.data.transfer.kind.hub import Home, Port
 from pilotage.data.transfer.kind.objects import Objects
@@ -32,9 +31,9 @@ from pilotage.data.transfer.url import Url
 T = TypeVar("T")
 
 #: The kind of each scheme; any other is one of fsspec's.
-KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | GridFtp | Objects]] = {
+KINDS: dict[str, type[Sftp | Rsync | Http | Xrootd | Objects]] = {
     "sftp": Sftp, "rsync": Rsync, "rsync+ssh": Rsync, "http": Http, "https": Http,
-    "root": Xrootd, "roots": Xrootd, "gsiftp": GridFtp,
+    "root": Xrootd, "roots": Xrootd,
     "s3": Objects, "gs": Objects, "abfs": Objects, "memory": Objects,
 }  # fmt: skip
 #: So often what arrives may be other than its manifest says, if that is pinned.
@@ -180,5 +179,6 @@ class Courier:
             return Port(self.home)
         kind = KINDS.get(where.scheme)
         if kind is None:
-            raise errors.UsageError(f"the scheme `{where.scheme}` is not known")
+            hint = f"known are {', '.join(flags())}"
+            raise errors.UsageError(f"the scheme `{where.scheme}` is not known", hint=hint)
         return kind(self._allowed, keys)

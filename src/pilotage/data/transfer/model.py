@@ -41,24 +41,18 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind of transfer can do."""
 
-    #: An interrupted file goes on where it ended.
-    resume: bool = False
     #: The source can tell the SHA-256 of a file, or the protocol checks one of its own.
     checksum: bool = False
     #: What is submitted twice under one key is done once.
     idempotent: bool = False
     #: The bytes go from server to server and not through us.
     third_party: bool = False
-    #: A folder can be listed; without it a folder needs a manifest.
-    directories: bool = False
     #: A file appears at the destination whole or not at all.
     atomic: bool = False
     #: The time of the last change arrives with the file.
     times: bool = False
     #: It notices by itself when a file changes while it is copied.
     steady: bool = False
-    #: It can send as well as fetch.
-    send: bool = True
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -31,8 +31,6 @@ async def send(
     is sent over it, since it may have been changed or lost.
     """
     steps = steps or Steps()
-    if not carrier.flags.send:
-        raise errors.UsageError(f"nothing can be sent to {url}")
     try:
         marked, folder = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
@@ -96,9 +94,7 @@ def _plain(marked: Manifest) -> Manifest:
 
 
 async def _there(carrier: Carrier, url: Url) -> dict[str, There]:
-    """List what is at the destination; nothing if it cannot be listed."""
-    if not carrier.flags.directories:
-        return {}
+    """List what is at the destination; nothing if there is no such folder."""
     keeps = carrier.flags.times
     try:
         listing = await carrier.look(url.join(""))

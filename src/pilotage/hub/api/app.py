@@ -23,14 +23,13 @@ from pilotage.edge.port_data import PortData
 from pilotage.event import http, http_errors
 from pilotage.hub import metrics
 from pilotage.hub.api import measure, openapi, routes, tell
-from pilotage.hub.api.call import Call, Hands, Nothing, Route
+from pilotage.hub.api.call import Call, Hands, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
 from pilotage.hub.api.page import Page
 from pilotage.hub.api.reader import Readers
 from pilotage.project.tokens import Gate, Grant, Scope
 
-_NOTHING = Nothing()
 _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
 

@@ -14,8 +14,6 @@ from .world import World
 
 #: Minutes before their end that drones are told of.
 _AHEAD = 480
-#: What may be told of the queue.
-HINTS = ("none", "exact", "noisy")
 #: What our laws are: pools and hints as seen now, and a memory, give a verdict.
 Law = Callable[[float, Sequence[Sight], Sequence[Hint], Memory], Verdict]
 #: Somebody who reads what is decided.

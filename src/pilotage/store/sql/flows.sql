@@ -244,10 +244,6 @@ WHERE flow = :flow AND state IN ('queued', 'waiting') RETURNING step;
 SELECT id, flow, step, attempt FROM flow_task
 WHERE state = 'queued' AND not_before <= :now ORDER BY not_before, id LIMIT :most;
 
--- name: flow_tasks_next
--- When the next task that is queued may be sent.
-SELECT MIN(not_before) FROM flow_task WHERE state = 'queued';
-
 -- name: flow_task_results
 -- What the tasks of a step have found out, in the order of the list.
 SELECT item, state, result FROM flow_task
@@ -489,11 +485,6 @@ ORDER BY heard LIMIT :most;
 SELECT task, number, flow, way, site, key, job, state, reason, kind, code, seq, fenced, cancel,
     heard, created, started, ended, place, digest, files, bytes, read
 FROM flow_attempt WHERE cancel = 1 ORDER BY task LIMIT :most;
-
--- name: flow_journal
--- The story of a flow.
-SELECT id, time, flow, step, task, number, state, words FROM flow_journal
-WHERE flow = :flow AND id > :after ORDER BY id LIMIT :most;
 
 -- name: flow_edges
 -- Which step waits for which.

@@ -28,9 +28,7 @@ _TOGETHER = 50
 class File:
     """Copies from folder to folder."""
 
-    flags: ClassVar[Flags] = Flags(
-        resume=True, checksum=False, directories=True, atomic=True, times=True, steady=True
-    )
+    flags: ClassVar[Flags] = Flags(checksum=False, atomic=True, times=True, steady=True)
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed

@@ -76,9 +76,7 @@ def submission(key: str, source: tuple[str, str], target: tuple[str, str],
 class Globus:
     """Files of a collection, whose id is where URLs have the host."""
 
-    flags: ClassVar[Flags] = Flags(
-        resume=True, checksum=True, idempotent=True, third_party=True, directories=True, times=True
-    )
+    flags: ClassVar[Flags] = Flags(checksum=True, idempotent=True, third_party=True, times=True)
 
     def __init__(
         self, allowed: Allowed, keys: Keys, here: Here, *, key: str, service: str = SERVICE,

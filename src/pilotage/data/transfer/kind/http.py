@@ -35,9 +35,7 @@ _WANT = {"Want-Digest": "sha-256", "Want-Repr-Digest": "sha-256=10"}
 class Http:
     """Files of web servers."""
 
-    flags: ClassVar[Flags] = Flags(
-        resume=True, checksum=True, directories=True, atomic=True, steady=True
-    )
+    flags: ClassVar[Flags] = Flags(checksum=True, atomic=True, steady=True)
 
     def __init__(self, allowed: Allowed, keys: Keys = NONE, resolve: Resolve | None = None) -> None:
         self._web = Web(allowed, keys, resolve)

@@ -32,7 +32,7 @@ _CREDENTIAL = (
 class Objects:
     """Objects of one store; `bucket` is where URLs have the host."""
 
-    flags: ClassVar[Flags] = Flags(resume=True, directories=True, atomic=True)
+    flags: ClassVar[Flags] = Flags(atomic=True)
 
     def __init__(self, allowed: Allowed, given: Keys = NONE) -> None:
         self._allowed = allowed

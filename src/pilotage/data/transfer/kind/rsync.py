@@ -41,9 +41,7 @@ _CREDENTIAL, _SOME_LEFT, _VANISHED = 5, 23, 24
 class Rsync:
     """Files of one host."""
 
-    flags: ClassVar[Flags] = Flags(
-        resume=True, checksum=True, directories=True, atomic=True, times=True
-    )
+    flags: ClassVar[Flags] = Flags(checksum=True, atomic=True, times=True)
 
     def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
         self._allowed = allowed

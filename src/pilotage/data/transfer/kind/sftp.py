@@ -50,9 +50,7 @@ def command(url: Url, keys: Keys = NONE) -> list[str]:
 class Sftp:
     """Files of one host; the connection stays until it is closed."""
 
-    flags: ClassVar[Flags] = Flags(
-        resume=True, directories=True, atomic=True, times=True, steady=True
-    )
+    flags: ClassVar[Flags] = Flags(atomic=True, times=True, steady=True)
 
     def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
         self._allowed = allowed

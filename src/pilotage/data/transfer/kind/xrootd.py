@@ -43,7 +43,7 @@ _ODD = re.compile(r"[?#\x00-\x1f\x7f]")
 class Xrootd:
     """Files of one server or federation."""
 
-    flags: ClassVar[Flags] = Flags(resume=True, directories=True, atomic=True)
+    flags: ClassVar[Flags] = Flags(atomic=True)
 
     def __init__(self, allowed: Allowed, keys: Keys = NONE) -> None:
         self._allowed = allowed

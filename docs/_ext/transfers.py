@@ -9,11 +9,9 @@ from pilotage.data.transfer.model import Flags
 
 #: What is shown of the flags, and how it is called.
 COLUMNS = {
-    "resume": "resumes",
     "checksum": "checksum of its own",
     "idempotent": "submits once",
     "third_party": "server to server",
-    "directories": "lists folders",
     "atomic": "appears whole",
     "times": "keeps times",
     "steady": "notices changes itself",
