@@ -35,7 +35,7 @@ class Far:
 
     async def call(self, op: str, *, patience: float = 60.0, **values) -> dict[str, Any]:
         self.calls.append(op)
-        acts: dict[str, Callable[..., Any]] = {"have": cache.have, "blocks": cache.blocks}
+        acts: dict[str, Callable[..., Any]] = {"have": cache.have}
         try:
             found: dict[str, Any] = await asyncio.to_thread(acts[op], self.root, *values.values())
             return found

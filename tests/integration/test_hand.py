@@ -451,7 +451,6 @@ def test_unknown_operations_and_odd_requests_are_refused(hand):
     assert hand.ask("fly")["kind"] == "usage"
     assert hand.ask("read", paths=3)["kind"] == "usage"
     assert hand.ask("prepare", key="k", order=[], links=[])["kind"] == "usage"
-    assert hand.ask("blocks", digest="0" * 64)["kind"] == "missing"
     assert hand("have", digests=["0" * 64])["have"] == []
 
 

@@ -42,40 +42,6 @@ def key(path: str, size: int = 1) -> Key:
 contents = st.binary(max_size=120) | st.text("ab", max_size=120).map(str.encode)
 
 
-def put_together(size: int, spans, copied, new: bytes, base: bytes) -> bytes:
-    made = bytearray(size)
-    given = [False] * size
-    for at, length in spans:
-        made[at : at + length] = new[at : at + length]
-        assert not any(given[at : at + length])
-        given[at : at + length] = [True] * length
-    for at, length, start in copied:
-        made[at : at + length] = base[start : start + length]
-        assert not any(given[at : at + length])
-        given[at : at + length] = [True] * length
-    assert all(given)
-    assert len(made) == size
-    return bytes(made)
-
-
-@given(contents, contents)
-def test_a_difference_gives_the_new_content(base, new):
-    spans, copied = plan.delta(len(new), sums(base), hasher(new))
-    assert put_together(len(new), spans, copied, new, base) == new
-
-
-@given(st.binary(min_size=80, max_size=200), st.data())
-def test_an_edit_moves_only_what_is_near_it(base, data):
-    at = data.draw(st.integers(0, len(base)))
-    gone = data.draw(st.integers(0, 10))
-    fresh = data.draw(st.binary(max_size=10))
-    new = base[:at] + fresh + base[at + gone :]
-    spans, copied = plan.delta(len(new), sums(base), hasher(new))
-    assert put_together(len(new), spans, copied, new, base) == new
-    # The blocks around the edit, the end that is no whole block, and one that both sides cut.
-    assert sum(length for _, length in spans) <= len(fresh) + 4 * STEP
-
-
 @given(contents, st.data())
 def test_going_on_keeps_only_what_is_right(content, data):
     part = bytearray(content[: data.draw(st.integers(0, len(content)))])
@@ -95,7 +61,7 @@ def test_each_content_moves_once_and_what_is_there_not_at_all():
 
 def test_many_files_share_few_channels(monkeypatch):
     monkeypatch.setattr(plan, "MOST_FILES", 3)
-    monkeypatch.setattr(plan, "MOST_BYTES", 100)
+    monkeypatch.setattr(plan, "ENOUGH_BYTES", 100)
     wanted = [(key(str(n)), str(n)) for n in range(7)]
     assert [len(group) for group in plan.batches(wanted, ())] == [3, 3, 1]
     heavy = [(key(str(n), 60), str(n)) for n in range(4)]

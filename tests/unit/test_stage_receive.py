@@ -42,7 +42,7 @@ def record(content: bytes, *, late: bool = False, **facts) -> bytes:
         "size": len(content),
         "part": None,
     }
-    head |= {"base": None, "spans": plan.whole(len(content)), "from_base": [], "names": []}
+    head |= {"spans": plan.whole(len(content)), "names": []}
     head |= facts
     data = b"".join(content[at : at + length] for at, length in head["spans"])
     end = json.dumps({"digest": sha}).encode() + b"\n" if late else b""
@@ -78,9 +78,6 @@ def root(tmp_path):
     return tmp_path
 
 
-contents = st.binary(max_size=100)
-
-
 @pytest.mark.parametrize("late", [False, True])
 def test_files_arrive_one_after_another(root, late):
     files = [b"", b"one", b"two" * 1000, os.urandom(3 << 20)]
@@ -97,21 +94,6 @@ def test_what_is_not_as_announced_is_not_kept(root):
     assert [(one["ok"], one.get("kind")) for one in answers] == [(False, "mismatch"), (True, None)]
     assert list(kept(root).values()) == [good]
     assert not parts(root)
-
-
-@settings(max_examples=60)
-@given(contents, contents, st.booleans())
-def test_a_difference_arrives_as_the_new_content(base, new, late):
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        receive(root, record(base))
-        had = plan.sums(cache.blocks(str(root), digest(base)) | {"step": 4096})
-        spans, copied = plan.delta(len(new), plan.Sums(had.size, STEP, had.blocks), hasher(new))
-        answers = receive(
-            root, record(new, late=late, base=digest(base), spans=spans, from_base=copied)
-        )
-        assert answers[-1]["ok"]
-        assert set(kept(root).values()) == {base, new}
 
 
 @settings(max_examples=60)
@@ -157,12 +139,11 @@ def test_a_part_that_was_spoiled_is_not_believed(root):
 
 
 def test_what_the_site_lacks_is_said_and_the_rest_is_understood(root):
-    gone = record(b"x" * 20, base=digest(b"never"), spans=[(0, 10)], from_base=[(10, 10, 0)])
     lost = record(b"y" * 20, part=f"{digest(b'y' * 20)}.ab.part", spans=[(8, 12)])
     holes = record(b"z" * 20, spans=[(0, 10)])
     twice = record(b"w" * 20, spans=[(0, 15), (10, 10)])
-    answers = receive(root, gone + lost + holes + twice + record(b"good"))
-    assert [one.get("kind") for one in answers] == ["base", "part", "usage", "usage", None]
+    answers = receive(root, lost + holes + twice + record(b"good"))
+    assert [one.get("kind") for one in answers] == ["part", "usage", "usage", None]
     assert list(kept(root).values()) == [b"good"]
 
 

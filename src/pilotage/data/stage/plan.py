@@ -13,9 +13,9 @@ from pilotage.data.stage.names import DIGEST
 
 T = TypeVar("T")
 
-#: Files of one channel, at most, and bytes after which no further small one is added.
+#: The most files of one channel, and the bytes after which it gets no further file.
 MOST_FILES = 2000
-MOST_BYTES = 256 << 20
+ENOUGH_BYTES = 256 << 20
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -48,8 +48,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     spans: list[tuple[int, int]]
     part: str | None = None
-    base: str | None = None
-    from_base: list[tuple[int, int, int]] = []
     names: list[str] = []
 
     @property
@@ -67,7 +65,7 @@ def batches(wanted: Iterable[tuple[Key, str]], have: Collection[str]) -> list[li
         if sha256 in seen:
             continue
         seen.add(sha256)
-        if not groups or len(groups[-1]) >= MOST_FILES or weight >= MOST_BYTES:
+        if not groups or len(groups[-1]) >= MOST_FILES or weight >= ENOUGH_BYTES:
             groups.append([])
             weight = 0
         groups[-1].append(key)
@@ -88,48 +86,6 @@ def resume(size: int, part: Sums, ours: Hash) -> list[tuple[int, int]]:
     return _rest(size, [(at, part.step) for at in right])
 
 
-def delta(
-    size: int, base: Sums, ours: Hash
-) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Send what the earlier version has neither in the same place nor as far from the end.
-
-    So a change in place, something appended, and something put in or taken out once are found.
-    """
-    step = base.step
-    taken: list[tuple[int, int, int]] = [
-        (at, step, at)
-        for at, block in _blocks(base)
-        if at + step <= size and ours(at, step) == block
-    ]
-    shift = size - base.size
-    if shift and len(taken) < min(size, base.size) // step:
-        same = {at for at, _, _ in taken}
-        free = _Free(size, [(at, length) for at, length, _ in taken])
-        for at, block in _blocks(base):
-            moved = at + shift
-            if at in same or not free.has(moved, step):
-                continue
-            if ours(moved, step) == block:
-                taken.append((moved, step, at))
-    taken.sort()
-    return _rest(size, [(at, length) for at, length, _ in taken]), _joined(taken)
-
-
-class _Free:
-    """What no stretch covers; stretches are all of one length."""
-
-    def __init__(self, size: int, covered: Sequence[tuple[int, int]]) -> None:
-        self._size = size
-        self._starts = {at for at, _ in covered}
-
-    def has(self, at: int, length: int) -> bool:
-        """Tell whether a stretch of the common length is free."""
-        if at < 0 or at + length > self._size:
-            return False
-        first = at - at % length
-        return first not in self._starts and (first == at or first + length not in self._starts)
-
-
 def _blocks(sums: Sums) -> Iterable[tuple[int, str]]:
     return ((at * sums.step, block) for at, block in enumerate(sums.blocks))
 
@@ -147,27 +103,9 @@ def _rest(size: int, covered: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     return found
 
 
-def _joined(pieces: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Join neighbours that are neighbours in the base too."""
-    found: list[tuple[int, int, int]] = []
-    for at, length, base in pieces:
-        if found:
-            before, size, start = found[-1]
-            if before + size == at and start + size == base:
-                found[-1] = (before, size + length, start)
-                continue
-        found.append((at, length, base))
-    return found
-
-
 def had(answer: dict[str, Any]) -> Had:
     """Read what a site says that it has."""
     return _read(answer, Had)
-
-
-def sums(answer: dict[str, Any]) -> Sums:
-    """Read what a site says of a file's blocks."""
-    return _read(answer, Sums)
 
 
 def _read(answer: dict[str, Any], kind: type[T]) -> T:

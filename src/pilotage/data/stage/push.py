@@ -31,7 +31,7 @@ from pilotage.data.stage.spare import Spare
 
 _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.
-_AGAIN = frozenset({"mismatch", "base", "part"})
+_AGAIN = frozenset({"mismatch", "part"})
 
 _Wish = Wish[Key, Digest]
 #: What was sent, its sum, which may be being computed, and what the site will say of it.
@@ -155,12 +155,10 @@ class Pusher:
         if sha256 := had.same.get(token):
             self._digests.learn(key, sha256)
             return Digest(sha256, size)
-        base = had.same.get(name_of_path(key.path))
-        # To compare it with the base it is read anyway: then its digest may save even that. And
-        # what is as long as another may be a copy of it.
-        alike = any(one.size == size for one, _, _ in sent)
-        first = base is not None or alike
-        digest = await self._digests.of_version(key) if first else self._digests.known(key)
+        # A file that was there under this path may be as it was, and one that is as long as another
+        # may be a copy of it: then its digest may save sending it.
+        likely = name_of_path(key.path) in had.same or any(one.size == size for one, _, _ in sent)
+        digest = await self._digests.of_version(key) if likely else self._digests.known(key)
         if digest is not None:
             for _, late, answer in sent:
                 if late.done() and not late.exception() and late.result() == digest.sha256:
@@ -174,25 +172,11 @@ class Pusher:
             spans=plan.whole(size),
             names=[name_of_path(key.path), *([token] if settled(key.version) else [])],
         )
-        return await self._shorten(key, record, had.parts.get(token), base)
-
-    async def _shorten(
-        self, key: Key, record: plan.Record, part: plan.Part | None, base: str | None
-    ) -> plan.Record:
-        """Leave out what the site has of a file."""
-        size = record.size
-        if part is not None:
-            decide = functools.partial(plan.resume, size, part)
-            spans = await self._digests.compare(key, decide)
-            return msgspec.structs.replace(record, part=part.part, spans=spans)
-        if base is None:
+        part = had.parts.get(token)
+        if part is None:
             return record
-        try:
-            sums = plan.sums(await self._ask("blocks", digest=base))
-        except errors.NotFound:
-            return record
-        spans, copied = await self._digests.compare(key, functools.partial(plan.delta, size, sums))
-        return msgspec.structs.replace(record, base=base, spans=spans, from_base=copied)
+        spans = await self._digests.compare(key, functools.partial(plan.resume, size, part))
+        return msgspec.structs.replace(record, part=part.part, spans=spans)
 
     async def _sum(self, wish: _Wish) -> Digest | None:
         try:

@@ -36,30 +36,27 @@ class Piece(NamedTuple):
 
     offset: int
     length: int
-    #: Where in the base they are; nothing if they come from the stream or are in the part.
-    base: int | None
+    #: Whether they come from the stream; the others are in the part.
     sent: bool
 
 
 def layout(head: dict[str, Any]) -> list[Piece]:
     """Put the pieces of a record in the order of the file; no byte is open or given twice."""
-    given = [Piece(at, length, None, True) for at, length in head["spans"]]
-    given += [Piece(at, length, base, False) for at, length, base in head["from_base"]]
-    given.sort(key=lambda piece: piece.offset)
+    given = sorted(Piece(at, length, True) for at, length in head["spans"])
     whole: list[Piece] = []
     end = 0
     for piece in given:
-        if piece.length <= 0 or piece.offset < end or (piece.base or 0) < 0:
+        if piece.length <= 0 or piece.offset < end:
             raise Refusal("usage", "the pieces of a record overlap")
         if piece.offset > end:
-            whole.append(Piece(end, piece.offset - end, None, False))
+            whole.append(Piece(end, piece.offset - end, False))
         whole.append(piece)
         end = piece.offset + piece.length
     if end < head["size"]:
-        whole.append(Piece(end, head["size"] - end, None, False))
+        whole.append(Piece(end, head["size"] - end, False))
     if end > head["size"]:
         raise Refusal("usage", "the pieces of a record are longer than the file")
-    if not head["part"] and any(not one.sent and one.base is None for one in whole):
+    if not head["part"] and any(not one.sent for one in whole):
         raise Refusal("usage", "a record does not give the whole file")
     return whole
 
@@ -73,15 +70,13 @@ class Arriving:
         name = head["name"]
         self._path = cache.part(root, name)
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        _check_room(root, sum(one[1] for one in (*head["spans"], *head["from_base"])))
-        self._base = _open_base(root, head["base"])
+        _check_room(root, sum(length for _, length in head["spans"]))
         try:
             if head["part"]:
                 os.rename(cache.part(root, name, head["part"]), self._path)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
         except FileNotFoundError as error:
-            self._close_base()
             raise Refusal("part", "the part to go on with is gone") from error
         self._unflushed = 0
         self._flusher: threading.Thread | None = None
@@ -89,7 +84,7 @@ class Arriving:
     def fill(self, piece: Piece, stream: BinaryIO, total: Sum) -> None:
         """Write one piece, or read it if it is there; add it to the sum."""
         os.lseek(self._file, piece.offset, os.SEEK_SET)
-        at, left = piece.base or 0, piece.length
+        left = piece.length
         while left:
             buffer = total.buffer()
             view = memoryview(buffer)[: min(left, BUFFER)]
@@ -98,16 +93,13 @@ class Arriving:
                 if not got:
                     raise Cut
             else:
-                source = self._file if piece.base is None else self._base
-                where = piece.offset + piece.length - left if piece.base is None else at
-                got = os.preadv(source, [view], where)
+                got = os.preadv(self._file, [view], piece.offset + piece.length - left)
                 if not got:
                     raise Refusal("part", "the site has less of the file than was agreed")
-            if piece.sent or piece.base is not None:
+            if piece.sent:
                 self._write(view[:got])
             total.add(buffer, got)
             left -= got
-            at += got
 
     def _write(self, data: memoryview) -> None:
         while data:
@@ -163,25 +155,10 @@ class Arriving:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        self._close_base()
 
     def _settle(self) -> None:
         if self._flusher is not None:
             self._flusher.join()
-
-    def _close_base(self) -> None:
-        if self._base >= 0:
-            os.close(self._base)
-            self._base = -1
-
-
-def _open_base(root: str, digest: str | None) -> int:
-    if not digest:
-        return -1
-    try:
-        return os.open(cache.place(root, digest), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise Refusal("base", "the earlier version is gone") from error
 
 
 def _check_room(root: str, needed: int) -> None:

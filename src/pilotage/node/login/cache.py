@@ -63,12 +63,6 @@ def have(root: str, digests: Iterable[str]) -> dict[str, Any]:
     return {"have": there, "same": same, "parts": parts}
 
 
-def blocks(root: str, digest: str) -> dict[str, Any]:
-    """Hash the blocks of a file that is here; `FileNotFoundError` if it is not."""
-    use(root, digest)
-    return sums(place(root, digest))
-
-
 def sums(path: str) -> dict[str, Any]:
     """Hash each whole block of a file."""
     step, found = STEP, []

@@ -80,7 +80,6 @@ class Hand:
             "stat": files.stat,
             "list": files.list,
             "have": self._have,
-            "blocks": self._blocks,
             "sweep": self._sweep,
             "relay": self._relay,
         }
@@ -129,11 +128,6 @@ class Hand:
         from . import cache
 
         return dict(cache.have(self._root, asked["digests"]))
-
-    def _blocks(self, asked: _Asked) -> dict[str, Any]:
-        from . import cache
-
-        return dict(cache.blocks(self._root, asked["digest"]))
 
     def _sweep(self, asked: _Asked) -> dict[str, Any]:
         from . import cache

@@ -3,11 +3,11 @@
 A record is a line of JSON, the bytes of its spans in their order, and, if the line has no digest,
 a second line with it: so the sender hashes while it sends.
 
-    {"name": hex, "digest": hex | null, "size": n, "part": file name | null, "base": hex | null,
-     "spans": [[offset, length]…], "from_base": [[offset, length, base offset]…], "names": [hex…]}
+    {"name": hex, "digest": hex | null, "size": n, "part": file name | null,
+     "spans": [[offset, length]…], "names": [hex…]}
 
-What neither the spans nor the base give is in the part already. Every receiver writes a file of its
-own and takes a part over by renaming it, so two that bring the same disturb nobody. One line
+What the spans do not give is in the part already. Every receiver writes a file of its own and takes
+a part over by renaming it, so two that bring the same file do not disturb each other. One line
 answers each record: {"name", "ok", "digest"} or {"name", "ok": false, "kind", "words"}.
 """
 
