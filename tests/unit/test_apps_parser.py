@@ -111,7 +111,7 @@ async def test_a_config_is_below_the_folder_of_the_job(folder: Path, tmp_path: P
 
 
 async def test_a_config_has_a_size(folder: Path):
-    (folder / "run.cfg").write_text("# " + "x" * parser.MOST_BYTES)
+    (folder / "run.cfg").write_text("# " + "x" * parser.MOST_CONFIG_BYTES)
     with pytest.raises(errors.TooLarge):
         await parsed(Config(), folder)
     with pytest.raises(errors.Denied):

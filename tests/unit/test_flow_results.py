@@ -13,7 +13,7 @@ from pilotage.edge.handoff import Piece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import Publisher
 from pilotage.edge.reach import Reach
-from pilotage.flow import results
+from pilotage.flow import ends, results
 from pilotage.flow.model import Step
 from pilotage.flow.results import Leaves
 from pilotage.project import settings as config
@@ -66,7 +66,7 @@ def test_any_json_value_is_a_result(body: bytes, value: object):
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"NaN", b"[1e999]", b"-Infinity", b"\xff", b"[" * 40 + b"]" * 40, b"[" * 60_000,
-     b'"' + b"x" * results.MOST_BYTES + b'"'],
+     b'"' + b"x" * ends.MOST_RETURNED_BYTES + b'"'],
 )  # fmt: skip
 def test_what_is_no_small_json_value_is_none(body: bytes):
     with pytest.raises(errors.BadMessage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pilotage.event.model import Event, Kind
 from pilotage.rule import book
-from pilotage.rule.dryrun import MOST, PlannedJob, dry_run
+from pilotage.rule.dryrun import MOST_SHOWN, PlannedJob, dry_run
 
 TEXT = """
 [rule.clean]
@@ -61,7 +61,7 @@ def test_what_a_file_would_start():
 
 def test_long_sweeps_are_counted():
     many = run(Event(Kind.FILE_CLOSED, "/p/raw/a", 0.0))["many"]
-    assert (many.count, len(many.jobs)) == (1000, MOST)
+    assert (many.count, len(many.jobs)) == (1000, MOST_SHOWN)
     assert many.jobs[0].argv == ("bash", "<script>", "/p/raw/a")
     assert many.note == "made when all 5 files of the set are there"
 

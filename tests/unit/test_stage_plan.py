@@ -60,8 +60,8 @@ def test_each_content_moves_once_and_what_is_there_not_at_all():
 
 
 def test_many_files_share_few_channels(monkeypatch):
-    monkeypatch.setattr(plan, "MOST_FILES", 3)
-    monkeypatch.setattr(plan, "ENOUGH_BYTES", 100)
+    monkeypatch.setattr(plan, "CHANNEL_FILES", 3)
+    monkeypatch.setattr(plan, "CHANNEL_BYTES", 100)
     wanted = [(key(str(n)), str(n)) for n in range(7)]
     assert [len(group) for group in plan.batches(wanted, ())] == [3, 3, 1]
     heavy = [(key(str(n), 60), str(n)) for n in range(4)]

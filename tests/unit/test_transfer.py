@@ -152,7 +152,7 @@ def test_batches_hold_all_files_in_order_and_are_bounded(sizes):
     found = list(plan.batches(items))
     assert [item for batch in found for item in batch] == items
     for batch in found:
-        assert len(batch) == 1 or sum(max(0, one.size) for one in batch) <= plan.MOST_BYTES
+        assert len(batch) == 1 or sum(max(0, one.size) for one in batch) <= plan.BATCH_BYTES
 
 
 def test_many_files_make_many_batches():

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from pilotage.agent.model import Return, Tale, Word
 from pilotage.agent.settings import Settings
 from pilotage.bus import speech, wire
-from pilotage.bus.fields import MOST_LOG, MOST_RESULT, Speech
+from pilotage.bus.fields import MOST_LOG, MOST_RESULT_TEXT, Speech
 from pilotage.bus.model import Job, Reason, Status
 from pilotage.job.outcome import Cause
 
@@ -77,7 +77,7 @@ def status(word: Word, tale: Tale, site: str, streams: tuple[Tail, Tail] = _NOTH
 
 def _too_long(tale: Tale) -> bool:
     """Say whether no message could carry what a function returned."""
-    return len(tale.result.encode()) > MOST_RESULT
+    return len(tale.result.encode()) > MOST_RESULT_TEXT
 
 
 def streams(word: Word, tale: Tale) -> tuple[Tail, Tail]:

@@ -8,8 +8,8 @@ from msgspec import Meta
 
 # `$` alone would let a line end stand behind the last character in Python, though not elsewhere.
 
-#: The largest number.
-MOST = 2**63 - 1
+#: The largest number in a message.
+LARGEST_INT = 2**63 - 1
 
 #: A name that programs compare: a site, an application, a queue, a project.
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}$(?!\n)")]
@@ -44,19 +44,22 @@ Bytes = Annotated[
 #: Bytes of each stream of a job that a hub brings while the job runs.
 MOST_FOLLOWED = 10 << 20
 #: Characters of what a function returned that a status carries.
-MOST_RESULT = 400_000
-Json = Annotated[str, Meta(max_length=MOST_RESULT)]
+MOST_RESULT_TEXT = 400_000
+Json = Annotated[str, Meta(max_length=MOST_RESULT_TEXT)]
 Digest = Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")]
 #: A further option of the batch system, which the site must allow.
 Option = Annotated[
     str, Meta(pattern=r"^--?[A-Za-z][A-Za-z0-9_-]{0,63}(=[^\x00-\x1f\x7f]{0,500})?$(?!\n)")
 ]
-Whole = Annotated[int, Meta(ge=0, le=MOST)]
+Whole = Annotated[int, Meta(ge=0, le=LARGEST_INT)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 #: The value of a parameter; what it may be is the application's to say.
 Value = (
-    bool | Annotated[int, Meta(ge=-MOST, le=MOST)] | float | Annotated[str, Meta(max_length=4096)]
+    bool
+    | Annotated[int, Meta(ge=-LARGEST_INT, le=LARGEST_INT)]
+    | float
+    | Annotated[str, Meta(max_length=4096)]
 )
 
 #: Where a job is, by the names of `pilotage.job.model.State`.

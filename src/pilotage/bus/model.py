@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pilotage.bus.fields import (
-    MOST,
+    LARGEST_INT,
     Below,
     Bytes,
     Count,
@@ -42,9 +42,9 @@ from pilotage.bus.fields import (
 
 #: The version of these messages.
 VERSION = 1
-#: A body may have so many bytes, and lists and objects so deep in each other.
-MOST_BYTES = 1_000_000
-MOST_DEPTH = 16
+#: The most bytes of a body, and the deepest nesting of its lists and objects.
+MOST_BODY_BYTES = 1_000_000
+DEEPEST_BODY = 16
 
 
 class Body(
@@ -208,7 +208,7 @@ class Course(Body, frozen=True, kw_only=True):
     #: For people.
     name: Line = ""
     #: Counts the messages on this workflow.
-    seq: Annotated[int, Meta(ge=1, le=MOST)]
+    seq: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
     #: The step that is spoken of; empty means all of it.
     step: Annotated[str, Meta(max_length=200)] = ""
     #: The task of that step, and its attempt; 0 means the step as a whole.
@@ -324,7 +324,7 @@ class Status(Body, frozen=True, kw_only=True):
     #: The number of the attempt at the site; 0 before the first.
     attempt: Whole = 0
     #: Counts the messages on this job.
-    seq: Annotated[int, Meta(ge=1, le=MOST)]
+    seq: Annotated[int, Meta(ge=1, le=LARGEST_INT)]
     #: Where it is.
     state: State
     #: What is done there, or was when it ended.

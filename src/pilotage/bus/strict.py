@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from pilotage.base import errors
-from pilotage.bus.model import MOST_BYTES, MOST_DEPTH
+from pilotage.bus.model import DEEPEST_BODY, MOST_BODY_BYTES
 
 #: Fields that may have several lines, by path.
 MANY_LINES = frozenset(
@@ -43,8 +43,8 @@ _MOST_DIGITS = 32
 
 def load(body: bytes) -> dict[str, Any]:
     """Read the body of a message."""
-    if len(body) > MOST_BYTES:
-        message = f"the message has {len(body)} bytes, and {MOST_BYTES} are the most"
+    if len(body) > MOST_BODY_BYTES:
+        message = f"the message has {len(body)} bytes, and {MOST_BODY_BYTES} are the most"
         raise errors.BadMessage(message, hint="send large data as an input by its URL")
     try:
         source = body.decode("utf-8")
@@ -61,7 +61,7 @@ def load(body: bytes) -> dict[str, Any]:
 
 def _parse(source: str) -> Any:  # noqa: ANN401 - any JSON value
     """Read JSON; what is small and well written need not be looked at twice."""
-    if source.count("{") + source.count("[") > MOST_DEPTH:
+    if source.count("{") + source.count("[") > DEEPEST_BODY:
         source = _tidy(source)
     try:
         return _DECODER.decode(source)
@@ -98,8 +98,8 @@ def _tidy(source: str) -> str:
                 at = piece.end()
             case _:
                 pass  # text
-    if deepest > MOST_DEPTH:
-        raise errors.BadMessage(f"the message is nested {deepest} deep, {MOST_DEPTH} is the most")
+    if deepest > DEEPEST_BODY:
+        raise errors.BadMessage(f"the message is nested {deepest} deep, {DEEPEST_BODY} is the most")
     return "".join([*kept, source[at:]]) if kept else source
 
 

@@ -16,8 +16,9 @@ from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.edge import handoff
 from pilotage.edge.handoff import HUB, Stores
+from pilotage.flow.ends import MOST_RETURNED_BYTES
 from pilotage.flow.model import Artifact
-from pilotage.flow.results import MOST_BYTES, Kept
+from pilotage.flow.results import Kept
 
 #: Of more files only the number is kept.
 _MOST_FILES = 100_000
@@ -95,11 +96,13 @@ class Inspector:
         item = found.items.get(name)
         if item is None:
             raise errors.NotFound(f"there is no {text.show(name)}")
-        if item.size > MOST_BYTES:
-            message = f"it has {item.size} bytes, and {MOST_BYTES} are the most"
+        if item.size > MOST_RETURNED_BYTES:
+            message = f"it has {item.size} bytes, and {MOST_RETURNED_BYTES} are the most"
             raise errors.TooLarge(message, hint="a result is small; large data is an output")
         try:
-            body = await self._courier.content(handoff.address(found.url, name), MOST_BYTES)
+            body = await self._courier.content(
+                handoff.address(found.url, name), MOST_RETURNED_BYTES
+            )
         except (errors.NotFound, errors.TooLarge) as error:
             raise errors.Damaged(error.message) from error
         if len(body) != item.size or hashlib.sha256(body).hexdigest() != item.sha256:

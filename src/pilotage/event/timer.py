@@ -14,8 +14,8 @@ from pilotage.event.model import Event, Kind
 #: What is made up for after a pause.
 CatchUp = Literal["none", "one", "all"]
 
-#: At most so many missed ticks are made up for; the newest are kept.
-MOST = 10_000
+#: The most missed ticks that are made up for; the newest are kept.
+MOST_MISSED = 10_000
 
 #: A tick that is late by less than this is due now rather than missed.
 GRACE = 10.0
@@ -39,7 +39,7 @@ def missed(
     `all` is the newest 10 000, `one` the newest; `none` is the newest if it is hardly late.
     """
     _check(every, cron)
-    most = MOST if catch_up == "all" else 1
+    most = MOST_MISSED if catch_up == "all" else 1
     if now <= last:
         return []
     if every is None:

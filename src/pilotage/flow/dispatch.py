@@ -24,7 +24,7 @@ from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 #: Tasks that are sent in one transaction.
-MOST = 500
+AT_ONCE = 500
 #: Seconds until a task is looked at again that could not be sent.
 _LATER_S = 5.0
 _NO_RECIPE = (
@@ -60,8 +60,8 @@ def any_new(db: Db, busy: Collection[int], now: float) -> bool:
 
 def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
     """Send what needs no data, and say what does; tasks that are `busy` are left out."""
-    found = records.queued(db, now, MOST + len(busy))
-    tasks = [task for task in found if task not in busy][:MOST]
+    found = records.queued(db, now, AT_ONCE + len(busy))
+    tasks = [task for task in found if task not in busy][:AT_ONCE]
     sites = Sites(db, world, now)
     orders: list[Order] = []
     ready: list[tuple[Order, Prepared]] = []
@@ -79,7 +79,7 @@ def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
             orders.append(order)
         else:
             ready.append((order, Prepared()))
-    return Sent(tuple(orders), send(db, ready, now), len(tasks) == MOST)
+    return Sent(tuple(orders), send(db, ready, now), len(tasks) == AT_ONCE)
 
 
 def send(db: Db, ready: Sequence[tuple[Order, Prepared]], now: float) -> int:

@@ -20,8 +20,8 @@ from pilotage.job.outcome import Cause
 if TYPE_CHECKING:
     from pilotage.store import Db
 
-#: A result is for conditions and lists, not for data: so many bytes of JSON at most.
-MOST_RESULT = 65_536
+#: A result is for conditions and lists, not for data: the most bytes of JSON.
+MOST_RETURNED_BYTES = 65_536
 #: What an attempt can be at the last.
 OVER = frozenset({"done", "failed", "cancelled", "rejected", "lost"})
 
@@ -43,8 +43,10 @@ def end(
     if attempt is None or attempt[4] or attempt[5] is not None:
         return False
     returned = "" if result is not None else _returned(db, task, number)
-    if how.state == "done" and len(returned) > MOST_RESULT:
-        reason = f"what it returned has {len(returned)} bytes, and {MOST_RESULT} are the most"
+    if how.state == "done" and len(returned) > MOST_RETURNED_BYTES:
+        reason = (
+            f"what it returned has {len(returned)} bytes, and {MOST_RETURNED_BYTES} are the most"
+        )
         how = End(state="failed", reason=reason, kind="application", code="result")
     _close(db, task, number, attempt, how, now)
     flow = facts[0]

@@ -39,7 +39,7 @@ from pilotage.store import Db
 
 _LONGEST = 200
 #: Jobs that are cancelled at once.
-MOST = 1000
+AT_ONCE = 1000
 _WHY = "its workflow does not need it any more"
 _REFUSED = "no site would accept it"
 #: States of a job at a site that come one after the other.
@@ -106,7 +106,7 @@ def _far(order: Order, prepared: Prepared) -> tuple[JobSpec, Binding]:
 
 def cancel(db: Db, now: float) -> int:
     """Cancel the jobs of attempts that are not wanted any more; return how many."""
-    found = records.called_off(db, MOST)
+    found = records.called_off(db, AT_ONCE)
     for one in found:
         job = jobs.get(db, one.job) if one.job is not None and one.way != "flow" else None
         if job is not None and job.state not in machine.FINAL:

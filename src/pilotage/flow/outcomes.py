@@ -22,7 +22,7 @@ from pilotage.match import sites
 from pilotage.store import Db
 
 #: News of jobs, and attempts, that are looked at together.
-MOST = 1000
+AT_ONCE = 1000
 #: Whose doing the end of a job is, where its site has not said so.
 _KINDS = {"failed": "application", "rejected": "policy", "cancelled": "person"}
 
@@ -40,7 +40,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 def news(db: Db, now: float) -> Heard:
     """Take in what became of the jobs of attempts."""
-    rows = db.rows("flows_news", most=MOST)
+    rows = db.rows("flows_news", most=AT_ONCE)
     check: list[tuple[int, int]] = []
     ended = 0
     for seq, state, reason, key, kind, code, left in rows:
@@ -61,7 +61,7 @@ def news(db: Db, now: float) -> Heard:
             ended += finish(db, attempt, now)
     if rows:
         db.run("flows_news_taken", last=rows[-1][0])
-    return Heard(tuple(check), ended, len(rows) == MOST)
+    return Heard(tuple(check), ended, len(rows) == AT_ONCE)
 
 
 def _state(state: str, code: str | None) -> str:
@@ -128,7 +128,7 @@ class FlowSteps:
 
     def strand(self, db: Db, before: float, now: float, /) -> None:
         """Leave silent sites that jobs of steps have waited for since a time."""
-        for (job,) in db.rows("flows_stranded", before=before, most=MOST):
+        for (job,) in db.rows("flows_stranded", before=before, most=AT_ONCE):
             attempt = records.by_job(db, job)
             if attempt is not None and _elsewhere(db, attempt):
                 moves.fence(db, attempt.task, now, f"{attempt.site} is silent")

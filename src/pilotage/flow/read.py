@@ -31,9 +31,9 @@ __all__ = ["Form", "from_chain", "from_dict", "read"]
 
 Form = Literal["toml", "json"]
 
-#: A definition has at most so many bytes, and reads files of flows so often.
-MOST_BYTES = 32 << 20
-MOST_FILES = 1000
+#: The most bytes of a definition, and how often it may read files of flows.
+MOST_FLOW_BYTES = 32 << 20
+MOST_FLOW_READS = 1000
 _LINE = re.compile(r"at line (\d+)")
 
 
@@ -50,8 +50,8 @@ def read(
     from elsewhere runs no program of its own here. Workflows that are read with it are added to
     `files`.
     """
-    if len(source) > MOST_BYTES:
-        message = f"the workflow has {len(source)} bytes, and {MOST_BYTES} are the most"
+    if len(source) > MOST_FLOW_BYTES:
+        message = f"the workflow has {len(source)} bytes, and {MOST_FLOW_BYTES} are the most"
         raise errors.BadFlow(message, hint="`each` makes many tasks of one step", file=file)
     try:
         written = source.decode() if isinstance(source, bytes) else source
@@ -123,8 +123,8 @@ class _Reader:
             path = " → ".join(f"`{one.name}`" for one in (*self._files, file))
             hint = "take it out of one of them; `each` does the same many times"
             raise errors.BadFlow(f"these files name each other in a circle: {path}", hint=hint)
-        if next(self._counts[1]) > MOST_FILES:
-            message = f"files of flows are read more than {MOST_FILES} times"
+        if next(self._counts[1]) > MOST_FLOW_READS:
+            message = f"files of flows are read more than {MOST_FLOW_READS} times"
             raise errors.BadFlow(message, hint="`each` makes many tasks of one flow")
         self._found.add(str(file))
         try:

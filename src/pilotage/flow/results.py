@@ -15,14 +15,13 @@ from pilotage.edge import message
 from pilotage.edge import records as edge
 from pilotage.edge.message import Address
 from pilotage.flow import definition, moves
-from pilotage.flow.ends import MOST_RESULT
+from pilotage.flow.ends import MOST_RETURNED_BYTES
 from pilotage.flow.model import Artifact, Step, Take
 from pilotage.flow.records import AttemptRow
 from pilotage.flow.template import line
 from pilotage.flow.values import Values
 from pilotage.store import Db
 
-MOST_BYTES = MOST_RESULT
 _DEEPEST = 32
 _SHOWN = 40
 
@@ -105,8 +104,8 @@ def say(db: Db, task: int, reason: str) -> None:
 
 def parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Read a result; raise `BadMessage` for what is no JSON, or too much of it."""
-    if len(body) > MOST_BYTES:
-        message = f"it has {len(body)} bytes, and {MOST_BYTES} are the most"
+    if len(body) > MOST_RETURNED_BYTES:
+        message = f"it has {len(body)} bytes, and {MOST_RETURNED_BYTES} are the most"
         raise errors.BadMessage(message, hint="a result is small; large data is an output")
     try:
         found = json.loads(body, parse_constant=_refuse, parse_float=_float)

@@ -278,7 +278,7 @@ class Flows:
                 crash.point("flow.called_off")
                 if count:
                     self._queue.poke()
-                if count < job.MOST:
+                if count < job.AT_ONCE:
                     break
 
     # -- the broker ------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Link(asyncio.Protocol):
 
     def _known(self) -> None:
         """Trust a connection a little more on which somebody has said who they are."""
-        self._frames.most = messages.MOST
+        self._frames.most = messages.MOST_FRAME_BYTES
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

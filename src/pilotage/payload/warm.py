@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 #: The largest result of one call, and of all calls of a job, as bytes of JSON.
-MOST = 8 << 20
+MOST_RESULT_BYTES = 8 << 20
 #: The longest traceback, in characters.
 LONGEST = 8000
 #: How many files that were left are named.
@@ -605,9 +605,9 @@ def write(returns: list[dict[str, Any]]) -> bytes:
         text = _encode(returns).encode()
     except (TypeError, ValueError, RecursionError):
         text = b""
-    if text and len(text) <= MOST:
+    if text and len(text) <= MOST_RESULT_BYTES:
         return text
-    room = MOST
+    room = MOST_RESULT_BYTES
     texts = []
     for one in returns:
         text = write_one(one, room)

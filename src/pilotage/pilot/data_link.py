@@ -77,7 +77,7 @@ class DataLink:
             while True:
                 async with asyncio.timeout(_IDLE_S):
                     length = int.from_bytes(await self._reader.readexactly(4), "big")
-                    if length > messages.MOST:
+                    if length > messages.MOST_FRAME_BYTES:
                         raise Cut
                     body = await self._reader.readexactly(length)
                 async with self._links.turn:

@@ -12,7 +12,7 @@ from pilotage.job.model import Binding, JobSpec
 from pilotage.pilot.model import Check, End, Facts
 
 #: The largest message.
-MOST = 16 << 20
+MOST_FRAME_BYTES = 16 << 20
 #: How a caller asks for the link, and how that is granted.
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: pilotage\r\n\r\n"
 _LENGTH = struct.Struct(">I")
@@ -224,7 +224,7 @@ def refusal(n: int | None, p: int, error: errors.PilotageError) -> bytes:
 class Frames:
     """Takes bytes in as they come, and gives whole messages."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST_FRAME_BYTES) -> None:
         #: The largest message that is taken.
         self.most = most
         self._buffer = bytearray()

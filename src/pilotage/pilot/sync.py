@@ -34,7 +34,7 @@ _MOST_OPEN = 64
 _MOST_AHEAD = 1024
 #: Bytes of launches in one message, and of one launch.
 _MESSAGE = 8 << 20
-_LAUNCH = messages.MOST - (1 << 16)
+_LAUNCH = messages.MOST_FRAME_BYTES - (1 << 16)
 _UNKNOWN = "this pilot speaks by another connection"
 
 

@@ -26,7 +26,7 @@ from pilotage.rule.judge import Verdict, judge
 from pilotage.rule.model import FilePattern, Rule
 
 #: Jobs of one rule that are shown in full; the rest are counted.
-MOST = 100
+MOST_SHOWN = 100
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def _trial(rule: Rule, event: Event, now: float, base: str) -> Trial:
     try:
         jobs = tuple(
             _plan(rule.spec, _binding(event, verdict.groups, point), start)
-            for point in rule.points[:MOST]
+            for point in rule.points[:MOST_SHOWN]
         )
     except errors.BadRule as error:
         return Trial(rule.name, verdict, note=f"{error.message}; {error.hint}")

@@ -13,7 +13,7 @@ from pilotage.base import errors, names
 from pilotage.rule.place import key
 
 #: A rule with more points than this is taken for a mistake.
-MOST = 1_000_000
+MOST_POINTS = 1_000_000
 
 Mode = Literal["product", "zip"]
 
@@ -107,5 +107,7 @@ def _is_sane(value: float) -> bool:
 
 
 def _cap(count: int, what: str) -> None:
-    if count > MOST:
-        raise errors.BadRule(f"{what} has {count} points; more than {MOST} are taken for a mistake")
+    if count > MOST_POINTS:
+        raise errors.BadRule(
+            f"{what} has {count} points; more than {MOST_POINTS} are taken for a mistake"
+        )

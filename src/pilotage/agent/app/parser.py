@@ -24,8 +24,9 @@ from pilotage.agent.app.model import App, Config
 from pilotage.base import errors, text, units
 from pilotage.bus import strict
 
-#: Bytes that a config may have, and that a parser may print.
-MOST_BYTES = 262_144
+#: The most bytes of a config, and of what a parser prints.
+MOST_CONFIG_BYTES = 262_144
+_MOST_PRINTED_BYTES = 262_144
 _MOST_LINES = 10_000
 _MOST_ERRORS = 4096
 _MOST_WRITTEN = 1 << 20
@@ -64,7 +65,7 @@ def read(config: Config, printed: bytes) -> Parsed:
         raise errors.BadMessage(f"the config is not UTF-8: byte {error.start}") from None
     if config.format == "keys":
         return Parsed(parameters=dict(keys(source)))
-    if len(source) > MOST_BYTES or "\0" in source:
+    if len(source) > MOST_CONFIG_BYTES or "\0" in source:
         raise errors.BadMessage("the config has words that nobody can read")
     try:
         return Parsed(words=tuple(shlex.split(source)))
@@ -106,9 +107,9 @@ def inside(folder: str, file: str) -> str:
 
 def _head(path: str) -> bytes:
     with open(path, "rb") as source:
-        found = source.read(MOST_BYTES + 1)
-    if len(found) > MOST_BYTES:
-        raise errors.TooLarge(f"the config has more than {MOST_BYTES} bytes")
+        found = source.read(MOST_CONFIG_BYTES + 1)
+    if len(found) > MOST_CONFIG_BYTES:
+        raise errors.TooLarge(f"the config has more than {MOST_CONFIG_BYTES} bytes")
     return found
 
 
@@ -139,8 +140,8 @@ async def _run(config: Config, folder: str, path: str) -> bytes:
     name = Path(words[0]).name
     if scope.cancelled_caught:
         raise errors.TimedOut(f"{name} did not read the config within {seconds:g} s")
-    if len(printed) > MOST_BYTES:
-        raise errors.TooLarge(f"{name} printed more than {MOST_BYTES} bytes")
+    if len(printed) > _MOST_PRINTED_BYTES:
+        raise errors.TooLarge(f"{name} printed more than {_MOST_PRINTED_BYTES} bytes")
     if process.returncode:
         told = text.show(said.decode("utf-8", "replace").strip()[:_MOST_ERRORS])
         message = f"{name} refused the config with status {process.returncode}: {told}"
@@ -160,7 +161,7 @@ async def _listen(process: Process, printed: bytearray, said: bytearray) -> None
 
     async with anyio.create_task_group() as group:
         if process.stdout and process.stderr:
-            group.start_soon(take, process.stdout, printed, MOST_BYTES)
+            group.start_soon(take, process.stdout, printed, _MOST_PRINTED_BYTES)
             group.start_soon(take, process.stderr, said, _MOST_ERRORS)
     await process.wait()
 

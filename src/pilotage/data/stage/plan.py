@@ -14,8 +14,8 @@ from pilotage.data.stage.names import DIGEST
 T = TypeVar("T")
 
 #: The most files of one channel, and the bytes after which it gets no further file.
-MOST_FILES = 2000
-ENOUGH_BYTES = 256 << 20
+CHANNEL_FILES = 2000
+CHANNEL_BYTES = 256 << 20
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def batches(wanted: Iterable[tuple[Key, str]], have: Collection[str]) -> list[li
         if sha256 in seen:
             continue
         seen.add(sha256)
-        if not groups or len(groups[-1]) >= MOST_FILES or weight >= ENOUGH_BYTES:
+        if not groups or len(groups[-1]) >= CHANNEL_FILES or weight >= CHANNEL_BYTES:
             groups.append([])
             weight = 0
         groups[-1].append(key)

@@ -10,9 +10,9 @@ import msgspec
 from pilotage.base import errors, text, units
 from pilotage.data.transfer.model import UNKNOWN, Item
 
-#: Files of one batch, at most, and bytes after which no further one is added.
-MOST_FILES = 1000
-MOST_BYTES = 256 << 20
+#: The most files of one batch, and the most bytes of several.
+BATCH_FILES = 1000
+BATCH_BYTES = 256 << 20
 
 #: Some systems keep times to the second, some to two.
 _COARSE_NS = 2_000_000_000
@@ -72,7 +72,7 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     batch: list[Item] = []
     weight = 0
     for item in items:
-        if batch and (len(batch) >= MOST_FILES or weight + item.size > MOST_BYTES):
+        if batch and (len(batch) >= BATCH_FILES or weight + item.size > BATCH_BYTES):
             yield batch
             batch, weight = [], 0
         batch.append(item)

@@ -21,8 +21,8 @@ from pilotage.match.expr.tree import (
     children,
 )
 
-#: An expression has at most so many parts, and so many inside of each other.
-MOST = 256
+#: The most parts of an expression, and how deep they may be nested.
+MOST_PARTS = 256
 DEEPEST = 32
 
 #: Functions, with the least and the greatest number of their arguments.
@@ -82,8 +82,8 @@ class _Reader:
 
     def _count(self) -> None:
         self._parts += 1
-        if self._parts > MOST:
-            raise wrong(self._here.at, f"the expression has more than {MOST} parts")
+        if self._parts > MOST_PARTS:
+            raise wrong(self._here.at, f"the expression has more than {MOST_PARTS} parts")
 
     def _taken(self, sign: str) -> bool:
         found = self._here.kind == "sign" and self._here.word == sign
