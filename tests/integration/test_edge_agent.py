@@ -536,10 +536,10 @@ def test_heartbeats_and_the_status_say_how_it_is(edge: Edge):
     edge.wait(lambda: says(edge, edge.site, *words))
     assert command(edge, "agent", "status").returncode == 0
     edge.proxy.refuse()
-    edge.wait(lambda: seen(edge).broker)
+    edge.wait(lambda: seen(edge).carriers[0].trouble)
     assert status(edge)["state"] == "no broker"
     edge.proxy.well()
-    edge.wait(lambda: not seen(edge).broker)
+    edge.wait(lambda: not seen(edge).carriers[0].trouble)
     edge.wait(lambda: status(edge)["state"] == "well")
     edge.kill()
     found = command(edge, "agent", "status")

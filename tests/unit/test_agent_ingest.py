@@ -30,10 +30,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def odd(usual: Any, where: int) -> Any:
     """Return a function that fails of one message."""
 
-    def fails(*given: Any) -> Any:
+    def fails(*given: Any, **named: Any) -> Any:
         if b"poison" in repr(given[where]).encode():
             raise ValueError("nobody foresaw this")
-        return usual(*given)
+        return usual(*given, **named)
 
     return fails
 

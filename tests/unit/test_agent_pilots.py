@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,8 @@ def test_an_agent_that_dials_a_hub_has_its_pilots_go_there_alone():
     app = App(takes="pilot", limits=LIMITS)
     stranger = body(config={**ORDER, "hub": "https://evil.example.org:8420"})
     job = accepted(stranger, app=app, settings=DIALS).job
-    argv = pilots.command(app, job, DIALS, "/s/p.pyz", "/s/7").argv
+    link = pilots.link(DIALS, pilots.hub(job, DIALS))
+    argv = pilots.command(app, job, DIALS, "/s/p.pyz", link).argv
     assert argv[2:6] == ("--hub", "https://here:1", "--link", "direct")
     assert not any("evil" in word for word in argv)
 
@@ -203,19 +204,20 @@ def order(**more: Any) -> Job:
     return accepted(body(**more)).job
 
 
-def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret(tmp_path: Path):
+def test_what_starts_is_the_pilot_of_the_agent_and_no_argument_is_secret():
     job = order(resources={"cpus": 2}, wall_time=600)
-    batch = Site(batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",))
+    batch = Site(
+        batch="slurm", python="/usr/bin/python3", readable=("/cvmfs",), cache_folder="/scratch/c"
+    )
     settings = posted.settings(batch=batch)
-    argv = pilots.command(PILOT, job, settings, "/s/bin/1.pyz", "/s/edge/1.1").argv
+    argv = pilots.command(PILOT, job, settings, "/s/bin/1.pyz", "direct").argv
     assert argv == (
         "/usr/bin/python3", "/s/bin/1.pyz", "--hub", URL, "--link", "direct", "--secret-file",
-        "/s/edge/1.1/secret", "--name", "mira-7", "--cpus", "2", "--idle", "60", "--lifetime",
-        "600", "--ca", "/s/edge/1.1/hub.pem", "--readable", "/cvmfs",
+        "secret", "--name", "mira-7", "--cpus", "2", "--idle", "60", "--lifetime",
+        "600", "--ca", "hub.pem", "--cache-folder", "/scratch/c", "--readable", "/cvmfs",
     )  # fmt: skip
-    pilots.put(job, settings, str(tmp_path))
-    assert (tmp_path / "secret").read_text() == SECRET
-    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    # They go to the folder that it runs in.
+    assert pilots.files(job, settings) == {"secret": SECRET, "hub.pem": "-----BEGIN\n"}
     with pytest.raises(errors.UsageError):
         command.make(PILOT, job, {})
 
@@ -227,6 +229,8 @@ def test_pilots_go_through_the_relay_of_the_agent():
     batch = Site(batch="local", login="login1")
     anywhere = posted.settings(relay=Relay(hub=URL, listen="0.0.0.0:8421"), batch=batch)
     assert pilots.link(anywhere, URL) == "relay:login1:8421"
+    own = posted.settings(bus=Bus(), hub=Hub(url=URL, relay="10.0.0.2:8421"))
+    assert pilots.link(own, URL) == "relay:10.0.0.2:8421"
 
 
 def test_a_pilot_is_started_once_and_only_while_it_may_be():
@@ -246,10 +250,12 @@ def post(store: Store, *sent: bytes, user: str = "hub", app: App = PILOT) -> Ent
     return store.writer.do(lambda db: enter(db, arrivals, SETTINGS, 1.0))
 
 
-def settle(store: Store, app: App | None = PILOT, settings: Settings = SETTINGS) -> int:
+def settle(
+    store: Store, app: App | None = PILOT, settings: Settings = SETTINGS, away: Collection[str] = ()
+) -> int:
     def step(db: Any) -> int:
         going, _ = caps.settle(db, settings.limits, 2.0)
-        return pilots.settle(db, app, settings, going, 2.0)
+        return pilots.settle(db, app, settings, going, 2.0, away)
 
     return store.writer.do(step)
 
@@ -336,17 +342,25 @@ def test_a_hub_that_has_less_gets_the_place_of_one_that_only_waits(store: Store)
     assert settle(store, settings=settings) == 1
 
 
-def test_what_is_over_keeps_no_secret(store: Store, tmp_path: Path):
+def test_what_is_over_keeps_no_secret(store: Store):
     post(store, body(1), body(2))
     assert records.message(store.db, 1).config
     store.writer.do(lambda db: moves.cancel(db, jobs.get(db, 1), now=2.0))
     assert records.message(store.db, 1).config == ""
     assert records.message(store.db, 2).config
     assert post(store, body(1)).again == 1, "it is known again all the same"
-    pilots.put(order(), SETTINGS, str(tmp_path))
-    pilots.clear(str(tmp_path))
-    pilots.clear(str(tmp_path))
-    assert not (tmp_path / "secret").exists()
+
+
+def test_orders_of_a_hub_that_is_away_wait_and_take_no_place(store: Store):
+    settings = posted.settings(limits=Caps(jobs=4))
+    post(store, *(body(one) for one in range(1, 5)), user="lab")
+    assert settle(store, settings=settings) == 4
+    post(store, body(1), user="gone")
+    assert settle(store, settings=settings, away={"gone"}) == 0
+    assert states(store)[4] == ("waiting", "its hub is not connected")
+    assert not [one for one in store.jobs() if one.state is State.CANCELLED]
+    settle(store, settings=settings)
+    assert [one.owner for one in store.jobs() if one.state is State.CANCELLED] == ["lab"]
 
 
 def test_orders_wait_while_the_application_is_disabled_or_gone(store: Store):

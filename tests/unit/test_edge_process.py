@@ -80,14 +80,14 @@ def test_a_site_does_not_become_another_one(tmp_path, written):
 def test_a_certificate_that_is_renewed_is_told_once(tmp_path, written):
     async def run() -> None:
         followed = Followed(tmp_path / "agent.toml")
-        told = []
-        followed.on_renewal.append(lambda: told.append(1))
+        told: list[str] = []
+        followed.on_renewal.append(told.append)
         await followed.look()
         assert told == []
         (tmp_path / "own.pem").write_text("new")
         await followed.look()
         await followed.look()
-        assert told == [1]
+        assert told == [""]
 
     anyio.run(run)
 
@@ -102,8 +102,8 @@ def test_settings_that_others_may_write_are_refused(tmp_path, written, mode):
 @pytest.mark.parametrize(
     "line, words",
     [
-        ('[batch]\nbatch = "factory"', "factory"),
-        ('[batch]\nbatch = "slurm"\nhost = "far"', "another host"),
+        ('[batch]\nbatch = "nosuch"', "nosuch"),
+        ('[batch]\nbatch = "slurm"\nhost = "-far"', "is no host"),
         ('[batch]\nbatch = "slurm"\n[keep]\ndone = "soon"', "soon"),
         ('[batch]\nbatch = "slurm"\n[limits]\nfree = "much"', "much"),
         ('[batch]\nbatch = "slurm"\n[shell]\n', "shell"),
@@ -244,8 +244,9 @@ def test_how_an_agent_is_is_found_again(tmp_path):
     with pytest.raises(errors.NotFound, match="no agent has run"):
         status.read(state)
     seen = status.Look(
-        beat=Heartbeat(site="mira", time=1.0, version="1"), broker="gone", parts={"a": "b"}
-    )
+        beat=Heartbeat(site="mira", time=1.0, version="1"), parts={"a": "b"},
+        carriers=(status.Connection(trouble="gone"), status.Connection(name="lab", kind="hub")),
+    )  # fmt: skip
     status.write(state, seen)
     assert status.read(state) == seen
     assert [one.name for one in state.iterdir()] == [status.FILE]

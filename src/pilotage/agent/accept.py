@@ -16,6 +16,7 @@ from pilotage.base import errors
 from pilotage.bus import key, legacy, strict, wire
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
 from pilotage.bus.port import matches
+from pilotage.edge.order import PILOT
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
 
 Find = Callable[[str], App]
@@ -40,6 +41,8 @@ def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | 
     if not user:
         reason = "nobody knows who sent it: the broker has verified no name"
         return Refused(kind="policy", code="no_user", reason=reason, job=job)
+    if reason := posing(user, settings):
+        return Refused(kind="policy", code="no_user", reason=reason, job=job)
     try:
         app = find(job.application)
     except errors.NotFound:
@@ -57,7 +60,7 @@ def _settled(
 ) -> Accepted | Refused:
     settled = policy.settle(app, job, user)
     verdict = policy.judge(app, settled, user)
-    others = (*_batch(settled, settings), *pilots.objections(app, settled, settings))
+    others = (*_batch(settled, app, settings), *pilots.objections(app, settled, settings))
     reasons = (*verdict.reasons, *others)
     if reasons:
         code = LIMITS if verdict.limits and not others else "denied"
@@ -65,11 +68,18 @@ def _settled(
     return Accepted(
         job=settled,
         key=key.of(job, user),
-        spec=spec_of(settled, app, settings.site),
+        spec=spec_of(settled, app, settings.here),
         queue=settled.queue or settings.batch.defaults.queue,
         most=pilots.most(app, user),
         notes=notes,
     )
+
+
+def posing(user: str, settings: Settings) -> str:
+    """Return why nobody of a broker may have a name; empty if it is not that of a hub."""
+    if settings.carrier or user not in settings.hub_users:
+        return ""
+    return f"`{user}` is a hub that this agent dials, and no user of the broker"
 
 
 def too_many(new: Accepted, user: str, live: int) -> Refused | None:
@@ -169,8 +179,10 @@ def _place(job: Job, settings: Settings) -> str:
     return ""
 
 
-def _batch(job: Job, settings: Settings) -> list[str]:
-    """Say what the site does not allow, whatever the application does."""
+def _batch(job: Job, app: App, settings: Settings) -> list[str]:
+    """Return what the site does not allow, whatever the application does."""
+    if settings.batch.host and app.takes != PILOT:
+        return ["the agent reaches its batch system by SSH, and starts pilots there alone"]
     allowed = settings.batch.allow
     found = [
         f"`options` has `{one}`, which this site does not allow"

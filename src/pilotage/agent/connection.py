@@ -1,4 +1,4 @@
-"""All that an agent says to the broker or its hub, and hears from it."""
+"""All that an agent says to the broker or to one hub, and hears from it."""
 
 from __future__ import annotations
 
@@ -54,24 +54,38 @@ class Carrier(Bus, Protocol):
     async def __aexit__(self, *what: object) -> None: ...
 
 
-class Talk:
-    """Jobs and controls come in, status messages and heartbeats go out."""
+class Parties(msgspec.Struct, frozen=True):
+    """What is done with what is heard, and who knows how the site is."""
 
-    def __init__(
-        self, project: ProjectFolder, settings: Followed, parts: Parts, writer: Writer,
-        open_reader: Callable[[], Db], registry: Registry, poke: Callable[[], None],
-        beat: Callable[[], Awaitable[Heartbeat]],
-    ) -> None:  # fmt: skip
-        """Take what is done with what is heard, and who knows how the site is."""
-        self._settings, self._parts = settings, parts
-        self._writer, self._open_reader, self._registry = writer, open_reader, registry
-        self._now, self._poke, self._beat = project.clock.now, poke, beat
-        self._state = project.state
+    project: ProjectFolder
+    settings: Followed
+    parts: Parts
+    writer: Writer
+    open_reader: Callable[[], Db]
+    registry: Registry
+    poke: Callable[[], None]
+    #: Takes the settings of the carrier that the heartbeat goes by.
+    beat: Callable[[Settings], Awaitable[Heartbeat]]
+
+
+class Talk:
+    """Jobs and controls come in by one carrier, status messages and heartbeats go out."""
+
+    def __init__(self, carrier: str, among: Parties) -> None:
+        """Take the name of the carrier; nothing happens before `run`."""
+        self._name, self._among = carrier, among
+        self._known = among.settings().by(carrier)
         self._bus: Carrier | None = None
         self._outbox: Outbox | None = None
         self._ingests: list[Ingest] = []
         self._taking = True
-        settings.on_renewal.append(self._renew)
+
+    def settings(self) -> Settings:
+        """Return the settings of this carrier; once it is named no more, those it had."""
+        now = self._among.settings()
+        if self._name in now.carriers:
+            self._known = now.by(self._name)
+        return self._known
 
     @property
     def trouble(self) -> str:
@@ -89,22 +103,30 @@ class Talk:
         for one in self._ingests:
             one.taking = jobs
 
+    def renew(self) -> None:
+        """Connect again, with the certificates and the token that there are now."""
+        if self._bus:
+            self._bus.renew()
+
     async def run(self) -> None:
         """Speak with the broker or the hub that the settings name, until cancelled."""
         while True:
-            settings = self._settings()
+            settings = self.settings()
             async with self._carrier(settings) as bus, anyio.create_task_group() as tasks:
                 self._bus = bus
                 tasks.start_soon(self._converse, bus, settings)
-                await self._settings.other(spoken, spoken(settings))
-                _log.info("%s is called anew, under other settings", settings.source)
+                await self._among.settings.other(
+                    lambda _: spoken(self.settings()), spoken(settings)
+                )
+                _log.info("connecting to %s again, under other settings", settings.source)
                 tasks.cancel_scope.cancel()
 
     def _carrier(self, settings: Settings) -> Carrier:
         hub = settings.hub
         if not hub.url:
             return _amqp(settings)
-        kept = keys.Keys(self._state, hub.token_file, self._now)
+        project = self._among.project
+        kept = _keys(settings, project.state, project.clock.now)
         pace = Pace(beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S)
         way = functools.partial(_way, hub)
         return HubBus(
@@ -112,33 +134,29 @@ class Talk:
         )
 
     async def _converse(self, bus: Carrier, settings: Settings) -> None:
-        now, poke = self._now, self._poke
+        among, mine = self._among, self.settings
+        now, poke = among.project.clock.now, among.poke
+        label = f"{self._name}: " if self._name else ""
         self._ingests = []
         self._outbox = Outbox(
-            bus, self._writer, self._open_reader, self._settings, now,
+            bus, among.writer, among.open_reader, mine, now,
             lambda: any(one.crowded for one in self._ingests),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
 
             def keep(name: str, part: Callable[[], Awaitable[None]]) -> None:
-                tasks.start_soon(self._parts.keep, name, part)
+                tasks.start_soon(among.parts.keep, f"{label}{name}", part)
 
             for topic, unnamed in settings.job_topics.items():
-                one = Ingest(bus, self._writer, self._registry, self._settings, now, poke)
+                one = Ingest(bus, among.writer, among.registry, mine, now, poke)
                 one.taking = self._taking
                 self._ingests.append(one)
                 keep(f"jobs by {topic}", functools.partial(one.run, topic, unnamed))
-            logs = Logs(self._outbox.publish, self._open_reader, self._settings)
-            keep(
-                "controls", Controls(bus, self._writer, self._settings, now, poke, logs.follow).run
-            )
+            logs = Logs(self._outbox.publish, among.open_reader, mine)
+            keep("controls", Controls(bus, among.writer, mine, now, poke, logs.follow).run)
             keep("status messages", self._outbox.run)
             keep("logs", logs.run)
-            keep("heartbeats", Beat(bus, self._settings, self._beat).run)
-
-    def _renew(self) -> None:
-        if self._bus:
-            self._bus.renew()
+            keep("heartbeats", Beat(bus, mine, lambda: among.beat(mine())).run)
 
 
 def spoken(settings: Settings) -> object:
@@ -165,12 +183,18 @@ def _way(hub: Hub) -> Route:
     return way
 
 
+def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.Keys:
+    """Return what proves the site at a hub: each hub has a folder of its own."""
+    folder = state / "hubs" / settings.carrier if settings.carrier else state
+    return keys.Keys(folder, settings.hub.token_file, now)
+
+
 def home(settings: Settings, state: Path, now: Callable[[], float]) -> Home | None:
-    """Say how the hub that the agent dials is asked for data; nothing if it dials none."""
+    """Return how the hub of a carrier is asked for data; nothing if the agent does not dial it."""
     hub = settings.hub
     if not hub.url:
         return None
-    way, kept = _way(hub), keys.Keys(state, hub.token_file, now)
+    way, kept = _way(hub), _keys(settings, state, now)
     login = f"{quote(way.login, safe=':')}@" if way.login else ""
     return Home(
         url=f"{'https' if way.tls else 'http'}://{_bracketed(way.host)}:{way.port}", tls=way.tls,

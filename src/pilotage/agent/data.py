@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 from asyncio import wrap_future
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from pilotage.agent import aside, pilots, prepare, records, shortage, staging
-from pilotage.agent.app.command import Command
 from pilotage.agent.app.model import App
 from pilotage.agent.app.trust import Trust
 from pilotage.agent.contents import Contents
@@ -48,6 +47,12 @@ from pilotage.store import Db, Writer
 FOLDER = "edge"
 _CLOSE_S = 10.0
 _T = TypeVar("_T")
+#: Returns how pilots reach a hub, by the settings of what its orders come by, and its address.
+Link = Callable[[Settings, str], Awaitable[str]]
+
+
+async def _direct(settings: Settings, url: str) -> str:
+    return pilots.link(settings, url)
 
 
 class EdgeData:
@@ -56,11 +61,12 @@ class EdgeData:
     def __init__(
         self, remote: Remote, writer: Writer, state: Path, registry: Registry,
         settings: Callable[[], Settings], now: Callable[[], float],
-        home: Callable[[], Home | None] = lambda: None,
+        home: Callable[[str], Home | None] = lambda _: None, link: Link = _direct,
     ) -> None:  # fmt: skip
         """Keep what must outlive the agent below `state`; settings may change.
 
-        `home` is the hub that jobs come from, if the agent dials one.
+        `home` returns the hub that the jobs of a user come from, if the agent dials it, and `link`
+        how pilots of that user reach a hub.
         """
         self._remote = remote
         self._writer = writer
@@ -69,7 +75,7 @@ class EdgeData:
         self._settings = settings
         self._now = now
         self._trust = Trust()
-        self._home = home
+        self._home, self._link = home, link
         self._lanes = Lanes(lambda: settings().limits.transfers)
         self._contents = Contents(lambda: units.size(settings().limits.cache))
         self._streams = Streams(remote, state)
@@ -107,23 +113,41 @@ class EdgeData:
         """Have the folder of a job ready, and say in the guest what runs there."""
         with self._working():
             job, user = await self._do(lambda db: _asked(db, one))
-            folder = f"{(await self._remote.ready()).root}/{FOLDER}/{one.key}"
+            root = (await self._remote.ready()).root
+            if job.application == PILOT:
+                async with self._blaming(one):
+                    await self._bring_pilot(one, job, user, root)
+                await self._do(lambda db: self._ready(db, one, 0))
+                return
+            folder = f"{root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
                 app, kept = await run_sync(self._look, one, job, user, folder)
                 if kept is None:
                     kept = await self._prepare(one, app, job, user, folder)
                     # It may have taken long.
                     await run_sync(self._trust.require, app)
-                filled = self._filled(app, job, kept, one, folder)
+                filled = prepare.fill(app, job, kept, one.claim.job)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
             one.binding = Binding(data=dict(filled.calls))
             await self._do(lambda db: self._ready(db, one, kept.read))
+
+    async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
+        """Say what starts a pilot; all that it needs is in its order, wherever its site is."""
+        settings = self._settings()
+        settings = settings.by(settings.carrier_of(user))
+        app = await run_sync(self._registry.find, PILOT)
+        prepare.check(app, job, user)
+        pilots.check(app, job, settings, one.claim.attempt)
+        one.files = await run_sync(pilots.files, job, settings)
+        link = await self._link(settings, pilots.hub(job, settings))
+        program = f"{root}/bin/{self._remote.hello.version}.pyz"
+        filled = pilots.command(app, job, settings, program, link)
+        one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
 
     def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
         """See that a job may run, and what is there of it already."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
-        pilots.check(app, job, self._settings(), one.claim.attempt)
         self._trust.require(app)
         if prepare.plain(app, job):
             _make(self._spare(), folder)
@@ -133,7 +157,7 @@ class EdgeData:
     async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
-        errand = msgspec.structs.replace(self._errand(one, app, job, folder), user=user)
+        errand = self._errand(one, app, job, user, folder)
         beside = f"{folder}.in"
         await run_sync(_make, errand.spare, folder, beside)
         read = await staging.fetch(errand, beside, self._lanes, self._contents)
@@ -141,11 +165,9 @@ class EdgeData:
             await run_sync(prepare.write_config, job, folder, beside)
         if app.takes != "parameters":
             await run_sync(prepare.open_folders, job, folder)
-        if app.takes == PILOT:
-            await run_sync(pilots.put, job, self._settings(), folder)
         crash.point("stage.fetched")
         kept = await prepare.read_config(app, job, folder)
-        filled = self._filled(app, job, kept, one, folder)
+        filled = prepare.fill(app, job, kept, one.claim.job)
         if filled.preprocess:
             await self._step(one, "preprocess")
             await self._run(one, app, folder, "preprocess", filled.preprocess)
@@ -175,7 +197,7 @@ class EdgeData:
                 kept = await run_sync(prepare.read, self._file(one))
                 if not prepare.plain(app, job):
                     kept = self._required(one, kept)
-                filled = self._filled(app, job, kept or Kept(), one, one.folder)
+                filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
@@ -185,6 +207,8 @@ class EdgeData:
         """Say whether anything is still to be done after a job."""
         del found
         job, _ = await self._do(lambda db: _asked(db, one))
+        if job.application == PILOT:
+            return False
         with shortage.waits():
             kept = await run_sync(prepare.read, self._file(one))
         if kept is None and prepare.bare(job):
@@ -201,7 +225,7 @@ class EdgeData:
         """Run what runs after a job, and send what it has left."""
         del found
         with self._working():
-            job, _ = await self._do(lambda db: _asked(db, one))
+            job, user = await self._do(lambda db: _asked(db, one))
             folder = f"{room.root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
                 kept = self._required(one, await run_sync(prepare.read, self._file(one)))
@@ -214,17 +238,17 @@ class EdgeData:
                     kept = await self._keep(one, kept, postprocessed=True)
                     crash.point("stage.postprocessed")
                 if job.outputs:
-                    kept = await self._send(one, app, job, folder, kept)
+                    errand = self._errand(one, app, job, user, folder)
+                    kept = await self._send(one, errand, kept)
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, app: App, job: Job, folder: str, kept: Kept) -> Kept:
+    async def _send(self, one: Guest, errand: Errand, kept: Kept) -> Kept:
         await self._step(one, "stage_out")
-        prepare.check_outputs(app, job)
+        prepare.check_outputs(errand.app, errand.job)
         again = kept.sending or await run_sync(self._sent_before, one)
         kept = await self._keep(one, kept, sending=True)
-        beside = f"{folder}.out"
-        errand = self._errand(one, app, job, folder)
+        beside = f"{errand.folder}.out"
         try:
             left = await staging.send(errand, beside, self._lanes, again=again)
         except errors.Conflict:
@@ -243,6 +267,8 @@ class EdgeData:
 
     async def leave(self, one: Guest) -> None:
         """Remove what only the work on an attempt needed; its folder stays for a while."""
+        if one.spec.name == PILOT:
+            return
         lock, root = self._file(one).with_suffix(".lock"), self._remote.hello.root
         folder = f"{root}/{FOLDER}/{one.key}"
 
@@ -252,8 +278,6 @@ class EdgeData:
             lock.unlink(missing_ok=True)
             for beside in (f"{folder}.in", f"{folder}.out") if root else ():
                 _remove(beside)
-            if root and one.spec.name == PILOT:
-                pilots.clear(folder)
 
         await run_sync(remove)
 
@@ -273,18 +297,11 @@ class EdgeData:
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
-    def _filled(self, app: App, job: Job, kept: Kept, one: Guest, folder: str) -> Command:
-        """Fill an application in; a pilot is the program that this agent put at the site."""
-        if app.takes != PILOT:
-            return prepare.fill(app, job, kept, one.claim.job)
-        hello = self._remote.hello
-        program = f"{hello.root}/bin/{hello.version}.pyz"
-        return pilots.command(app, job, self._settings(), program, folder)
-
-    def _errand(self, one: Guest, app: App, job: Job, folder: str) -> Errand:
+    def _errand(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Errand:
         return Errand(
-            app=app, job=job, key=one.key, folder=folder, keys=self._settings().credentials,
-            spare=self._spare(), told=self._tell(one), home=self._home(),
+            app=app, job=job, key=one.key, folder=folder, user=user,
+            keys=self._settings().credentials, spare=self._spare(), told=self._tell(one),
+            home=self._home(user),
         )  # fmt: skip
 
     def _spare(self) -> int:

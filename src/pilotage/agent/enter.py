@@ -51,6 +51,7 @@ class _Door:
         self._db = db
         self._known = known
         self._limits = settings.limits
+        self._dialled = bool(settings.hub.url)
         self._now = now
         # What waits for room is older: only what it leaves is for those who come now.
         self._going, let = caps.settle(db, settings.limits, now)
@@ -93,7 +94,9 @@ class _Door:
         self.entered.new += 1
         state = State.WAITING if waits else State.QUEUED
         spec = self._spec(new.spec)
-        return records.accept(self._db, user, new, state, waits, self._now, spec)
+        return records.accept(
+            self._db, user, new, state, waits, self._now, spec, dialled=self._dialled
+        )
 
     def _spec(self, spec: JobSpec) -> int:
         """Return the number of a definition; the jobs of a sender mostly share one."""

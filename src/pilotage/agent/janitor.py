@@ -68,6 +68,12 @@ class Janitor:
         keep, now = self._settings().keep, self._now()
         before = now - units.seconds(keep.refused)
         await self._do(lambda db: records.forget_refused(db, before))
+        settings = self._settings()
+        if "" not in settings.carriers:
+            # What is left for hubs that are not dialled any more.
+            old = now - units.seconds(keep.failed)
+            users = settings.hub_users
+            await self._do(lambda db: records.forget_undeliverable(db, users, old))
         count = 0
         while found := await self._do(lambda db: _forget(db, keep, now)):
             jobs, folders = found

@@ -34,8 +34,8 @@ class Followed:
         #: What is wrong with the file; the settings before it count then.
         self.trouble = ""
         self._changed = anyio.Event()
-        #: Told that certificates have changed.
-        self.on_renewal: list[Callable[[], None]] = []
+        #: Called with each carrier whose certificates or token have changed.
+        self.on_renewal: list[Callable[[str], None]] = []
 
     def __call__(self) -> Settings:
         """Return the settings in force."""
@@ -61,11 +61,12 @@ class Followed:
             self._mark = mark
             await self._read()
             marks = self._certificates()
-        if marks != self._marks:
-            self._marks = marks
-            _log.info("certificates have changed: %s is called anew", self.now.source)
+        before, self._marks = self._marks, marks
+        for carrier in [name for name, mark in marks.items() if before.get(name, mark) != mark]:
+            source = self.now.by(carrier).source
+            _log.info("certificates have changed: connecting to %s again", source)
             for tell in self.on_renewal:
-                tell()
+                tell(carrier)
 
     async def _read(self) -> None:
         try:
@@ -82,8 +83,13 @@ class Followed:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _certificates(self) -> tuple[Version | None, ...]:
-        bus, hub = self.now.bus, self.now.hub
-        # A token that is put there lets an agent in at once.
-        files = (bus.ca, bus.certificate, bus.key, *((hub.ca, hub.token_file) if hub.url else ()))
-        return tuple(Version.at(path) for path in files)
+    def _certificates(self) -> dict[str, tuple[Version | None, ...]]:
+        """Return by carrier how the files are that open it."""
+        found = {}
+        for carrier in self.now.carriers:
+            one = self.now.by(carrier)
+            # A token that is put there lets an agent in at once.
+            hub = (one.hub.ca, one.hub.token_file) if one.hub.url else ()
+            files = (one.bus.ca, one.bus.certificate, one.bus.key, *hub)
+            found[carrier] = tuple(Version.at(path) for path in files)
+        return found

@@ -66,7 +66,7 @@ def obey(db: Db, message: Message, settings: Settings, now: float) -> Obeyed:
         records.answer(db, digest, parts[0], now)
     if control.reply:
         for part in parts:
-            records.send(db, control.reply, part, now)
+            records.send(db, user, control.reply, part, now)
     return Obeyed(parts, changed=control.verb != "query")
 
 
@@ -93,6 +93,8 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         raise errors.BadMessage(message, field="site")
     if not user:
         raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+    if reason := accept.posing(user, settings):
+        raise errors.Denied(reason)
 
 
 def _check(control: Control, user: str, settings: Settings) -> None:
@@ -120,8 +122,8 @@ def _refused(
 def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> Answer:
     if control.verb in ("drain", "resume"):
         asked = "drain" if control.verb == "drain" else ""
-        sites.ask(db, settings.site, asked, by=user, why=control.reason, now=now)
-    draining = bool(db.value("site_asked", name=settings.site))
+        sites.ask(db, settings.here, asked, by=user, why=control.reason, now=now)
+    draining = bool(db.value("site_asked", name=settings.here))
     answer = Answer(site=settings.site, time=now, verb=control.verb, draining=draining)
     boss = user in settings.admins
     if control.verb == "query" and not (control.jobs or control.keys):

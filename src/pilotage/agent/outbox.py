@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from pilotage.agent import records, tell
 from pilotage.agent.model import Word
+from pilotage.agent.records import Receivers
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
@@ -77,7 +78,7 @@ class Outbox:
                 if self._after >= self._last and anyio.current_time() >= self._due:
                     # What could not be sent is tried again, however much else there is to say.
                     self._after, self._stuck = 0, set()
-                words = records.unsent(db, self._after, _MOST)
+                words = records.unsent(db, self._after, _MOST, self._receivers())
                 if words:
                     await self._give_way()
                     await self._round(db, words)
@@ -89,6 +90,13 @@ class Outbox:
                     self._all_sent()
                     with anyio.move_on_after(_LOOK_S):
                         await self._new.wait()
+
+    def _receivers(self) -> Receivers:
+        """Return whose messages go by this carrier."""
+        settings = self._settings()
+        if settings.carrier:
+            return Receivers(frozenset({settings.hub.user}), among=True)
+        return Receivers(settings.hub_users)
 
     async def _give_way(self) -> None:
         """Let jobs that wait at the broker become safe before news is sent, but not for long."""
@@ -120,7 +128,8 @@ class Outbox:
             await wrap_future(self._writer.submit(lambda db: records.sent(db, sent)))
             crash.point("edge.sent")
         if not self._after and len(sent) < len(words):
-            self._last, self._due = records.newest(db), anyio.current_time() + _PAUSE_S
+            newest = records.newest(db, self._receivers())
+            self._last, self._due = newest, anyio.current_time() + _PAUSE_S
             self._after = words[-1].id
         elif self._after:
             self._after = words[-1].id
@@ -193,7 +202,7 @@ class Outbox:
             return
         if self._now() - self._counted < 1.0:
             return
-        self.depth, self._counted = records.waiting(db), self._now()
+        self.depth, self._counted = records.waiting(db, self._receivers()), self._now()
         if self.depth > _TOO_MANY:
             await wrap_future(self._writer.submit(records.thin))
 

@@ -6,11 +6,11 @@ secret, and no program. It waits here until its hub may have one more.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
+
+import msgspec
 
 from pilotage.agent import records
 from pilotage.agent.app.command import Command
@@ -21,7 +21,6 @@ from pilotage.agent.share import Claim, Limit, Use, share
 from pilotage.base import errors, text
 from pilotage.batch.model import Site
 from pilotage.bus.model import Job
-from pilotage.data.transfer.names import inside
 from pilotage.edge import order
 from pilotage.edge.order import PILOT, PilotOrder
 from pilotage.job import moves
@@ -34,6 +33,8 @@ from pilotage.store import Db
 WAITS = "waits for its turn"
 ROOM = "called off: it waited, and another hub has less"
 _CLOSED = "this site starts no pilots now"
+_AWAY = "its hub is not connected"
+_UNSERVED = "agent.toml does not name its hub any more"
 #: Orders of a hub that may wait beyond what it may have.
 _SPARE = 1000
 _SECRET, _VOUCH = "secret", "hub.pem"
@@ -55,7 +56,7 @@ def objections(app: App, job: Job, settings: Settings) -> list[str]:
     except errors.Denied:
         # The rules of the application say so.
         return []
-    url = _hub(asked, settings)
+    url = _home(asked, settings)
     if not settings.hub.url and not any(_same(url, one) for one in app.hubs):
         return [f"`config.hub` is `{url}`, and `hubs` in apps/pilot.toml does not name it"]
     if url.startswith("http:") and settings.batch.batch != "local":
@@ -63,7 +64,12 @@ def objections(app: App, job: Job, settings: Settings) -> list[str]:
     return []
 
 
-def _hub(asked: PilotOrder, settings: Settings) -> str:
+def hub(job: Job, settings: Settings) -> str:
+    """Return where the pilot of an order goes."""
+    return _home(order.pilot(job.config), settings)
+
+
+def _home(asked: PilotOrder, settings: Settings) -> str:
     """Return where a pilot goes: a hub that this agent dials is where the agent finds it."""
     return settings.hub.url or asked.hub
 
@@ -74,8 +80,6 @@ def _same(one: str, other: str) -> bool:
 
 def check(app: App, job: Job, settings: Settings, attempt: int) -> None:
     """Raise `Denied` for a pilot that may not start, or not any more."""
-    if app.takes != PILOT:
-        return
     if attempt > 1:
         hint = "the hub orders another if it needs one"
         raise errors.Denied("its batch job was lost, and a pilot is started once", hint=hint)
@@ -83,19 +87,15 @@ def check(app: App, job: Job, settings: Settings, attempt: int) -> None:
         raise errors.Denied("; ".join(reasons))
 
 
-def put(job: Job, settings: Settings, folder: str) -> None:
-    """Put what a pilot shows its hub, and what vouches for that, into the folder of its job."""
+def files(job: Job, settings: Settings) -> dict[str, str]:
+    """Return by name what a pilot shows its hub, and what vouches for that.
+
+    They travel in the order of its batch job, which only the user of the site may read; the pilot
+    removes its secret.
+    """
     asked = order.pilot(job.config)
     vouch = _read(settings.hub.ca) if settings.hub.ca else asked.vouch
-    for name, content in ((_SECRET, asked.secret), (_VOUCH, vouch)):
-        if content:
-            _write(inside(folder, name), content)
-
-
-def clear(folder: str) -> None:
-    """Remove the secret of a pilot that is over; one that came has done so itself."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{folder}/{_SECRET}")
+    return {_SECRET: asked.secret} | ({_VOUCH: vouch} if vouch else {})
 
 
 def _read(file: str) -> str:
@@ -106,42 +106,33 @@ def _read(file: str) -> str:
         raise errors.Unavailable(f"cannot read {file}: {error}") from error
 
 
-def _write(path: str, content: str) -> None:
-    """Write a file that only the user of the site may read."""
-    part = f"{path}.part"
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(part, path)
-
-
-def command(app: App, job: Job, settings: Settings, program: str, folder: str) -> Command:
-    """Write what starts a pilot: `program` is this agent's own copy of it."""
+def command(app: App, job: Job, settings: Settings, program: str, link: str) -> Command:
+    """Write what starts a pilot in the folder that has its files: `program` is the agent's own."""
     asked, site = order.pilot(job.config), settings.batch
-    url = _hub(asked, settings)
-    argv = [site.python, program, "--hub", url, "--link", link(settings, url)]
-    argv += ["--secret-file", f"{folder}/{_SECRET}", "--name", asked.name]
+    argv = [site.python, program, "--hub", _home(asked, settings), "--link", link]
+    argv += ["--secret-file", _SECRET, "--name", asked.name]
     argv += ["--cpus", str(job.resources.cpus)]
     argv += ["--idle", f"{asked.idle:.0f}"] if asked.idle is not None else []
     argv += ["--lifetime", str(job.wall_time)] if job.wall_time else []
-    argv += ["--ca", f"{folder}/{_VOUCH}"] if settings.hub.ca or asked.vouch else []
+    argv += ["--ca", _VOUCH] if settings.hub.ca or asked.vouch else []
     argv += _shown(site)
     return Command(argv=tuple(argv), env=dict(app.env), launcher="none")
 
 
 def _shown(site: Site) -> list[str]:
-    """Name the folders of nodes that payloads in a sandbox may use."""
+    """Name the folder that pilots share, and those that payloads in a sandbox may use."""
+    cache = ["--cache-folder", site.cache_folder] if site.cache_folder else []
     readable = [word for one in site.readable for word in ("--readable", one)]
-    return readable + [word for one in site.writable for word in ("--writable", one)]
+    return cache + readable + [word for one in site.writable for word in ("--writable", one)]
 
 
 def link(settings: Settings, url: str) -> str:
-    """Return how pilots reach a hub: directly, or through the relay of this agent."""
+    """Return how pilots reach a hub: directly, or through a relay of this agent."""
     relay = settings.relay
-    if not relay.hub or not _same(relay.hub, url):
+    listen = settings.hub.relay or (relay.listen if _same(relay.hub, url) else "")
+    if not listen:
         return "direct"
-    host, _, port = relay.listen.rpartition(":")
+    host, _, port = listen.rpartition(":")
     if host.strip("[]") in _ANYWHERE:
         host = settings.batch.login or socket.gethostname()
     return f"relay:{host}:{port}"
@@ -169,11 +160,13 @@ class _Row(NamedTuple):
 
 
 def settle(
-    db: Db, app: App | None, settings: Settings, going: Going, now: float
+    db: Db, app: App | None, settings: Settings, going: Going, now: float,
+    away: Collection[str] = (),
 ) -> int:  # fmt: skip
     """Let pilots go on that their hubs may have; return how many.
 
-    Each place goes to the hub that uses the smallest part of its maximum.
+    Each place goes to the hub that uses the smallest part of its maximum. Those of users that are
+    `away` wait: such a pilot would find no hub.
     """
     rows = [_Row(*row) for row in db.rows("edge_pilots")]
     waiting = [one for one in rows if one.state == "waiting"]
@@ -187,7 +180,10 @@ def settle(
     by_job = {one.job: one for one in rows}
     site, claims = settings.site, dict[str, list[Claim]]()
     for one in waiting:
-        claims.setdefault(one.user, []).append(Claim(one.user, one.job, site, one.cores))
+        if one.user in away:
+            _say(db, one, _AWAY, now)
+        else:
+            claims.setdefault(one.user, []).append(Claim(one.user, one.job, site, one.cores))
     limits = {user: _limit(app, user) for user in {one.user for one in rows}}
     free = _room(settings) - going.all
     leaving = sum(bool(one.asked) for one in there)
@@ -195,11 +191,48 @@ def settle(
     taken = {one.number for one in verdict.taken}
     let = sum(_let(db, by_job[job], settings, going, now) for job in sorted(taken))
     for one in waiting:
-        if one.job not in taken:
+        if one.job not in taken and one.user not in away:
             _say(db, one, verdict.why.get(one.user, WAITS), now)
     for (user, _), count in verdict.back.items():
         _give_back(db, [one for one in there if one.user == user], count, now)
     return let
+
+
+class Held(msgspec.Struct):
+    """The pilots that a hub has here."""
+
+    #: Orders that wait for their turn, pilots that wait in the batch queue, and those that run.
+    ordered: int = 0
+    queued: int = 0
+    running: int = 0
+    #: Cores of those in the batch queue and of those that run.
+    cores: int = 0
+    #: Why the last order waits; empty if none does.
+    why: str = ""
+
+
+def held(db: Db) -> dict[str, Held]:
+    """Count the pilots of each hub."""
+    found: dict[str, Held] = {}
+    for one in (_Row(*row) for row in db.rows("edge_pilots")):
+        mine = found.setdefault(one.user, Held())
+        if one.state in ("waiting", "held"):
+            mine.ordered += 1
+            mine.why = one.reason
+            continue
+        mine.queued += one.waits
+        mine.running += not one.waits
+        mine.cores += one.cores
+    return found
+
+
+def cancel_unserved(db: Db, settings: Settings, now: float) -> int:
+    """Cancel pilots that do not run yet, of hubs that are not dialled any more; return how many."""
+    users = sorted(one.user for one in settings.dialled.values())
+    rows = db.rows("edge_pilots_unserved", users=text.dump(users))
+    for (number,) in rows:
+        moves.cancel(db, jobs.get(db, number), now=now, reason=_UNSERVED)
+    return len(rows)
 
 
 def most(app: App, user: str) -> int:

@@ -1,6 +1,6 @@
 """An agent, put together: jobs come from the bus, run at this site, and are told of by the bus.
 
-Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
+Carriers: Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
                Controls ──▶ store ──▶ Outbox              ▲
                                                           └── EdgeData ◀──▶ transfer servers
 """
@@ -17,13 +17,16 @@ import anyio
 import anyio.to_thread
 
 from pilotage import __version__
-from pilotage.agent import owner, pilots, records, relay, systemd
+from pilotage.agent import owner, pilots, records, systemd
 from pilotage.agent.caps import Caps, Going
-from pilotage.agent.connection import Talk
+from pilotage.agent.carriers import Carriers
+from pilotage.agent.connection import Parties
 from pilotage.agent.janitor import Janitor
 from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.registry import Registry
+from pilotage.agent.relay import Wayout
+from pilotage.agent.settings import Settings
 from pilotage.agent.status import Certificate, Look, free, write
 from pilotage.agent.work import Work
 from pilotage.base import clock, errors
@@ -31,6 +34,7 @@ from pilotage.batch import files
 from pilotage.batch import records as sites
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
+from pilotage.edge.order import PILOT
 from pilotage.match.queue import Queue
 from pilotage.project import poke as pokes
 from pilotage.project import settings as config
@@ -62,11 +66,16 @@ class Agent:
             clock.dice(),
         )  # fmt: skip
         registry = self._registry = Registry(project.root)
-        self._work = Work(project, self._settings, writer, self._queue, registry, open_reader)
-        self._talk = Talk(
-            project, self._settings, self._parts, writer, open_reader, registry,
-            self._queue.poke, self._beat,
+        self._wayout = Wayout(self._settings, self._parts)
+        self._carriers = Carriers(
+            Parties(
+                project, self._settings, self._parts, writer, open_reader, registry,
+                self._queue.poke, self._beat,
+            )
         )  # fmt: skip
+        self._work = Work(
+            project, self._settings, writer, self._queue, registry, open_reader, self._wayout.link
+        )
         self._reader = open_reader()
         self._certificate = Certificate()
         self._since = self._now()
@@ -76,7 +85,9 @@ class Agent:
         """Serve until cancelled."""
         project, settings = self._project, self._settings()
         mine = owner.me(files.identity(project.state), self._since)
-        file = owner.file_of(settings.batch.folder, settings.site)
+        # A folder at another host is not seen here; what is there is told apart by the store.
+        folder = str(project.state) if settings.batch.host else settings.batch.folder
+        file = owner.file_of(folder, settings.site)
         take = functools.partial(owner.take, file, mine, over=self._take_over)
         await anyio.to_thread.run_sync(take)
         begin = functools.partial(records.begin, now=self._since)
@@ -98,14 +109,14 @@ class Agent:
         poke, state = self._queue.poke, self._project.state
         return {
             "the batch system": self._work.run,
-            "messages": self._talk.run,
+            "messages": self._carriers.run,
             "limits": Caps(self._writer, self._settings, self._now, poke, self._let_pilots).run,
             "clearing up": Janitor(
-                state, self._writer, self._settings, self._now, lambda: self._work.root
+                state, self._writer, self._settings, self._now, lambda: self._work.root_here
             ).run,
             "settings": self._settings.run,
             "draining": self._heed,
-            "the relay": lambda: relay.run(self._settings),
+            "relays": self._wayout.run,
             "pokes": lambda: pokes.listen(self._project.poke_path, poke),
             "looking": self._show,
         }
@@ -113,12 +124,12 @@ class Agent:
     def _let_pilots(self, db: Db, going: Going, now: float) -> int:
         """Let pilots of hubs go on, within what each may have."""
         app = pilots.found(self._registry.find)
-        return pilots.settle(db, app, self._settings(), going, now)
+        return pilots.settle(db, app, self._settings(), going, now, self._carriers.away)
 
     async def _heed(self) -> None:
         """Leave messages at the broker while the site is drained."""
         while True:
-            self._talk.take(jobs=not self._drained())
+            self._carriers.take(jobs=not self._drained())
             await anyio.sleep(_HEED_S)
 
     def _drained(self) -> bool:
@@ -141,12 +152,10 @@ class Agent:
 
     async def _show(self) -> None:
         """Let people at this machine see how it is."""
-        broker, since = self._talk.trouble, self._since
         told: dict[str, str] = {}
         while True:
-            if self._talk.trouble != broker:
-                broker, since = self._talk.trouble, self._now()
-            beat, queue = await self._beat(), self._settings().batch.defaults.queue
+            settings = self._settings()
+            beat, queue = await self._beat(settings), settings.batch.defaults.queue
             waits = await anyio.to_thread.run_sync(
                 self._registry.waits, beat.scheduler.queues, queue
             )
@@ -154,28 +163,34 @@ class Agent:
                 _log.warning("the application %s: %s", name, waits[name])
             told = waits
             look = Look(
-                beat=beat, broker=broker, broker_since=since,
-                carrier="hub" if self._settings().hub.url else "broker",
+                beat=beat, carriers=self._carriers.connections(),
                 parts=dict(self._parts.troubles), settings=self._settings.trouble,
                 queue=queue, waits=waits,
             )  # fmt: skip
             await anyio.to_thread.run_sync(write, self._project.state, look)
             await self._project.clock.sleep(_SHOW_S)
 
-    async def _beat(self) -> Heartbeat:
-        """Say how the site is."""
-        settings, now, folder = self._settings(), self._now(), self._work.root or "/"
+    def _usable(self, settings: Settings) -> tuple[str, ...]:
+        """List applications; behind SSH there are pilots alone."""
+        found = self._registry.usable()
+        return tuple(name for name in found if name == PILOT) if settings.batch.host else found
+
+    async def _beat(self, settings: Settings) -> Heartbeat:
+        """Return how the site is, for what the settings are for."""
+        now, folder = self._now(), self._work.root_here or str(self._project.state)
+        # One of several hubs hears of its own jobs alone.
+        user = settings.hub.user if settings.hub.url and settings.hubs else ""
         days, disk, names, rules = await anyio.to_thread.run_sync(
             lambda: (
                 self._certificate.days(settings.bus.certificate, now), free(folder),
-                self._registry.usable(), self._registry.rules(settings.batch.allow),
+                self._usable(settings), self._registry.rules(settings.batch.allow),
             )
         )  # fmt: skip
         return Heartbeat(
             site=settings.site, time=now, version=__version__, epoch=self._epoch,
             since=self._since, draining=self._drained(), drain=self._drain(),
-            counts=records.counts(self._reader),
-            outbox=self._talk.waiting, certificate_days=days, disk_free=disk,
+            counts=records.counts(self._reader, user),
+            outbox=self._carriers.waiting(settings.carrier), certificate_days=days, disk_free=disk,
             scheduler=self._work.scheduler(now), applications=names,
             rules=rules,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,11 +43,13 @@ def epoch(db: Db) -> int:
 
 
 def accept(
-    db: Db, user: str, new: Accepted, state: State, reason: str, now: float, spec: int = 0
-) -> int:
+    db: Db, user: str, new: Accepted, state: State, reason: str, now: float, spec: int = 0, *,
+    dialled: bool = False,
+) -> int:  # fmt: skip
     """Make a job of a message; its first status message is written with it.
 
-    `spec` is the number of its definition, if that is known.
+    `spec` is the number of its definition, if that is known; `dialled` says that it came from a
+    hub that this agent dials.
     """
     job = new.job
     number = int(
@@ -60,7 +63,7 @@ def accept(
     db.run(
         "edge_job_add", job=number, user=user, application=job.application, queue=new.queue,
         token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(back(job)),
-        notes=text.dump(new.notes),
+        notes=text.dump(new.notes), dialled=dialled,
     )  # fmt: skip
     # Now that it is known where the job came from, the line makes the message.
     db.run("journal_add", now=now, job=number, attempt=0, state=state, reason=reason)
@@ -172,24 +175,41 @@ def live(db: Db, user: str, application: str) -> int:
 # -- messages to be sent -------------------------------------------------------------------------
 
 
-def send(db: Db, topic: str, body: bytes, now: float) -> None:
-    """Have a message sent that is written already."""
-    db.run("edge_send", topic=topic, body=body.decode(), now=now)
+class Receivers(NamedTuple):
+    """Whose messages go by one carrier: those for `users`, or those for all others."""
+
+    users: frozenset[str] = frozenset()
+    among: bool = False
+
+    def named(self) -> dict[str, Any]:
+        """Return what queries take."""
+        return {"users": text.dump(sorted(self.users)), "among": self.among}
 
 
-def unsent(db: Db, after: int, most: int) -> list[Word]:
+def send(db: Db, user: str, topic: str, body: bytes, now: float) -> None:
+    """Have a message sent that is written already, by what the jobs of a user come by."""
+    db.run("edge_send", user=user, topic=topic, body=body.decode(), now=now)
+
+
+def unsent(db: Db, after: int, most: int, to: Receivers = Receivers()) -> list[Word]:  # noqa: B008 - frozen
     """List messages that the bus does not have, in their order."""
-    return [Word(*row) for row in db.rows("edge_outbox_next", after=after, most=most)]
+    rows = db.rows("edge_outbox_next", after=after, most=most, **to.named())
+    return [Word(*row) for row in rows]
 
 
-def waiting(db: Db) -> int:
+def waiting(db: Db, to: Receivers = Receivers()) -> int:  # noqa: B008 - frozen
     """Count the messages that the bus does not have."""
-    return int(db.value("edge_outbox_count"))
+    return int(db.value("edge_outbox_count", **to.named()))
 
 
-def newest(db: Db) -> int:
+def newest(db: Db, to: Receivers = Receivers()) -> int:  # noqa: B008 - frozen
     """Return the number of the newest message that the bus does not have."""
-    return int(db.value("edge_outbox_newest"))
+    return int(db.value("edge_outbox_newest", **to.named()))
+
+
+def forget_undeliverable(db: Db, users: Iterable[str], before: float) -> None:
+    """Forget old messages for others than some users."""
+    db.run("edge_outbox_undeliverable", users=text.dump(sorted(users)), before=before)
 
 
 def sent(db: Db, ids: Iterable[int]) -> None:

@@ -19,19 +19,21 @@ _LONGEST = 10_000
 def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -> None:
     """Keep a message, tell who watches over the site, and who sent it."""
     digest = records.digest(one.user, one.body)
+    # A user of the broker who has the name of a hub is answered by the broker.
+    to = "" if accept.posing(one.user, settings) else one.user
     reason = why.reason[:_LONGEST]
     kept = pilots.secretless(one.body)[:_MOST_KEPT]
     buried = Refusal(digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1)
     count = records.bury(db, buried)
     if count == 1:
         told = _refusal(one, why, settings, now)
-        records.send(db, settings.refused_topic, wire.encode(told), now)
+        records.send(db, to, settings.refused_topic, wire.encode(told), now)
     # One that comes anew asks anew; the same delivery once more does not.
     if why.job is not None and (count == 1 or not one.again):
-        _answer(db, why, settings, now)
+        _answer(db, to, why, settings, now)
 
 
-def _answer(db: Db, why: Refused, settings: Settings, now: float) -> None:
+def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> None:
     job = why.job
     if job is None:
         return
@@ -43,7 +45,7 @@ def _answer(db: Db, why: Refused, settings: Settings, now: float) -> None:
         seq=1, state="rejected", step="accept", reason=_reason(why), time=now,
     )  # fmt: skip
     body = tell.body(status, job.speech, lambda: job, now)
-    records.send(db, tell.topic(known, settings), body, now)
+    records.send(db, user, tell.topic(known, settings), body, now)
 
 
 def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.Refusal:

@@ -42,7 +42,7 @@ class Resends:
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
         settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
-        home: Callable[[], Home | None] = lambda: None,
+        home: Callable[[str], Home | None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Share the lanes of all transfers; nothing happens before `run`."""
         self._remote = remote
@@ -86,7 +86,7 @@ class Resends:
         self._busy.discard(number)
 
     async def _send(self, number: int) -> Sequence[Left]:
-        job, attempt, state = await self._do(functools.partial(_asked, number=number))
+        job, attempt, state, user = await self._do(functools.partial(_asked, number=number))
         if state is not State.DONE:
             raise errors.Conflict(f"it is {state} now")
         app = await run_sync(self._registry.find, job.application)
@@ -97,7 +97,7 @@ class Resends:
             raise errors.NotFound("its folder is not there any more")
         errand = Errand(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
-            home=self._home(),
+            home=self._home(user),
         )  # fmt: skip
         beside = f"{folder}.out"
         try:
@@ -110,7 +110,8 @@ class Resends:
         return await wrap_future(self._writer.submit(step))
 
 
-def _asked(db: Db, number: int) -> tuple[Job, int, State]:
-    """Read what was asked for, and how far it is."""
+def _asked(db: Db, number: int) -> tuple[Job, int, State, str]:
+    """Read what was asked for, how far it is, and whose it is."""
     found = jobs.get(db, number)
-    return records.message(db, number), found.attempt, found.state
+    user = records.owner_of(db, number) or ""
+    return records.message(db, number), found.attempt, found.state, user

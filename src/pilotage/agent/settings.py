@@ -71,18 +71,25 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The hub that the agent dials where there is no broker."""
+    """A hub that the agent dials at its port."""
 
     #: Such as `https://hub.example.org:8420`.
     url: str = ""
     #: PEM file of who vouches for the hub; empty means those of the system.
     ca: str = ""
-    #: File of the token that the agent enrols with; it is read until that has happened.
+    #: File of the token that the agent enrols with; it is read until that has happened. In
+    #: `[hubs.NAME]` it is `NAME-token` unless it is named.
     token_file: str = "hub-token"  # noqa: S105 - a file's name
+    #: What this hub calls the site; empty means `site`.
+    site: str = ""
     #: `http://[user:password@]host:port` of a proxy; empty means what the environment says.
     proxy: str = ""
-    #: Whose jobs the hub's are, for applications and limits that are for some users only.
+    #: Whose jobs the hub's are, for applications and limits that are for some users only. In
+    #: `[hubs.NAME]` it is NAME unless it is named.
     user: str = "hub"
+    #: `HOST:PORT` of the cluster's own network where this agent carries bytes between pilots that
+    #: have no way out and this hub; empty means nowhere.
+    relay: str = ""
     #: Seconds between signs of life of the connection.
     heartbeat: float = 15.0
     #: Seconds that sending may take.
@@ -124,7 +131,7 @@ class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A way out for pilots on nodes that have none."""
+    """A way out for pilots of a hub that the agent does not dial, on nodes that have none."""
 
     #: Address of the hub.
     hub: str = ""
@@ -145,6 +152,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     bus: Bus = Bus()
     #: The hub, unless there is a broker.
     hub: Hub = Hub()
+    #: Further hubs that the agent dials, by name.
+    hubs: dict[str, Hub] = {}
     #: The batch system, with the settings that a site has.
     batch: Site
     #: How many jobs go on at once.
@@ -155,6 +164,45 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     relay: Relay = Relay()
     #: By host that data comes from or goes to: the files that open it.
     credentials: dict[str, Keys] = {}
+
+    @property
+    def carrier(self) -> str:
+        """The carrier that these settings are for; empty means `[bus]` or `[hub]`."""
+        return ""
+
+    @property
+    def here(self) -> str:
+        """The name of the site at this agent, whatever a hub calls it."""
+        return self.site
+
+    @property
+    def carriers(self) -> tuple[str, ...]:
+        """The names of all that jobs come by; that of `[bus]` or `[hub]` is empty."""
+        first = ("",) if self.hub.url or self.bus.url else ()
+        return (*first, *self.hubs)
+
+    @property
+    def dialled(self) -> dict[str, Hub]:
+        """The hubs that this agent dials, by carrier."""
+        return {**({"": self.hub} if self.hub.url else {}), **self.hubs}
+
+    @property
+    def hub_users(self) -> frozenset[str]:
+        """The users that hubs of `[hubs]` are: nobody else may have these names."""
+        return frozenset(one.user for one in self.hubs.values())
+
+    def carrier_of(self, user: str) -> str:
+        """Return what the jobs of a user come by."""
+        return next((name for name, one in self.hubs.items() if one.user == user), "")
+
+    def by(self, carrier: str) -> Settings:
+        """Return the settings as messages of one carrier have them."""
+        if not carrier:
+            return self
+        same = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        hub = self.hubs[carrier]
+        changed = {"bus": Bus(), "hub": hub, "site": hub.site or self.site}
+        return _ByCarrier(**same | changed, carrier=carrier, here=self.site)
 
     @property
     def source(self) -> str:
@@ -187,6 +235,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.bus.refused or f"refused.{self.site}"
 
 
+class _ByCarrier(Settings, frozen=True, kw_only=True):
+    """The settings as messages of one hub of `[hubs]` have them: `site` is what it calls it."""
+
+    carrier: str
+    here: str
+
+
 def read(file: Path, hub: str = "") -> Settings:
     """Read the settings; a file that others may write is nobody's. `hub` is one named beside."""
     try:
@@ -212,10 +267,14 @@ def _placed(made: Settings, folder: Path) -> Settings:
 
     bus = msgspec.structs.replace(made.bus, **full(made.bus, "ca", "certificate", "key"))
     hub = msgspec.structs.replace(made.hub, **full(made.hub, "ca", "token_file"))
+    hubs = {
+        name: msgspec.structs.replace(one, **full(one, "ca", "token_file"))
+        for name, one in made.hubs.items()
+    }
     keys = {
         host: Keys(**full(one, *Keys.__struct_fields__)) for host, one in made.credentials.items()
     }
-    return msgspec.structs.replace(made, bus=bus, hub=hub, credentials=keys)
+    return msgspec.structs.replace(made, bus=bus, hub=hub, hubs=hubs, credentials=keys)
 
 
 def parse(source: str, file: Path, hub: str = "") -> Settings:
@@ -224,13 +283,13 @@ def parse(source: str, file: Path, hub: str = "") -> Settings:
 
 
 def _make(found: dict[str, Any], hub: str) -> Settings:
+    hubs = found.get("hubs")
+    if isinstance(hubs, dict):
+        found = {**found, "hubs": {name: _named(name, one) for name, one in hubs.items()}}
     made = msgspec.convert(found, Settings)
     if hub:
         made = msgspec.structs.replace(made, hub=msgspec.structs.replace(made.hub, url=hub))
     model.check(made.site, made.batch)
-    if made.batch.batch == model.FACTORY or made.batch.host:
-        message = "`batch` cannot be a factory or at another host: the agent runs at the site"
-        raise errors.ConfigError(message)
     _check_carrier(made)
     if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
         raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
@@ -243,21 +302,46 @@ def _make(found: dict[str, Any], hub: str) -> Settings:
     return made
 
 
+def _named(name: str, table: object) -> object:
+    """Fill in what one of several hubs is called and where its token is, unless it is said."""
+    if not isinstance(table, dict):
+        return table
+    return {"user": name, "token_file": f"{name}-token", **table}
+
+
 def _check_carrier(made: Settings) -> None:
-    """Have jobs come by one way: a broker or a hub."""
+    """Have jobs come by a broker or a hub, and from further hubs, each a user of its own."""
     if made.hub.url and made.bus != Bus():
         message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
         raise errors.ConfigError(message, hint="leave one of the two tables out")
-    if made.hub.url:
-        if not made.hub.url.startswith(("https://", "http://")):
-            raise errors.ConfigError("`hub.url` cannot be that: it must begin with `https://`")
-        if not made.hub.user:
-            raise errors.ConfigError("`hub.user` cannot be empty: jobs are somebody's")
-    elif not made.bus.url:
+    if not made.carriers:
         message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
         raise errors.ConfigError(message, hint="name a broker or a hub")
-    elif not made.bus.url.startswith(("amqps://", "amqp://")):
+    if made.bus.url and not made.bus.url.startswith(("amqps://", "amqp://")):
         raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
+    for name in made.hubs:
+        if not model.NAME.fullmatch(name):
+            message = f"`hubs.{name}` cannot be there: a hub has another name"
+            raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
+    users: dict[str, str] = {}
+    for carrier, one in made.dialled.items():
+        table = f"hubs.{carrier}" if carrier else "hub"
+        _check_hub(table, one)
+        if other := users.get(one.user):
+            message = f"`{table}.user` cannot be `{one.user}`: that is `{other}.user`"
+            raise errors.ConfigError(message, hint="jobs and limits are each hub's own")
+        users[one.user] = table
+
+
+def _check_hub(table: str, one: Hub) -> None:
+    if not one.url.startswith(("https://", "http://")):
+        raise errors.ConfigError(f"`{table}.url` cannot be that: it must begin with `https://`")
+    if not one.user:
+        raise errors.ConfigError(f"`{table}.user` cannot be empty: jobs are somebody's")
+    if one.site and not model.NAME.fullmatch(one.site):
+        raise errors.ConfigError(f"`{table}.site` cannot be that: it is the name of a site")
+    if one.relay and not _PLACE.fullmatch(one.relay):
+        raise errors.ConfigError(f"`{table}.relay` cannot be that: it is HOST:PORT of the cluster")
 
 
 def _check_numbers(made: Settings) -> None:
@@ -266,14 +350,18 @@ def _check_numbers(made: Settings) -> None:
     least: dict[str, tuple[float, float]] = {
         "bus.ahead": (bus.ahead, 1), "bus.heartbeat": (bus.heartbeat, 1),
         "bus.patience": (bus.patience, 1), "bus.retry": (bus.retry, 0.1),
-        "hub.heartbeat": (made.hub.heartbeat, 1), "hub.patience": (made.hub.patience, 1),
-        "hub.retry": (made.hub.retry, 0.1),
         "limits.transfers": (limits.transfers, 1),
         "limits.jobs": (limits.jobs, 0), "limits.user": (limits.user, 0),
         "limits.queue": (limits.queue, 0),
         **{f"limits.users.{name}": (most, 0) for name, most in limits.users.items()},
         **{f"limits.queues.{name}": (most, 0) for name, most in limits.queues.items()},
     }  # fmt: skip
+    for carrier, hub in {"": made.hub, **made.hubs}.items():
+        table = f"hubs.{carrier}" if carrier else "hub"
+        least |= {
+            f"{table}.heartbeat": (hub.heartbeat, 1), f"{table}.patience": (hub.patience, 1),
+            f"{table}.retry": (hub.retry, 0.1),
+        }  # fmt: skip
     for name, (value, bound) in least.items():
         if value < bound:
             raise errors.ConfigError(f"`{name}` cannot be below {bound}")

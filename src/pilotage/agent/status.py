@@ -22,15 +22,28 @@ _DAY_S = 86_400.0
 _READ_S = 10.0
 
 
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """How it goes with one carrier."""
+
+    #: Its name among the hubs; empty for `[bus]` or `[hub]`.
+    name: str = ""
+    kind: Literal["broker", "hub"] = "broker"
+    #: Where it is, and what it calls the site.
+    place: str = ""
+    site: str = ""
+    #: Whose jobs come from it, if it is a hub.
+    user: str = ""
+    #: Why there is no connection to it, and since when it is as it is.
+    trouble: str = ""
+    since: float = 0.0
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent was at a time."""
 
     beat: Heartbeat
-    #: What jobs come from.
-    carrier: Literal["broker", "hub"] = "broker"
-    #: Why there is no connection to it, and since when it is as it is.
-    broker: str = ""
-    broker_since: float = 0.0
+    #: What jobs come by.
+    carriers: tuple[Connection, ...] = ()
     #: What is wrong with parts of the process, and with its settings.
     parts: dict[str, str] = {}
     settings: str = ""

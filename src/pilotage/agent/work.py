@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from asyncio import wrap_future
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import anyio
 import anyio.to_thread
@@ -16,7 +19,7 @@ from pilotage.agent.data import EdgeData
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.registry import Registry
 from pilotage.agent.resend import Resends
-from pilotage.agent.settings import Limits
+from pilotage.agent.settings import Limits, Settings
 from pilotage.base import errors
 from pilotage.batch.connections import Ways
 from pilotage.batch.driver import Driver
@@ -41,6 +44,8 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}", re.ASCII)
 _MOST_QUEUES = 200
 #: How often an idle batch system is asked how it is, and one that did not answer, in seconds.
 _ASK_S, _SOON_S = 60.0, 5.0
+#: How often ways through the login node are seen to, in seconds.
+_DOORS_S = 1.0
 
 
 class Work:
@@ -49,8 +54,10 @@ class Work:
     def __init__(
         self, project: ProjectFolder, settings: Followed, writer: Writer, queue: Queue,
         registry: Registry, open_reader: Callable[[], Db],
+        link: Callable[[Doors, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`."""
+        """Get ready; nothing happens before `run`. `link` returns how pilots reach a hub."""
+        self._link = link
         self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
         self._driver: Driver | None = None
@@ -59,13 +66,18 @@ class Work:
         self._queues: tuple[Sequence[BatchQueue], float] = ((), 0.0)
         #: Whether the batch system was well when it was last asked for, and since when.
         self._seen: tuple[bool, float] = (False, self._begun)
-        #: The hub that the agent dials, and what it was found by.
-        self._dialled: tuple[object, Home | None] = (None, None)
+        #: By carrier: the hub that the agent dials, and what it was found by.
+        self._dialled: dict[str, tuple[object, Home | None]] = {}
 
     @property
     def root(self) -> str | None:
         """The folder of jobs that worker nodes see, once it is known."""
         return (self._driver.remote.hello.root or None) if self._driver else None
+
+    @property
+    def root_here(self) -> str | None:
+        """The same, if this machine sees it, too."""
+        return None if self._settings().batch.host else self.root
 
     def scheduler(self, now: float) -> Scheduler:
         """Say how the batch system is."""
@@ -98,7 +110,7 @@ class Work:
         self._driver = driver
         data = EdgeData(
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
-            self._project.clock.now, self._home,
+            self._project.clock.now, self._home, functools.partial(self._link, doors),
         )  # fmt: skip
         resends = Resends(
             driver.remote, self._writer, self._open_reader, self._registry, self._settings,
@@ -115,18 +127,37 @@ class Work:
                 tasks.start_soon(resends.run)
                 tasks.start_soon(self._ask, driver)
                 tasks.start_soon(self._see, driver)
+                tasks.start_soon(self._open_doors, driver, doors)
         finally:
             with anyio.CancelScope(shield=True):
                 await data.close()
 
-    def _home(self) -> Home | None:
-        """Say how the hub is asked for data; who vouches for it is read again when it changes."""
+    def _home(self, user: str) -> Home | None:
+        """Return how the hub that is a user is asked for data.
+
+        What vouches for it is read again when it changes.
+        """
         settings = self._settings()
+        settings = settings.by(settings.carrier_of(user))
         known = settings.hub, Version.at(settings.hub.ca)
-        if known != self._dialled[0]:
+        before, found = self._dialled.get(settings.carrier, (None, None))
+        if known != before:
             found = home(settings, self._project.state, self._project.clock.now)
-            self._dialled = known, found
-        return self._dialled[1]
+            self._dialled[settings.carrier] = known, found
+        return found
+
+    async def _open_doors(self, driver: Driver, doors: Doors) -> None:
+        """Keep the ways open for pilots that an earlier process had submitted."""
+        while self._settings().batch.host:
+            await driver.remote.ready()
+            rows = await wrap_future(self._writer.submit(lambda db: db.rows("edge_pilot_users")))
+            for (user,) in rows:
+                settings = self._settings()
+                settings = settings.by(settings.carrier_of(user))
+                # New pilots are told what is wrong; these wait until it is not.
+                with contextlib.suppress(errors.PilotageError):
+                    await self._link(doors, settings, settings.hub.url)
+            await anyio.sleep(_DOORS_S)
 
     async def _see(self, driver: Driver) -> None:
         """Look now and then what queues have, if the batch system shows it."""

@@ -49,6 +49,8 @@ class Guest(msgspec.Struct):
     folder: str = ""
     #: The shape that it has got, if it had a choice.
     fit: Fit | None = None
+    #: Texts by name that its order brings to the folder of its attempt, which it then runs in.
+    files: dict[str, str] = {}
 
     @property
     def key(self) -> str:
@@ -248,6 +250,8 @@ def order(guest: Guest, room: Room, site: Site, place: launch.Place) -> dict[str
     if not started["cwd"]:
         # The folder of its worker; what is on the node itself may be small.
         started["scratch"] = f"{room.folder}/scratch"
+    if guest.files:
+        started = {**started, "files": {**started["files"], **guest.files}, "cwd": room.run}
     if guest.folder:
         started = _writing(started, guest.folder)
     elif not guest.mount:

@@ -13,7 +13,8 @@ from pilotage.batch.system import known, plugin
 #: Pilots there are started by a process of the site's own, which asks the hub what it wants.
 FACTORY = "factory"
 BATCH = (*known.OURS, FACTORY)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: What sites and hubs may be called.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Options that would let a job be run twice, hide it from us, or reach outside what it is.
 _NEVER = (
     "--requeue", "--wrap", "--job-name", "--array", "--output", "--error", "--chdir", "--uid",
@@ -104,7 +105,7 @@ _MEASURES = (("poll", units.seconds), ("settle", units.seconds))
 
 def check(name: str, site: Site) -> None:
     """Raise `ConfigError` for what cannot be."""
-    if not _NAME.fullmatch(name) or name == "local":
+    if not NAME.fullmatch(name) or name == "local":
         message = f"{name!r} cannot be the name of a site"
         raise errors.ConfigError(message, hint="letters, digits, `-` and `_`; not `local`")
     check_batch(site)

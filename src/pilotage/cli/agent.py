@@ -120,8 +120,9 @@ def run(
 
     with open_project(folder, at) as project:
         asked = settings.read(project.root / AGENT_FILE, hub)
+        sources = ", ".join(asked.by(one).source for one in asked.carriers)
         words = (
-            f"serves {asked.site}: jobs come from {asked.source}",
+            f"serves {asked.site}: jobs come from {sources}",
             "`pilotage agent status` shows how that goes; jobs go on without this process",
         )
         choices = engine.Choices(

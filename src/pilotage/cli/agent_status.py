@@ -9,18 +9,22 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pilotage.agent import records
+from pilotage.agent import pilots, records
 from pilotage.agent import status as look
+from pilotage.agent.app.model import App
 from pilotage.agent.model import Refusal
-from pilotage.agent.status import Look
+from pilotage.agent.pilots import Held
+from pilotage.agent.registry import Registry
+from pilotage.agent.status import Connection, Look
 from pilotage.base import units
 from pilotage.bus.fields import State
 from pilotage.cli import shape, sheet
 from pilotage.cli.agent import open_project
-from pilotage.cli.answer import Answer, Shown, Style, Styled, Table, columns, line
+from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
 _HEADS = columns("WHEN USER CODE REASON")
+_HUBS = columns("HUB STATE SITE ORDERED> WAIT> RUN> CORES> LIMIT> SINCE ABOUT")
 _FEW = 10
 #: Below so many days a certificate is a worry.
 _WORRY_DAYS = 14
@@ -38,7 +42,8 @@ def status(
     """Show how the agent of this site is: its connection, batch system, jobs, refusals."""
     with open_project(folder, at) as project:
         seen, runs = look.read(project.state), project.running()
-        counts = records.counts(project.db)
+        counts, held = records.counts(project.db), pilots.held(project.db)
+        app = pilots.found(Registry(project.root).find)
         waiting, bad = records.waiting(project.db), records.refused(project.db, refused)
     word, style = _word(seen, runs=runs)
     facts = _facts(seen, counts, waiting)
@@ -46,11 +51,14 @@ def status(
         line(Styled(f"agent of {seen.beat.site}", "bold"), "  ", Styled(word, style)),
         *(sheet.pair(name, value) for name, value in facts.items() if value),
     ]
+    if len(seen.carriers) > 1:
+        rows = tuple(_hub(one, held.get(one.user, Held()), app) for one in seen.carriers)
+        shown += ["", Table(_HUBS, rows)]
     if bad:
         shown += ["", Table(_HEADS, tuple(_row(one) for one in bad))]
     data = msgspec.to_builtins(seen) | {
         "state": word, "running": runs, "counts": counts, "outbox": waiting,
-        "refused": msgspec.to_builtins(bad),
+        "refused": msgspec.to_builtins(bad), "pilots": msgspec.to_builtins(held),
     }  # fmt: skip
     notes = () if runs else ("nothing serves the site now: `pilotage agent run` does",)
     return Answer({"agent": data}, tuple(shown), (seen.beat.site,), notes, status=0 if runs else 1)
@@ -60,22 +68,24 @@ def _word(seen: Look, *, runs: bool) -> tuple[str, Style]:
     """Say in a word how it is; the worst comes first."""
     if not runs:
         return "not running", "red"
-    if seen.broker:
-        return f"no {seen.carrier}", "red"
+    if seen.carriers and all(one.trouble for one in seen.carriers):
+        return f"no {seen.carriers[0].kind}", "red"
     if not seen.beat.scheduler.well:
         return "no batch system", "red"
-    if seen.parts or seen.settings or seen.waits:
+    if any(one.trouble for one in seen.carriers) or seen.parts or seen.settings or seen.waits:
         return "has trouble", "yellow"
     return ("drained", "yellow") if seen.beat.draining else ("well", "green")
 
 
 def _facts(seen: Look, counts: Mapping[State, int], waiting: int) -> dict[str, str]:
     beat, scheduler = seen.beat, seen.beat.scheduler
+    # Several have a table of their own.
+    only = seen.carriers if len(seen.carriers) == 1 else ()
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count)
     return {
         "since": shape.clock(beat.since),
         "version": f"{beat.version}, epoch {beat.epoch}",
-        seen.carrier: _since(seen.broker or "connected", seen.broker_since),
+        **{one.kind: _since(one.trouble or "connected", one.since) for one in only},
         "batch": _since(f"{scheduler.batch}: {scheduler.text or 'answers'}", scheduler.since),
         "jobs": jobs or "none",
         "outbox": f"{shape.count(waiting, 'status message')} not sent yet" if waiting else "",
@@ -98,6 +108,17 @@ def _days(days: float | None) -> str:
     if days < 0:
         return f"ended {whole} ago: renew it, the agent takes the new one by itself"
     return f"{whole} left" + (": renew it soon" if days < _WORRY_DAYS else "")
+
+
+def _hub(one: Connection, held: Held, app: App | None) -> tuple[Cell, ...]:
+    """Write how it goes with one of several carriers, and which pilots it has here."""
+    state = Styled("away", "red") if one.trouble else Styled("connected", "green")
+    limit = app.limits_of(one.user).maximum if app and one.user else ""
+    why = one.trouble or held.why
+    return (
+        one.name or one.kind, state, one.site, held.ordered, held.queued, held.running, held.cores,
+        limit, shape.clock(one.since), why,
+    )  # fmt: skip
 
 
 def _row(one: Refusal) -> tuple[str, ...]:

@@ -105,6 +105,7 @@ class Keys:
     def _write(self, proof: Proof) -> None:
         part = self._file.with_name(f".{FILE}.{secrets.token_hex(4)}")
         try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
                 out.write(msgspec.json.encode(proof))
                 out.flush()

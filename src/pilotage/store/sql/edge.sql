@@ -15,8 +15,8 @@ UNION ALL SELECT key, 0, '' FROM spent WHERE key IN (SELECT value FROM json_each
 
 -- name: edge_job_add
 -- Beside a job: where it came from.
-INSERT INTO edge_job (job, user, application, queue, token, body_sha256, message, back, notes)
-VALUES (:job, :user, :application, :queue, :token, :digest, :message, :back, :notes);
+INSERT INTO edge_job (job, user, application, queue, token, body_sha256, message, back, notes, dialled)
+VALUES (:job, :user, :application, :queue, :token, :digest, :message, :back, :notes, :dialled);
 
 -- name: edge_message
 -- What was asked for.
@@ -54,27 +54,33 @@ UPDATE edge_job SET seq = seq + 1 WHERE job = :job;
 
 -- name: edge_tell
 -- Tell again where a job is.
-INSERT INTO edge_outbox (job, seq, attempt, state, step, kind, code, reason, time)
-SELECT job.id, edge_job.seq, job.attempt, job.state, step, '', '', job.reason, :now
+INSERT INTO edge_outbox (job, seq, attempt, state, step, kind, code, reason, time, user)
+SELECT job.id, edge_job.seq, job.attempt, job.state, step, '', '', job.reason, :now, edge_job.user
 FROM job JOIN edge_job ON edge_job.job = job.id WHERE job.id = :job;
 
 -- name: edge_send
 -- Have a message sent that is written already.
-INSERT INTO edge_outbox (job, seq, attempt, state, step, kind, code, reason, time, topic, body)
-VALUES (0, 0, 0, '', '', '', '', '', :now, :topic, :body);
+INSERT INTO edge_outbox (job, seq, attempt, state, step, kind, code, reason, time, topic, body, user)
+VALUES (0, 0, 0, '', '', '', '', '', :now, :topic, :body, :user);
 
 -- name: edge_outbox_next
--- Messages that the bus does not have, in their order.
+-- Messages that the bus does not have, in their order: for :users, or for all others.
 SELECT id, job, seq, attempt, state, step, kind, code, reason, time, topic, body
-FROM edge_outbox WHERE id > :after ORDER BY id LIMIT :most;
+FROM edge_outbox WHERE id > :after AND (user IN (SELECT value FROM json_each(:users))) = :among
+ORDER BY id LIMIT :most;
 
 -- name: edge_outbox_count
--- How many messages the bus does not have.
-SELECT count(*) FROM edge_outbox;
+-- How many messages the bus does not have: for :users, or for all others.
+SELECT count(*) FROM edge_outbox WHERE (user IN (SELECT value FROM json_each(:users))) = :among;
 
 -- name: edge_outbox_newest
--- The newest message that the bus does not have.
-SELECT coalesce(max(id), 0) FROM edge_outbox;
+-- The newest message that the bus does not have: for :users, or for all others.
+SELECT coalesce(max(id), 0) FROM edge_outbox
+WHERE (user IN (SELECT value FROM json_each(:users))) = :among;
+
+-- name: edge_outbox_undeliverable
+-- Drop old messages for others than :users, where no broker hears them.
+DELETE FROM edge_outbox WHERE time < :before AND user NOT IN (SELECT value FROM json_each(:users));
 
 -- name: edge_outbox_sent
 -- The bus has these messages; :ids is [id, ...].
@@ -150,6 +156,19 @@ SELECT job.id, edge_job.user, edge_job.queue, job.state,
 FROM edge_job INDEXED BY edge_pilot JOIN job ON job.id = edge_job.job
 WHERE application = 'pilot' AND edge_job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
 ORDER BY job.id;
+
+-- name: edge_pilot_users
+-- Users that have pilots in the batch system, or about to be there.
+SELECT DISTINCT user FROM edge_job INDEXED BY edge_pilot
+WHERE application = 'pilot' AND state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND state NOT IN ('waiting', 'held');
+
+-- name: edge_pilots_unserved
+-- Pilots that do not run, of hubs that were dialled and are none of :users any more.
+SELECT job.id FROM edge_job INDEXED BY edge_pilot JOIN job ON job.id = edge_job.job
+WHERE application = 'pilot' AND edge_job.state NOT IN ('done', 'failed', 'cancelled', 'rejected')
+  AND job.state NOT IN ('running', 'staging_out') AND job.asked = '' AND dialled = 1
+  AND user NOT IN (SELECT value FROM json_each(:users));
 
 -- name: edge_pilot_say
 -- Say why a pilot waits for its turn.
