@@ -105,6 +105,7 @@ class Direct:
             else:
                 # This site was at work in this process before: what it holds it still holds.
                 ledger.unpark(before.number)
+                before.slots = self.place.slots
                 self.place = before
 
         await self._queue.do(join)

@@ -130,11 +130,11 @@ class HubBus:
 
     async def _keep(self) -> None:
         """Connect again and again until cancelled."""
-        tries = 0
+        tries, told = 0, ""
         while True:
             try:
                 async with self._dial(self._hear) as line:
-                    tries = 0
+                    tries, told = 0, ""
                     self._set(line, "")
                     if await self._until_over(line):
                         self._set(None, "the connection is made anew")
@@ -144,7 +144,9 @@ class HubBus:
                 self._set(None, str(error))
             tries += 1
             most = min(self._pace.retry, _SOON_S * 2.0 ** min(tries, 10))
-            _log.warning("hub: %s; it is tried again", self._trouble)
+            if self._trouble != told:
+                told = self._trouble
+                _log.warning("hub: %s; it is tried again", told)
             # Not all at the same moment: a hub that comes back has much to do.
             with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret
                 await self._renewed.wait()

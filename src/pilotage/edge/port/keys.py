@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,17 @@ class Keys:
         if not self._token_file:
             return ""
         try:
-            return Path(self._token_file).read_text(encoding="utf-8").strip()
+            with open(self._token_file, encoding="utf-8") as opened:
+                mode = os.fstat(opened.fileno()).st_mode
+                found = opened.read().strip()
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
             raise errors.ConfigError(f"{self._token_file} cannot be read: {error}") from error
+        if stat.S_IMODE(mode) & 0o077:
+            message = f"others may read the token in {self._token_file}"
+            raise errors.ConfigError(message, hint=f"`chmod 600 {self._token_file}`")
+        return found
 
     def _read(self) -> Proof:
         try:
