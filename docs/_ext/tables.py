@@ -11,7 +11,6 @@ from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
 from pilotage.cli import about
 from pilotage.data.transfer import keys
-from pilotage.edge.factory import files as hubs
 from pilotage.event.model import Event, Kind
 from pilotage.flow import model as flow
 from pilotage.flow import schema as flows
@@ -351,6 +350,7 @@ def agent_keys() -> str:
     for owner, head in (
         (agent.Settings, ""),
         (agent.Bus, "### `[bus]`\n\n"),
+        (agent.Hub, "### `[hub]`, `[hubs.NAME]`\n\n"),
         (agent.Limits, "### `[limits]`\n\n"),
         (agent.Keep, "### `[keep]`\n\n"),
         (agent.Relay, "### `[relay]`\n\n"),
@@ -362,12 +362,6 @@ def agent_keys() -> str:
     return "\n\n".join(parts)
 
 
-def hub_keys() -> str:
-    """Write the keys of a hub's file in the folder of a factory."""
-    rows = [_setting(field) for field in facts.fields(hubs.Hub)]
-    return table(("key", "type", "default", "meaning"), rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "site-keys": site_keys,
@@ -377,9 +371,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "agent-keys": agent_keys,
     "messages": messages.page,
     "matrix": matrix.page,
+<<<<<<< ours
     "benchmarks": figures.headlines,
     "goals-missed": figures.missed,
     "hub-keys": hub_keys,
+=======
+>>>>>>> theirs
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,

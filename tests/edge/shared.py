@@ -23,6 +23,7 @@ from pilotage.job.model import State
 from pilotage.project import tokens
 from testbed.certificates import put
 from testbed.ports import free_port
+from testbed.user import User
 from tests.driven import Ahead
 from tests.edge import toml
 from tests.sites import PATIENCE, SITE, SRC, Farm
@@ -47,8 +48,10 @@ ski = 0.0
 class Frontend(Farm):
     """A hub with a pool at a site whose agent dials it."""
 
-    def __init__(self, root: Path, *, maximum: int) -> None:
-        super().__init__(root, "")
+    def __init__(
+        self, root: Path, *, maximum: int, place: Path | None = None, user: User | None = None
+    ) -> None:
+        super().__init__(root, "", place=place, user=user)
         # Its site is none of its files.
         (root / "sites" / f"{SITE}.toml").unlink()
         self.name = root.name

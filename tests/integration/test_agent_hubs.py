@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socketserver
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from pilotage.batch.wish import Wish
 from pilotage.hub.project import Project
 from pilotage.pilot import view
 from testbed.ports import free_port
+from testbed.ssh import Sshd
 from tests import suites
 from tests.edge.shared import POOL, Frontend, Shared
 
@@ -205,6 +208,40 @@ def test_a_hub_that_goes_silent_keeps_nothing_from_another(tmp_path: Path, agent
         agent.once()
     finally:
         for hub in hubs:
+            hub.kill()
+
+
+@pytest.mark.slow
+def test_pilots_at_a_batch_system_behind_ssh_come_through_its_login_node(
+    tmp_path: Path, sshd: Sshd
+):
+    # Only root sees the folders that pytest makes.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        place, there = Path(folder, "hub"), Path(folder, "there")
+        place.mkdir()
+        hub = Frontend(tmp_path / "lab", maximum=2, place=place, user=sshd.user)
+        batch = {
+            "batch": "local", "host": "key", "ssh_config": str(sshd.config),
+            "python": "/usr/bin/python3", "login": "127.0.0.1",
+        }  # fmt: skip
+        agent = Shared(tmp_path / "agent", batch, place=there)
+        os.chown(there, sshd.user.uid, sshd.user.gid)
+        jobs = hub.queue(4, 0.2)
+        hub.start()
+        agent.dial(hub, maximum=2)
+        agent.start()
+        try:
+            agent.wait(lambda: hub.states()["available"])
+            # The next process finds the way that pilots were told.
+            agent.kill()
+            agent.start()
+            agent.wait(lambda: over(hub, agent, jobs))
+            once(hub, agent, jobs)
+            doors = (agent.root / ".pilotage" / "doors" / "cluster.json").read_text()
+            assert "hub-lab" in doors
+        finally:
+            agent.kill()
             hub.kill()
 
 

@@ -24,7 +24,6 @@ MAY = {
     Scope.READ: {Scope.READ, Scope.USER, Scope.ADMIN},
     Scope.USER: {Scope.USER, Scope.ADMIN},
     Scope.ADMIN: {Scope.ADMIN},
-    Scope.FACTORY: {Scope.FACTORY, Scope.ADMIN},
     Scope.POOL: {Scope.POOL, Scope.READ, Scope.USER, Scope.ADMIN},
 }
 #: What a route says to one who may, when there is nothing that it names.

@@ -17,7 +17,15 @@ SHOWN = re.findall(r"^```toml agent\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
 
 @pytest.mark.parametrize(
     "owner",
-    [settings.Settings, settings.Bus, settings.Limits, settings.Keep, settings.Relay, Keys],
+    [
+        settings.Settings,
+        settings.Bus,
+        settings.Hub,
+        settings.Limits,
+        settings.Keep,
+        settings.Relay,
+        Keys,
+    ],
 )
 def test_every_key_of_an_agent_is_on_its_page(owner):
     told = tables.TABLES["agent-keys"]()

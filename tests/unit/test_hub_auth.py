@@ -99,13 +99,12 @@ def test_only_tokens_for_pilots_enrol(db, scope):
 
 
 COVERED = {
-    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL, Scope.FACTORY},
+    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL},
     Scope.USER: {Scope.USER, Scope.READ, Scope.POOL},
     Scope.READ: {Scope.READ, Scope.POOL},
     Scope.SITE: {Scope.SITE, Scope.ENROL},
     Scope.ENROL: {Scope.ENROL},
     Scope.POOL: {Scope.POOL},
-    Scope.FACTORY: {Scope.FACTORY},
     Scope.AGENT: {Scope.AGENT},
 }
 
@@ -116,17 +115,10 @@ def test_a_scope_covers_these_and_no_others(db, scope):
     assert {one for one in Scope if grant.covers(one)} == COVERED[scope]
 
 
-def test_a_factory_feeds_the_sites_of_its_token_and_no_others(db):
-    def feeds(scope: Scope, site: str) -> list[bool]:
-        with db.transaction():
-            secret, _ = tokens.mint(db, scope, "", now=0.0, lifetime=HOUR, site=site)
-        grant = tokens.look(db, secret, 1.0)
-        return [grant.feeds("grid"), grant.feeds("cloud"), grant.feeds(""), grant.feeds("grid,x")]
-
-    assert feeds(Scope.FACTORY, "grid") == [True, False, False, False]
-    assert feeds(Scope.FACTORY, "grid,cloud") == [True, True, False, False]
-    assert feeds(Scope.SITE, "grid") == feeds(Scope.USER, "grid") == [False] * 4
-    assert feeds(Scope.ADMIN, "") == [True] * 4
+def test_a_token_of_a_factory_says_what_takes_its_place(db):
+    with pytest.raises(errors.Denied) as caught:
+        tokens.look(db, "pil_f_" + "x" * 43, 0.0)
+    assert "pilotage token new agent --site" in caught.value.hint
 
 
 def test_pools_are_steered_by_admins_and_by_tokens_for_them_alone(db):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pilotage.agent import factory
 from pilotage.agent.app import trust
 from pilotage.base import errors, units
 from pilotage.batch import model
@@ -249,6 +250,9 @@ def read(file: Path, hub: str = "") -> Settings:
     except FileNotFoundError:
         message = f"there is no {file}"
         hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
+        if told := factory.instead(file.parent):
+            message = f"{file.parent} is the folder of a factory, and a factory is an agent now"
+            hint = f"write instead\n\n{told}"
         raise errors.NotFound(message, hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error

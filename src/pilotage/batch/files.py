@@ -14,7 +14,6 @@ import msgspec
 from pilotage.base import errors
 from pilotage.batch import model
 from pilotage.batch.model import Site
-from pilotage.job.model import JobSpec
 from pilotage.rule import named
 
 FOLDER = "sites"
@@ -46,16 +45,6 @@ def read(root: Path, name: str) -> Site:
     except UnicodeDecodeError as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     return parse(source, name, file)
-
-
-def check_job(root: Path, spec: JobSpec) -> None:
-    """Refuse a job for the batch queue of a site to which only pilots get."""
-    if not (spec.via or spec.allocation.nodes * spec.allocation.tasks > 1):
-        return
-    if spec.site in names(root) and read(root, spec.site).batch == model.FACTORY:
-        message = f"{spec.site} is fed by a factory: it takes pilots, and no jobs of their own"
-        hint = "leave `via`, `nodes` and `tasks` out: the job runs in a pilot there"
-        raise errors.BadRule(message, hint=hint, at="via" if spec.via else "site")
 
 
 def read_all(root: Path) -> dict[str, Site]:

@@ -10,9 +10,8 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.batch.system import known, plugin
 
-#: Pilots there are started by a process of the site's own, which asks the hub what it wants.
-FACTORY = "factory"
-BATCH = (*known.OURS, FACTORY)
+#: What the file of a site was once told that gives pilots by a process of its own.
+_FACTORY = "factory"
 #: What sites and hubs may be called.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 #: Options that would let a job be run twice, hide it from us, or reach outside what it is.
@@ -108,6 +107,13 @@ def check(name: str, site: Site) -> None:
     if not NAME.fullmatch(name) or name == "local":
         message = f"{name!r} cannot be the name of a site"
         raise errors.ConfigError(message, hint="letters, digits, `-` and `_`; not `local`")
+    if site.batch == _FACTORY:
+        message = '`batch` cannot be "factory": a site that gives pilots has an agent'
+        hint = (
+            f"remove this file, make a token with `pilotage token new agent --site {name}`, and "
+            "have the site run `pilotage agent run` with it"
+        )
+        raise errors.ConfigError(message, hint=hint)
     check_batch(site)
     for one in site.allow:
         bare = one.partition("=")[0]
@@ -122,19 +128,16 @@ def check(name: str, site: Site) -> None:
         units.seconds(site.defaults.time)
     if site.host.startswith("-"):
         raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
-    if site.batch == FACTORY and site.host:
-        message = "`host` cannot be there: a factory is at the site, and nobody logs in"
-        raise errors.ConfigError(message, hint="the factory's own file of the site has it")
 
 
 def check_batch(site: Site) -> None:
     """Raise `ConfigError` for a batch system that is neither ours nor a plug-in."""
-    if site.batch in BATCH:
+    if site.batch in known.OURS:
         if site.plugin:
             raise errors.ConfigError(f"`plugin` cannot be there: {site.batch} is none")
     elif not plugin.is_name(site.batch):
-        hint = f"it may be {', '.join(BATCH)}, a plug-in, or `package.module:Class`"
+        hint = f"it may be {', '.join(known.OURS)}, a plug-in, or `package.module:Class`"
         raise errors.ConfigError(f"`batch` cannot be {site.batch!r}", hint=hint)
     elif ":" not in site.batch and site.batch not in (there := plugin.names()):
-        hint = f"it may be {', '.join((*BATCH, *there))}, or `package.module:Class`"
+        hint = f"it may be {', '.join((*known.OURS, *there))}, or `package.module:Class`"
         raise errors.ConfigError(f"`batch` cannot be {site.batch!r}: there is none", hint=hint)

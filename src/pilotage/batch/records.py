@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import text
 from pilotage.batch.submission import Submission, Work
 from pilotage.batch.system.model import Order
 from pilotage.match.place import queue_mark
@@ -60,14 +60,6 @@ def begin(db: Db, sites: Sequence[str]) -> None:
     """
     db.run("site_release", files=text.dump(list(sites)))
     db.run("job_stranded", marks=text.dump([queue_mark(site) for site in sites]))
-
-
-def refuse_guests(db: Db) -> None:
-    """Refuse a project whose sites have pilots of other hubs, which nobody else looks after."""
-    if count := db.value("guest_live"):
-        message = f"{count} pilots that this project started for other hubs are not over"
-        hint = "`pilotage pool serve` runs it; a hub of your own needs a folder of its own"
-        raise errors.Conflict(message, hint=hint)
 
 
 def intend(

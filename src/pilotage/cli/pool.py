@@ -13,8 +13,7 @@ from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.pool import files
-from pilotage.pool import view as pool_view
+from pilotage.pool import files, view
 from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
@@ -51,12 +50,6 @@ app.command(
     "pilotage.cli.pool_import:import_", name="import",
     help="Write files of sites and pools as TARDIS has them.",
 )  # fmt: skip
-
-for _name, _help in (
-    ("serve", "Start pilots here for hubs that have no way to this site, until Ctrl-C."),
-    ("hubs", "List the hubs that pilots are started for here: what each wants and has."),
-):
-    app.command(f"pilotage.cli.pool_serve:{_name}", name=_name, help=_help)
 
 _HEADS = columns("NAME SITE STATE CORES> DEMAND> COMING> WAITING> USED> TAKEN> WHY")
 _STYLES: dict[str, Style] = {
@@ -109,7 +102,7 @@ _NOTHING = Changes()
 def ls(*, at: Common = HERE) -> Answer:
     """List all pools: what each has, wants and why."""
     with at.open() as project:
-        found = pool_view.pools(project.db, project.root, project.clock.now())
+        found = view.pools(project.db, project.root, project.clock.now())
     return Answer(
         {"pools": [msgspec.to_builtins(one) for one in found]},
         (Table(_HEADS, tuple(_row(one) for one in found)),) if found else (),
@@ -121,18 +114,16 @@ def ls(*, at: Common = HERE) -> Answer:
 @app.command
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
-    from pilotage.edge.factory import view
     from pilotage.pilot import view as fleet
     from pilotage.pool import account as pool_account
 
     with at.open() as project:
         now = project.clock.now()
-        one = pool_view.pool(project.db, project.root, name, now)
+        one = view.pool(project.db, project.root, name, now)
         account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
-        past = pool_view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
+        past = view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
         file = files.file_of(project.root, name)
-        factory = view.factory(project.db, project.root, one.site, now)
     states: dict[str, int] = {}
     for each in pilots:
         states[each.state] = states.get(each.state, 0) + 1
@@ -141,8 +132,6 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         "account": msgspec.to_builtins(account),
     }  # fmt: skip
     shown = [*_sheet(one, states, account.words(), str(file)), *_curves(past)]
-    if factory:
-        shown.append(sheet.pair("factory", factory))
     return Answer({"pool": data}, tuple(shown), (name,))
 
 
@@ -153,10 +142,10 @@ def plan(
     """Say what each pool would do now and why; nothing is done."""
     with at.open() as project:
         now = project.clock.now()
-        looks = pool_view.pools(project.db, project.root, now)
+        looks = view.pools(project.db, project.root, now)
         if name:
-            looks = [pool_view.pool(project.db, project.root, name, now)]
-        steps = pool_view.plan(project.db, project.root, now)
+            looks = [view.pool(project.db, project.root, name, now)]
+        steps = view.plan(project.db, project.root, now)
     unseen = [one.name for one in looks if one.name not in steps]
     notes = [f"nobody has seen {one} yet: `pilotage up` looks after it" for one in unseen]
     shown = [part for one in looks if one.name in steps for part in _planned(one, steps[one.name])]
@@ -177,8 +166,8 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
     with at.open() as project:
         files.read(project.root, name)
         with project.db.transaction():
-            given = changes.apply(pool_view.changed(project.db, name))
-            made = pool_view.change(project.db, project.root, name, given)
+            given = changes.apply(view.changed(project.db, name))
+            made = view.change(project.db, project.root, name, given)
             taken = _demand(project, name, changes.demand)
         idle = not project.running()
     asks = f"asks above {made.ask_above}" if made.ask_above else "asks about nothing"
@@ -223,7 +212,7 @@ def resume(name: _Name, /, *, at: Common = HERE) -> Answer:
 def _ask(name: str, at: Common, *, pause: bool) -> Answer:
     with at.open() as project:
         with project.db.transaction():
-            pool_view.ask(project.db, project.root, name, pause=pause)
+            view.ask(project.db, project.root, name, pause=pause)
         idle = not project.running()
     said = f"{name} {'stays as it is' if pause else 'goes on'}"
     return Answer({"pool": name, "paused": pause}, (said,), (name,), _idle(idle))

@@ -13,7 +13,8 @@ from cyclopts import App, Parameter
 from pilotage.base import errors
 from pilotage.base.names import closest
 from pilotage.batch import files
-from pilotage.batch.model import BATCH, Site, check_batch
+from pilotage.batch.model import Site, check_batch
+from pilotage.batch.system import known
 from pilotage.cli import shape, sheet, site_edges
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
@@ -46,7 +47,7 @@ class Described:
     """What a person says of a new site."""
 
     batch: Annotated[
-        str, Parameter(help=f"What runs jobs there: {', '.join(BATCH)}, or a plug-in.")
+        str, Parameter(help=f"What runs jobs there: {', '.join(known.OURS)}, or a plug-in.")
     ]
     host: Annotated[str, Parameter(help="Host to log in to; else this machine.")] = ""
     ssh_config: Annotated[str, Parameter(help="Settings file of `ssh`; else your own.")] = ""
@@ -129,7 +130,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
         notes = site_edges.notes(project, seen) if one.agent else ()
         file = files.file_of(project.root, name)
         site = None
-        if one.kind in ("batch", "factory"):
+        if one.kind == "batch":
             site = files.read(project.root, name)
     data = _data(one)
     if site is not None:
@@ -201,8 +202,6 @@ def _where(one: Seen) -> str:
     match one.kind:
         case "batch":
             return one.host or "here"
-        case "factory":
-            return "elsewhere"
         case "agent":
             return "at our port" if one.agent and one.agent.ported else "by messages"
         case "pilots":
@@ -228,9 +227,6 @@ def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
         "since": shape.clock(one.since) if one.since else "",
         "batch": one.batch,
         "host": one.host or ("this machine" if one.kind == "batch" else ""),
-        "factory": f"heard of at {shape.clock(one.heard)}"
-        if one.heard and one.kind == "factory"
-        else "",
         "jobs": (jobs or "none") + (f"; {site.jobs} at most" if site else ""),
         "pilots": _pilots(one),
         **(site_edges.facts(one.agent) if one.agent else {}),

@@ -1,4 +1,4 @@
-"""`pilotage site check` for sites that this hub only hears of: by an agent, a factory, pilots."""
+"""`pilotage site check` for sites that this hub only hears of: by an agent or pilots."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ def check(project: Project, one: Seen) -> list[Check]:
         found += _agent(one.agent)
         if not one.agent.ported:
             found.append(anyio.run(_answers, project, one.name))
-    elif one.kind == "factory":
-        good = one.state in ("fed", "drained")
-        found.append(Check("factory", "ok" if good else "bad", one.words or "heard of just now"))
     else:
         words = one.words or f"{shape.count(one.pilots, 'pilot')} there"
         about = "agent" if one.kind == "agent" else "pilots"

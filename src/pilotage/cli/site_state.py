@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pilotage.hub.project import Project
 
 _STYLES: dict[str, Style] = {
-    "connected": "green", "here": "green", "fed": "green", "well": "green",
-    "not connected": "dim", "not fed": "dim", "unknown": "dim", "unheard": "dim",
+    "connected": "green", "here": "green", "well": "green",
+    "not connected": "dim", "unknown": "dim", "unheard": "dim",
     "drained": "yellow", "draining": "yellow", "not served": "yellow",
 }  # fmt: skip
 

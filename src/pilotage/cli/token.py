@@ -25,7 +25,7 @@ _PEOPLE = (Scope.ADMIN, Scope.USER)
 @app.command
 def new(
     scope: Annotated[
-        Scope, Parameter(help="For admin, user, read, pool, factory, agent, site or enrol.")
+        Scope, Parameter(help="For admin, user, read, pool, agent, site or enrol.")
     ],
     /,
     *,
@@ -38,7 +38,7 @@ def new(
         str, Parameter(help="The pool that it steers, or of pilots that enrol with it.")
     ] = "",
     site: Annotated[
-        str, Parameter(help="The site of its agent or pilots; for a factory, A,B,… too.")
+        str, Parameter(help="The site of its agent or pilots.")
     ] = "",
     label: Annotated[str, Parameter(help="What it is for, in your words.")] = "",
     at: Common = HERE,
@@ -47,8 +47,6 @@ def new(
     seconds = units.seconds(lifetime)
     if seconds <= 0 or (uses is not None and uses < 1):
         raise errors.UsageError("a token must last", hint="`--lifetime 1h`, `--uses 1` or more")
-    if scope is Scope.FACTORY and not site:
-        raise errors.UsageError("a factory feeds sites, and none is named", hint="`--site NAME`")
     if not owner and scope in _PEOPLE:
         owner = getpass.getuser()
     with at.open() as project, project.db.transaction() as db:

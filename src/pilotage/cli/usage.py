@@ -11,6 +11,9 @@ from pilotage.base import errors
 _MEANT = re.compile(r"\s*Did you mean (.*?)\?", re.DOTALL)
 _CHOICES = re.compile(r"\s*Available commands: .*", re.DOTALL)
 _COMMAND = re.compile(r'^Command ".*?" parameter ')
+_UNKNOWN = re.compile(r'Unknown command "([^"]+)"')
+#: Commands that are others now.
+_MOVED = {"pool serve": "pilotage agent run", "pool hubs": "pilotage agent status"}
 _CHOOSE = re.compile(r"\s*Choose from: (.*?)\.?$", re.DOTALL)
 
 
@@ -24,6 +27,9 @@ def error(found: CycloptsError) -> errors.UsageError:
         hint = f"it may be {chosen[1]}"
     if meant := _MEANT.search(message):
         hint = f"did you mean {_quoted(meant[1])}?"
+    if unknown := _UNKNOWN.search(message):
+        words = " ".join((*(found.command_chain or ()), unknown[1]))
+        hint = f"did you mean `{_MOVED[words]}`?" if words in _MOVED else hint
     for noise in (_MEANT, _CHOICES, _CHOOSE, _COMMAND):
         message = noise.sub("", message)
     return errors.UsageError(_ours(message), hint=hint)

@@ -108,7 +108,7 @@ def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
     state = State.DOWN if off else State.FAILED
     never = db.value("pilot_never", id=one.number, state=state, reason=words, now=now)
     if never is None and one.code not in (records.FORGOTTEN, cancel.UNHEARD):
-        db.run("factory_end_add", pilot=one.number, words=words)
+        db.run("pilot_end_add", pilot=one.number, words=words)
 
 
 def _end(one: Attempt, line: str) -> str:

@@ -164,10 +164,9 @@ def pilot_sites(db: Db, now: float, *, running: bool = True) -> dict[str, PilotS
             closed = _closed(one, seen.broker, drained=bool(rows[one.name][6]))
             trouble = f"site {one.name}: {one.words}" if one.state == "trouble" else ""
             found[one.name] = PilotSite(one.batch, closed, trouble)
-    for names, scope in db.rows("site_tokens", now=now):
-        for name in names.split(",") if scope == "agent" else ():
-            if name not in rows or rows[name][10] != "batch":
-                found.setdefault(name, PilotSite("", f"the agent of {name} has not come yet"))
+    for name, scope in db.rows("site_tokens", now=now):
+        if scope == "agent" and (name not in rows or rows[name][10] != "batch"):
+            found.setdefault(name, PilotSite("", f"the agent of {name} has not come yet"))
     return found
 
 

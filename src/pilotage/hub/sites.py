@@ -16,13 +16,12 @@ from pilotage.batch import files, records
 from pilotage.batch.connections import Ways
 from pilotage.batch.data import Carrier
 from pilotage.batch.driver import Driver
-from pilotage.batch.model import FACTORY, Site
+from pilotage.batch.model import Site
 from pilotage.batch.place import Direct
 from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Exports
 from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
-from pilotage.edge.factory.fed import Fed
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue
@@ -77,10 +76,7 @@ class Sites:
                 work = functools.partial(self._work, Goods(digests, exports, images))
 
                 def begin(name: str, site: Site) -> None:
-                    if site.batch == FACTORY:
-                        tasks.start_soon(Fed(name, self._writer, self._roster).run)
-                    else:
-                        tasks.start_soon(ways.keep, name, site, work)
+                    tasks.start_soon(ways.keep, name, site, work)
 
                 mine = {name: one for name, one in found.items() if await self._stands(name)}
                 for name, site in mine.items():

@@ -6,8 +6,7 @@ files, timers, messages, ends of jobs ──▶ Intake ──▶ store ──▶
                                                                  │ └── Flows ◀──▶ broker ◀──▶ sites
                                                                  └─▶ Service ◀──▶ pilots, programs
 
-Processes of other kinds: feed.Serve ◀──▶ hubs, batch systems (a factory);
-edge.Agent ◀──▶ broker, batch system (the edge service).
+A process of another kind: edge.Agent ◀──▶ broker, hubs, batch system (the edge service).
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ async def up(
         if instead:
             await instead(project, writer, open_reader).run(seen_all)
             return
-        await wrap_future(writer.submit(records.refuse_guests))
         await wrap_future(writer.submit(lambda db: flows.upgrade(db, project)))
         hub = Hub(project, writer, open_reader)
         if target:

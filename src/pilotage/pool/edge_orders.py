@@ -113,4 +113,4 @@ class EdgePilots:
 
 
 def _forget(db: Db, number: int) -> None:
-    db.run("factory_end_drop", pilot=number)
+    db.run("pilot_end_drop", pilot=number)

@@ -1,4 +1,4 @@
-"""Who wants pilots at a site: the hub itself here, and what a factory asks of anybody who does."""
+"""The pilots that this hub wants at a batch system that it drives, and what each needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from asyncio import wrap_future
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -50,39 +50,6 @@ class Lot(msgspec.Struct, frozen=True):
 
     wish: Wish
     numbers: list[int]
-
-
-class Patron(Protocol):
-    """Wants pilots at one site, and hears what becomes of them."""
-
-    async def wanted(self) -> list[Lot]:
-        """List the pilots that shall be submitted."""
-        ...
-
-    async def unwanted(self) -> set[int]:
-        """List pilots that are submitted, and that nobody wants any more."""
-        ...
-
-    async def homes(self, numbers: Iterable[int]) -> list[Home]:
-        """Say to which hubs some pilots go."""
-        ...
-
-    async def wish(self, number: int) -> Wish:
-        """Say what a pilot is to have."""
-        ...
-
-    async def papers(self, numbers: Sequence[int]) -> Papers:
-        """Make out the papers of pilots of one hub; `Unavailable` if that cannot be done now."""
-        ...
-
-    async def said(self, numbers: Sequence[int], words: str, *, known: bool) -> None:
-        """Hear why pilots wait, and whether the batch system has them."""
-
-    async def begun(self, numbers: Sequence[int]) -> None:
-        """Hear that pilots run."""
-
-    async def over(self, number: int, words: str, *, stopped: bool) -> None:
-        """Hear that a pilot is over; on disk when this returns."""
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Pilots at a site: wanted by somebody, submitted to its batch system, heard of until they end."""
+"""Pilots at a site: wanted by this hub, submitted to its batch system, monitored until they end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pilotage.batch.system import known
 from pilotage.batch.system.model import Cause
 from pilotage.batch.tunnels import Doors
 from pilotage.batch.wish import Wish
-from pilotage.pool.orders import Home, Lot, Papers, Patron
+from pilotage.pool.orders import Home, Lot, Own, Papers
 from pilotage.run.model import Launch
 
 _log = logging.getLogger("pilotage.pilot")
@@ -29,9 +29,9 @@ _GRACE_S = 20.0
 
 
 class Factory:
-    """Has pilots started at one site, for whoever wants them."""
+    """Has pilots of this hub started at one site."""
 
-    def __init__(self, name: str, driver: Driver, doors: Doors, patron: Patron) -> None:
+    def __init__(self, name: str, driver: Driver, doors: Doors, patron: Own) -> None:
         """Get ready; nothing happens before `run`."""
         self._name = name
         self._driver = driver

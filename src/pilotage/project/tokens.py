@@ -27,8 +27,11 @@ _TEN_YEARS_S = 10 * 365 * 86400.0
 #: For how long the key of an agent counts after it was last renewed.
 AGENT_S = 30 * 86400.0
 _MOST_CACHED = 10_000
-_FORM = re.compile(r"pil_[aursepfg]_[A-Za-z0-9_-]{43}")
+_FORM = re.compile(r"pil_[aursepg]_[A-Za-z0-9_-]{43}")
 _HINT = "`pilotage token new` makes one"
+#: What tokens of factories began with.
+_FACTORY = "pil_f_"
+_AGENTS = "a factory is an agent now: `pilotage token new agent --site NAME` makes its token"
 
 
 class Scope(StrEnum):
@@ -44,8 +47,6 @@ class Scope(StrEnum):
     SITE = "site"
     #: Enrols pilots, so often as it says.
     ENROL = "enrol"
-    #: Starts the pilots of some sites, which it names, and enrols them.
-    FACTORY = "factory"
     #: Sees pools, and steers those that are steered from outside; one of them, if it names one.
     POOL = "pool"
     #: Speaks for one site, as its agent; it is used once, and a key of the agent's replaces it.
@@ -61,7 +62,6 @@ _COVERS: dict[Scope, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.ADMIN, Scope.USER, Scope.READ}),
     Scope.SITE: frozenset({Scope.SITE}),
     Scope.ENROL: frozenset({Scope.ENROL, Scope.SITE}),
-    Scope.FACTORY: frozenset({Scope.ADMIN, Scope.FACTORY}),
     # To see pools; whoever steers one must say so beside.
     Scope.POOL: frozenset({Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL}),
     Scope.AGENT: frozenset({Scope.AGENT}),
@@ -93,11 +93,6 @@ class Grant(msgspec.Struct, frozen=True):
     def steers(self, pool: str) -> bool:
         """Say whether it may ask a pool for cores."""
         mine = self.scope is Scope.POOL and self.pool in {"", pool}
-        return self.scope is Scope.ADMIN or mine
-
-    def feeds(self, site: str) -> bool:
-        """Say whether it may start the pilots of a site; of several, commas are between them."""
-        mine = self.scope is Scope.FACTORY and site in self.site.split(",")
         return self.scope is Scope.ADMIN or mine
 
     def acts_for(self, owner: str) -> bool:
@@ -139,7 +134,8 @@ def look(db: Db, secret: str, now: float) -> Grant:
     """Say what a secret is good for; looking it up by digest tells nothing by the time it takes."""
     row = db.row("token_get", digest=digest(secret)) if _FORM.fullmatch(secret) else None
     if row is None or row[7] is not None:
-        raise errors.Denied("the token is wrong or revoked", hint=_HINT)
+        hint = _AGENTS if secret.startswith(_FACTORY) else _HINT
+        raise errors.Denied("the token is wrong or revoked", hint=hint)
     if row[5] <= now:
         raise errors.Denied("the token has expired", hint=_HINT)
     if row[6] is not None and row[6] < 1:

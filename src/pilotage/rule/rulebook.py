@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.batch import files as sites
 from pilotage.event import records
 from pilotage.job.model import Workflow
 from pilotage.rule import book as books
@@ -56,18 +55,7 @@ class Known(msgspec.Struct, frozen=True):
 
 def load(file: Path, base: Path) -> books.Book:
     """Read a book with the workflows that its rules start."""
-    return _checked(books.load(file, str(base)), base)
-
-
-def _checked(one: books.Book, base: Path) -> books.Book:
-    """Refuse rules whose jobs a site of the project would not take."""
-    for rule in one.rules.values():
-        try:
-            sites.check_job(base, rule.spec)
-        except errors.BadRule as error:
-            error.file, error.at = one.origin, f"rule.{rule.name}.{error.at}"
-            raise
-    return _completed(one)
+    return _completed(books.load(file, str(base)))
 
 
 def _completed(one: books.Book) -> books.Book:

@@ -13,9 +13,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.batch import files
-from pilotage.batch.model import FACTORY
 from pilotage.edge import forward_records, view
-from pilotage.edge.factory.fed import silence
 from pilotage.edge.health import MISSING, USUAL_S
 from pilotage.edge.view import FRESH_S, Broker, Edge
 from pilotage.flow.model import Flow, Step
@@ -30,9 +28,9 @@ from pilotage.project.tokens import Scope
 from pilotage.rule.model import Rule
 from pilotage.store import Db
 
-#: What a site is: a batch system that this hub drives, one that a factory fills with pilots, one
-#: behind an agent, or nodes whose pilots have come by themselves.
-Kind = Literal["batch", "factory", "agent", "pilots"]
+#: What a site is: a batch system that this hub drives, one behind an agent, or nodes whose pilots
+#: have come by themselves.
+Kind = Literal["batch", "agent", "pilots"]
 #: The name of this machine among sites.
 _LOCAL = "local"
 _LOGIN = "pilotage site login"
@@ -41,7 +39,7 @@ _RENAME = "rename the file, or have the agent use another name"
 _FORWARDS = "jobs go to another hub, which knows its own sites"
 _CAUSES = {
     "silent": Cause.SILENT, "trouble": Cause.TROUBLE, "not answering": Cause.TROUBLE,
-    "needs login": Cause.TROUBLE, "bad file": Cause.TROUBLE, "not fed": Cause.UNSERVED,
+    "needs login": Cause.TROUBLE, "bad file": Cause.TROUBLE,
     "not served": Cause.UNSERVED, "unheard": Cause.UNHEARD, "drained": Cause.DRAINED,
     "draining": Cause.DRAINED,
 }  # fmt: skip
@@ -75,7 +73,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     #: Jobs of this hub there by state, and pilots that have come or wait.
     jobs: dict[str, int] = {}
     pilots: int = 0
-    #: When its agent, its factory or one of its pilots was heard of.
+    #: When its agent or one of its pilots was heard of.
     heard: float | None = None
     #: What its agent says of it.
     agent: Edge | None = None
@@ -108,12 +106,10 @@ class _List:
         for mark, state, count in db.rows("site_counts"):
             self._jobs.setdefault(mark.removeprefix(SITE), {})[state] = count
         self._pilots = {row[0]: row[1:] for row in db.rows("site_pilots")}
-        self._fed = {site: (heard, words) for site, heard, words in db.rows("factory_all")}
         #: By site that something may come from, the scopes of tokens for it.
         self._tokens: dict[str, set[str]] = {}
-        for names, scope in db.rows("site_tokens", now=now):
-            for name in names.split(","):
-                self._tokens.setdefault(name, set()).add(scope)
+        for name, scope in db.rows("site_tokens", now=now):
+            self._tokens.setdefault(name, set()).add(scope)
 
     def all(self) -> list[Seen]:
         own = set(files.names(self._root))
@@ -160,18 +156,7 @@ class _List:
             batch=site.batch, host=site.host, about=site.about, kept=kept,
             since=(row[3] or None) if row else None,
         )  # fmt: skip
-        if site.batch == FACTORY:
-            return self._factory(made)
         return _told(made, row[2]) if kept and row else made
-
-    def _factory(self, one: Seen) -> Seen:
-        """Say whether the factory that fills a site was heard of lately."""
-        heard, said = self._fed.get(one.name, (None, ""))
-        silent = silence(heard, self._now)
-        state = "fed" if not silent else "silent" if heard else "not fed"
-        return msgspec.structs.replace(
-            one, kind="factory", state=state, words=silent or said, heard=heard
-        )
 
     def _agent(self, one: Edge) -> Seen:
         return Seen(
@@ -227,8 +212,6 @@ def check(
     asked = [one for one in specs if one.site]
     if not asked:
         return []
-    for one in asked:
-        files.check_job(root, one)
     sites = standing(db, root, settings, now, {one.site for one in asked}, running=running)
     return list(dict.fromkeys(note for one in asked for note in sites.check(one, now)))
 
@@ -339,7 +322,7 @@ def _known(one: Seen, orders: Collection[str]) -> Known:
         by, since = told.by or "its administrator", told.since or since
     if one.drain is not None:
         cause, since, by, words = Cause.DRAINED, one.drain.at, one.drain.by, one.drain.why
-    elif one.state in ("silent", "not fed"):
+    elif one.state == "silent":
         since, words = one.heard, ""
     # Pilots run anything, also where an agent runs applications alone.
     apps = one.agent.applications if one.agent is not None and one.kind == "agent" else None

@@ -216,7 +216,6 @@ class NewToken(Ask, frozen=True):
     lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0
     label: Text = ""
     pool: Word = ""
-    #: For a factory it may be several, with commas between them.
     site: Sites = ""
     #: How often it may be used; nothing means as often as one likes.
     uses: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pilotage.edge.factory import wire
 from pilotage.flow.picture import Picture
 from pilotage.hub.api import (
     about,
     ask,
     ends,
-    factory,
     flows,
     jobs,
     outside,
@@ -30,7 +28,6 @@ from pilotage.status.sites import Seen
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
-_FACTORY = Scope.FACTORY
 _READ, _USER, _ADMIN, _POOL = Scope.READ, Scope.USER, Scope.ADMIN, Scope.POOL
 
 
@@ -160,16 +157,6 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post(
             "/pools/{name}/reset", pools.reset, tell.Became, "Go back to what its file says.",
             _ADMIN, named=ask.Named,
-        ),
-        Route(
-            method="POST", path="/factory/sync", scope=_FACTORY, kind="write", act=factory.sync,
-            says="Report all pilots that a factory has, and hear which are wanted.",
-            body=wire.FactoryReport, most=_LARGE, answer=wire.FactoryOrders,
-        ),
-        Route(
-            method="POST", path="/factory/enrol", scope=_FACTORY, kind="write", act=factory.enrol,
-            says="Get a secret for each pilot that is about to be submitted.",
-            body=wire.FactoryEnrol, answer=wire.FactorySecrets,
         ),
         _get(
             "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",

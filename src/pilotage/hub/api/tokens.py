@@ -25,8 +25,6 @@ def make(db: Db, call: Call) -> tell.Token:
         raise errors.UsageError(
             f"a token for {wanted.scope} needs an owner", hint="as `user` or `group/user`"
         )
-    if wanted.scope is Scope.FACTORY and not wanted.site:
-        raise errors.UsageError("a factory feeds sites, and none is named", hint="name its `site`")
     secret, number = tokens.mint(
         db, wanted.scope, wanted.owner, now=call.now, lifetime=wanted.lifetime, pool=wanted.pool,
         site=wanted.site, label=wanted.label, uses=wanted.uses,

@@ -99,8 +99,8 @@ LIMIT :most;
 
 -- name: edge_pilots_ended
 -- Pilots that had come, whose sites said since that their batch jobs are over.
-SELECT factory_end.pilot, words FROM factory_end
-CROSS JOIN edge_attempt ON edge_attempt.job = 0 AND edge_attempt.number = factory_end.pilot;
+SELECT pilot_end.pilot, words FROM pilot_end
+CROSS JOIN edge_attempt ON edge_attempt.job = 0 AND edge_attempt.number = pilot_end.pilot;
 
 -- name: edge_attempt_logged
 -- The streams of an attempt are in its folder.

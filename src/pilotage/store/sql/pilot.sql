@@ -120,6 +120,14 @@ WHERE id = :id AND state IN ('requested', 'submitted') RETURNING id;
 UPDATE pilot SET state = :state, reason = :reason, ended = :now, asked = ''
 WHERE id = :id AND state IN ('requested', 'submitted') RETURNING id;
 
+-- name: pilot_end_add
+-- Keep how the batch job of a pilot that had come ended, until that is acted on.
+INSERT INTO pilot_end (pilot, words) VALUES (:pilot, :words) ON CONFLICT (pilot) DO NOTHING;
+
+-- name: pilot_end_drop
+-- Forget how the batch job of a pilot ended.
+DELETE FROM pilot_end WHERE pilot = :pilot;
+
 -- name: pilot_list
 -- Pilots by state and site, the newest first; :states is [state, ...].
 SELECT id, name, site, pool, state, reason, facts, enrolled, seen, ended, running, used, asked,

@@ -121,7 +121,6 @@ function line(site, read) {
 function where(site) {
   if (site.kind === "agent") return site.agent?.ported ? "at our port" : "by messages";
   if (site.kind === "pilots") return "by its pilots";
-  if (site.kind === "factory") return "elsewhere";
   return site.host ? `at ${site.host}` : "on this machine";
 }
 
