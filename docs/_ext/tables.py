@@ -371,12 +371,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "agent-keys": agent_keys,
     "messages": messages.page,
     "matrix": matrix.page,
-<<<<<<< ours
     "benchmarks": figures.headlines,
     "goals-missed": figures.missed,
-    "hub-keys": hub_keys,
-=======
->>>>>>> theirs
     "rule-keys": rule_keys,
     "recipe-keys": recipe_keys,
     "sub-tables": sub_tables,
