@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage.agent import accept, connection, pilots, records, relay, settings
+from pilotage.agent import accept, connection, pilots, records, relay, settings, status
 from pilotage.agent.app.model import App, Limits
 from pilotage.agent.enter import Entered, enter
 from pilotage.agent.keep import Parts
@@ -25,7 +25,10 @@ from pilotage.base import errors
 from pilotage.base.clock import ManualClock
 from pilotage.batch import records as sites
 from pilotage.batch.model import Site
+from pilotage.bus.model import Heartbeat, Scheduler
 from pilotage.bus.port import Message
+from pilotage.cli import agent_status
+from pilotage.cli.answer import Table
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
@@ -365,3 +368,30 @@ def test_each_hub_has_a_door_of_its_own_and_one_relay_that_fails_ends_no_other(t
                 tasks.cancel_scope.cancel()
 
     anyio.run(run)
+
+
+# -- what its administrator sees -------------------------------------------------------------------
+
+
+def test_status_has_a_line_for_each_of_several_hubs(tmp_path: Path):
+    (tmp_path / "agent.toml").write_text(HEAD + LAB + GROUP)
+    (tmp_path / "apps").mkdir()
+    limits = "[limits]\nmaximum = 8\n[user.lab]\nmaximum = 64\n"
+    (tmp_path / "apps" / "pilot.toml").write_text(f'takes = "pilot"\n{limits}')
+    state = tmp_path / ".pilotage"
+    state.mkdir()
+    beat = Heartbeat(site="mira", time=1.0, version="1", scheduler=Scheduler(well=True))
+    links = (
+        status.Connection(name="lab", kind="hub", site="mira", user="lab", since=1.0),
+        status.Connection(name="group", kind="hub", site="theirs", user="group", trouble="refused"),
+    )
+    status.write(state, status.Look(beat=beat, carriers=links))
+    answer = agent_status.status(tmp_path)
+    (table,) = [one for one in answer.shown if isinstance(one, Table)]
+    lab, group = table.rows
+    assert (lab[0], lab[7], group[0], group[2], group[7]) == ("lab", 64, "group", "theirs", 8)
+    assert group[-1] == "refused"
+    assert "connected" in str(lab[1])
+    assert agent_status._word(status.read(state), runs=True)[0] == "has trouble"
+    gone = status.Look(beat=beat, carriers=(links[1],))
+    assert agent_status._word(gone, runs=True)[0] == "no hub"
