@@ -17,9 +17,12 @@ from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, State
+from pilotage.project import tokens
+from pilotage.project.tokens import Scope
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
-from tests.edge.ported import OVER, Ported
+from tests.edge import rig
+from tests.edge.ported import OVER, Ported, serving
 from tests.edge.rig import USER, Edge
 from tests.flowed import Hub, served
 
@@ -110,6 +113,46 @@ def test_a_hub_whose_certificate_nobody_vouches_for_is_told_nothing(both: Both, 
         naive.start()
         naive.wait(lambda: "certificate verify failed" in naive.command("agent", "status"))
         assert both.hub.query("SELECT uses FROM token WHERE site = ?", naive.site) == [(1,)]
+
+
+def test_one_agent_takes_jobs_from_a_broker_and_from_a_hub_each_its_own(
+    tmp_path: Path, rabbit: Rabbit
+):
+    hub, port = serving(tmp_path / "hub")
+    named = {"url": f"http://127.0.0.1:{port}", "heartbeat": 1.0, "retry": 0.5, "site": "theirs"}
+    with rig.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
+        with hub._rig.project() as project, project.db.transaction() as db:
+            now = project.clock.now()
+            secret, _ = tokens.mint(db, Scope.AGENT, "", now=now, lifetime=3600.0, site="theirs")
+        token = site.root / "lab-token"
+        token.touch(0o600)
+        token.write_text(secret)
+        hub.start()
+        try:
+            with site.up():
+                new = NewJob(JobSpec(recipe=App("count"), name="job", site="theirs"))
+                with hub._change() as project, project.db.transaction() as db:
+                    job = records.add(db, new, project.clock.now())
+                key = site.post("count")
+                site.wait_ended(key)
+
+                def done() -> bool:
+                    with hub._rig.project() as project:
+                        return project.job(job or 0).state is State.DONE
+
+                hub.wait(done)
+                # The hub goes, and the broker is served as before.
+                hub.kill()
+                site.wait_ended(site.post("count"))
+            # What is said of the job of the hub is not heard at the broker.
+            assert {one["job"] for one in site.heard()} == {
+                number for number, owner in site.query("SELECT id, owner FROM job") if owner == USER
+            }
+            assert site.query("SELECT owner FROM job ORDER BY owner") == [
+                (USER,), (USER,), ("lab",)
+            ]  # fmt: skip
+        finally:
+            hub.kill()
 
 
 # -- logs ------------------------------------------------------------------------------------------
