@@ -317,6 +317,7 @@ async def met(
     """Have an agent dial a hub that speaks other versions, with a token, over a real port."""
     async with backroom(folder) as hub:
         hub.agents = Agents(hub.writer, hub.gate, hub.lines, time.time, ours)
+        (folder / "token").touch(0o600)
         (folder / "token").write_text(hub.token(Scope.AGENT, site="kit"))
         server = await asyncio.get_running_loop().create_server(
             lambda: Link(hub.desk, hub.clients, hub.agents), "127.0.0.1", 0
@@ -403,6 +404,7 @@ class Agent:
         self.folder = folder
         self.keys = Keys(folder, str(folder / "token"), lambda: self.now)
         if token:
+            (folder / "token").touch(0o600)
             (folder / "token").write_text(token + "\n")
 
     @property
@@ -443,6 +445,19 @@ def test_another_token_is_tried_after_the_key(tmp_path: Path):
     found = one.keys.tries()
     assert [proved for proved, _ in found] == [key, "u"]
     assert {follows for _, follows in found} == {one.proof.next}
+
+
+def test_a_token_that_others_may_read_is_refused_until_it_is_used_up(tmp_path: Path):
+    one = Agent(tmp_path, "t")
+    (tmp_path / "token").chmod(0o640)
+    with pytest.raises(errors.ConfigError, match="others may read the token") as caught:
+        one.keys.tries()
+    assert "chmod 600" in caught.value.hint
+    (tmp_path / "token").chmod(0o600)
+    ((_, key),) = one.keys.tries()
+    one.keys.settle("t", key)
+    (tmp_path / "token").chmod(0o644)
+    assert one.keys.tries() == [(key, key)]
 
 
 def test_an_agent_with_nothing_to_show_says_what_to_do(tmp_path: Path):

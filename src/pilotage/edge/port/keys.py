@@ -96,7 +96,8 @@ class Keys:
             return ""
         except (OSError, UnicodeDecodeError) as error:
             raise errors.ConfigError(f"{self._token_file} cannot be read: {error}") from error
-        if stat.S_IMODE(mode) & 0o077:
+        # One that is used up opens nothing.
+        if found and stat.S_IMODE(mode) & 0o077 and _digest(found) != self._read().used:
             message = f"others may read the token in {self._token_file}"
             raise errors.ConfigError(message, hint=f"`chmod 600 {self._token_file}`")
         return found
