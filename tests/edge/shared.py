@@ -88,7 +88,7 @@ class Frontend(Farm):
 
     def token(self, site: str = SITE) -> str:
         """Make a token for an agent."""
-        with Project(self.root) as project, project._change() as db:
+        with Project(self.root) as project, project.change() as db:
             now = time.time()
             made = tokens.mint(db, tokens.Scope.AGENT, "", now=now, lifetime=3600, site=site)
         return made[0]

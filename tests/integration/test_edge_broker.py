@@ -60,7 +60,8 @@ def well(edge: Edge) -> Iterator[None]:
 
 def trouble(edge: Edge) -> str:
     """Return what the agent says of its broker."""
-    return status.read(edge.root / ".pilotage").broker
+    (broker,) = status.read(edge.root / ".pilotage").carriers
+    return broker.trouble
 
 
 def wait_trouble(edge: Edge, words: Callable[[str], object]) -> None:

@@ -131,7 +131,7 @@ def test_one_agent_takes_jobs_from_a_broker_and_from_a_hub_each_its_own(
         try:
             with site.up():
                 new = NewJob(JobSpec(recipe=App("count"), name="job", site="theirs"))
-                with hub._change() as project, project.db.transaction() as db:
+                with hub.change() as project, project.db.transaction() as db:
                     job = records.add(db, new, project.clock.now())
                 key = site.post("count")
                 site.wait_ended(key)

@@ -22,7 +22,6 @@ from pilotage.agent.outbox import Outbox
 from pilotage.agent.relay import Way, Wayout
 from pilotage.agent.settings import Hub, Settings
 from pilotage.base import errors
-from pilotage.base.clock import ManualClock
 from pilotage.batch import records as sites
 from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat, Scheduler
@@ -33,6 +32,7 @@ from pilotage.data.transfer.kind.hub import Home
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
 from pilotage.job.model import State
+from pilotage.testing.clock import ManualClock
 from tests import posted
 from tests.posted import Store
 
