@@ -1,6 +1,6 @@
 """How soon a submission at the hub becomes a call of `sbatch`: by a broker, and by the hub's port.
 
-One hub, one Slurm and two agents; the two take turns, and so does a rule whose jobs go by the port.
+One Slurm and two agents take turns, and so do rules whose jobs go to their sites.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import functools
 import secrets
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.edge.bed import POLL_S, Bed, counted
@@ -30,30 +31,36 @@ from tests.edge.rig import ADMIN, AGENT, USER
 from tests.flowed import Hub
 
 _MS = 1000
+_BATCH = {"poll": f"{POLL_S:g}s", "jobs": 20_000, "per_second": 1000.0}
+#: A site, and what has a job go there.
+Ask = tuple[Bed, Callable[[], None]]
 #: At most so many times as long as by a broker.
 _TIMES = 1.1
 #: At most so many times as long as a submission to the same site.
 _RULE_TIMES = 1.4
-_RULE = """
-[rule.port]
-files = "drop/*.txt"
+_RULES = """
+[rule.{name}]
+files = "{name}/*.txt"
 app = "reads"
 site = "{site}"
 """
 
 
 def measure(scratch: Path, times: int, found: Found) -> None:
-    """Submit jobs one after the other, to each site in turn."""
-    batch = {"poll": f"{POLL_S:g}s", "jobs": 20_000, "per_second": 1000.0}
+    """Submit jobs one after the other, to each site in turn; then to one with no server of data."""
+    with Slurm() as cluster:
+        _by_server(scratch / "server", cluster, times, found)
+        _by_port(scratch / "port", cluster, times, found)
+
+
+def _by_server(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
+    """Have two sites: by a broker, and by the hub's port; data goes by a transfer server."""
     here, there = counted(scratch / "amqp"), counted(scratch / "port")
     port = free_port()
     (scratch / "web").mkdir()
-    with (
-        Rabbit(users=(AGENT, ADMIN, USER)) as rabbit, Slurm() as cluster,
-        serving(scratch / "web") as web,
-    ):  # fmt: skip
+    with Rabbit(users=(AGENT, ADMIN, USER)) as rabbit, serving(scratch / "web") as web:
         by_broker = rig.at_slurm(
-            scratch / "a", rabbit, cluster, settings={"batch": {**batch, "path": [str(here)]}}
+            scratch / "a", rabbit, cluster, settings={"batch": {**_BATCH, "path": [str(here)]}}
         )
         with by_broker:
             host = f"127.0.0.1:{web.port}"
@@ -61,28 +68,58 @@ def measure(scratch: Path, times: int, found: Found) -> None:
                 "hub": {"host": "127.0.0.1", "port": port},
                 "flows": {"data": f"{web.url}/data", "hosts": [host]},
             }
+            staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
             hub = Hub(scratch / "hub", by_broker, settings=told)
-            slurm = {"batch": "slurm", "env": cluster.env, **batch, "path": [str(there)]}
-            with hub.up(), Ported(scratch / "p", hub, port, slurm) as by_port:
-                by_port.enrol()
-                staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
-                by_port.programs.add("reads", "cat *.txt", staging=staging)
-                (hub.root / "drop").mkdir()
-                put(hub.root / "rules" / "port.toml", _RULE.format(site=by_port.site).encode())
+            with hub.up(), _ported(scratch / "p", hub, port, cluster, there) as by_port:
                 beds = {
                     "amqp": Bed(by_broker, cluster, here), "port": Bed(by_port, cluster, there)
                 }  # fmt: skip
+                for name, one in beds.items():
+                    one.edge.programs.add("reads", "cat *.txt", staging=staging)
+                    _rule(hub, f"rule-{name}", one.edge.site)
                 with by_broker.up(), by_port.up():
-                    _turns(hub, beds, times, found)
+                    asks = {name: _submission(hub, one) for name, one in beds.items()}
+                    asks |= {f"rule-{name}": _dropped(hub, one, name) for name, one in beds.items()}
+                    asks["file"] = _submission(hub, beds["port"], "reads", "some.txt")
+                    _turns(hub, asks, times, found)
 
 
-def _turns(hub: Hub, beds: dict[str, Bed], times: int, found: Found) -> None:
-    asks = {
-        name: (one, functools.partial(_submit, hub, one.edge.site)) for name, one in beds.items()
-    }
-    there = beds["port"]
-    asks["rule"] = (there, functools.partial(_drop, hub))
-    asks["file"] = (there, functools.partial(_submit, hub, there.edge.site, "reads", "some.txt"))
+def _by_port(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
+    """Have one site whose data goes by the hub's port, too."""
+    there, port = counted(scratch / "port"), free_port()
+    hub = Hub(scratch / "hub", settings={"hub": {"host": "127.0.0.1", "port": port}})
+    with hub.up(), _ported(scratch / "p", hub, port, cluster, there) as by_port:
+        by_port.programs.add("reads", "cat *.txt")
+        _rule(hub, "rule-alone", by_port.site)
+        with by_port.up():
+            one = Bed(by_port, cluster, there)
+            asks = {"alone": _submission(hub, one), "rule-alone": _dropped(hub, one, "alone")}
+            _turns(hub, asks, times, found)
+
+
+@contextmanager
+def _ported(root: Path, hub: Hub, port: int, cluster: Slurm, tools: Path) -> Iterator[Ported]:
+    """Have an agent that dials the hub; it is enrolled and not started yet."""
+    slurm = {"batch": "slurm", "env": cluster.env, **_BATCH, "path": [str(tools)]}
+    with Ported(root, hub, port, slurm) as one:
+        one.enrol()
+        yield one
+
+
+def _rule(hub: Hub, name: str, site: str) -> None:
+    (hub.root / name).mkdir()
+    put(hub.root / "rules" / f"{name}.toml", _RULES.format(name=name, site=site).encode())
+
+
+def _submission(hub: Hub, one: Bed, *what: str) -> Ask:
+    return one, functools.partial(_submit, hub, one.edge.site, *what)
+
+
+def _dropped(hub: Hub, one: Bed, name: str) -> Ask:
+    return one, functools.partial(_drop, hub, f"rule-{name}")
+
+
+def _turns(hub: Hub, asks: Mapping[str, Ask], times: int, found: Found) -> None:
     delays: dict[str, list[float]] = {name: [] for name in asks}
     # The first of each is not counted: agents look at their programs, and the hub at its sites.
     for at in range(times + 1):
@@ -107,8 +144,8 @@ def _submit(hub: Hub, site: str, app: str = "count", *files: str) -> None:
         project.poke()
 
 
-def _drop(hub: Hub) -> None:
-    put(hub.root / "drop" / f"{secrets.token_hex(4)}.txt", secrets.token_bytes(1))
+def _drop(hub: Hub, folder: str) -> None:
+    put(hub.root / folder / f"{secrets.token_hex(4)}.txt", secrets.token_bytes(1))
 
 
 def _called(one: Bed, before: int) -> bool:
@@ -129,13 +166,17 @@ def figures(found: Found) -> Iterator[Figure]:
         goal=Goal(round(1 / _TIMES, 3), "AMQP"),
         note=f"at most {_TIMES:g} times as long as by AMQP in the same run",
     )  # fmt: skip
-    yield figure(
-        "rule at a site with an agent: from file to sbatch, p50", "ms", found["submission, rule"],
-        peers={
-            "submission": found["submission, port"],
-            "submission with a file": found["submission, file"],
-        },
-        goal=Goal(round(1 / _RULE_TIMES, 3), "submission"),
-        note=f"at most {_RULE_TIMES:g} times as long as a submission to the same site in the same "
-        "run; the file that fired it is brought to the site, by a transfer server",
-    )  # fmt: skip
+    ways = {
+        "port": "by the hub's port and a transfer server", "amqp": "by AMQP and a transfer server",
+        "alone": "by the hub's port alone",
+    }  # fmt: skip
+    for name, way in ways.items():
+        more = {"submission with a file": found["submission, file"]} if name == "port" else {}
+        yield figure(
+            f"rule at a site with an agent, {way}: from file to sbatch, p50", "ms",
+            found[f"submission, rule-{name}"],
+            peers={"submission": found[f"submission, {name}"], **more},
+            goal=Goal(round(1 / _RULE_TIMES, 3), "submission"),
+            note=f"at most {_RULE_TIMES:g} times as long as a submission to the same site in the "
+            "same run; the file that fired it is brought to the site",
+        )  # fmt: skip

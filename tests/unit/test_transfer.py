@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.headers import digest
 from pilotage.data.transfer.keys import Keys
-from pilotage.data.transfer.kind import dav, globus, sftp
+from pilotage.data.transfer.kind import dav, globus, http_wire, sftp
 from pilotage.data.transfer.kind.globus import Here
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import UNKNOWN, Item
@@ -26,6 +27,7 @@ from pilotage.data.transfer.plan import Room, Step, There
 from pilotage.data.transfer.trouble import Class
 from pilotage.data.transfer.url import Url
 from pilotage.testing.clock import ManualClock
+from testbed.certificates import Authority
 
 BASE = Url("https", "example.org", path="/data")
 
@@ -308,6 +310,18 @@ def test_a_digest_is_read_in_both_ways():
     assert digest(both) == SUM
     assert digest({"digest": "SHA-256=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}) == SUM
     assert digest({"digest": "adler32=1234"}) == digest({"repr-digest": "sha-256=:AAAA:"}) == ""
+
+
+def test_certificates_are_read_once_for_each_version_of_their_files(tmp_path):
+    trusted = tmp_path / "ca.pem"
+    shutil.copy(Authority(tmp_path / "old").certificate, trusted)
+    given = Keys(authorities=str(trusted))
+    before = http_wire._context(given)
+    assert http_wire._context(given) is before
+    assert http_wire._context(Keys()) is not before
+    shutil.copy(Authority(tmp_path / "new").certificate, trusted)
+    after = http_wire._context(given)
+    assert before.get_ca_certs(binary_form=True) != after.get_ca_certs(binary_form=True)
 
 
 def test_a_listing_with_entities_is_refused():

@@ -91,10 +91,7 @@ class Publisher:
         url = f"{self._stores.data.rstrip('/')}/{name}"
         where = hand.seen(self._stores, url, HUB)
         receipt = await self._reach.inside.send(path, where, replace=True)
-        if await run_sync(os.path.isdir, path):
-            return url, receipt.digest, True
-        (item,) = await self._reach.inside.look(where)
-        return url, item.sha256, False
+        return url, receipt.sha256 or receipt.digest, receipt.folder
 
 
 #: What to do where there is no place for data.

@@ -32,6 +32,8 @@ class Receipt(msgspec.Struct, frozen=True):
     digest: str
     #: Whether it is a folder rather than one file.
     folder: bool = True
+    #: The SHA-256 of the one file that was sent; empty for a folder.
+    sha256: str = ""
 
 
 class Known(Protocol):

@@ -32,11 +32,11 @@ async def send(
     """
     steps = steps or Steps()
     try:
-        marked, folder = await asyncio.to_thread(_list, source, url)
+        marked, folder, only = await asyncio.to_thread(_list, source, url)
         wanted = _plain(marked)
         before = None if anew else await published(carrier, url)
         if before is not None and before.digest == wanted.digest:
-            return Receipt(wanted.files, wanted.bytes, 0, wanted.digest)
+            return _receipt(wanted, 0, only)
         if before is not None:
             raise errors.Conflict(
                 f"another result is at {url} already",
@@ -53,11 +53,19 @@ async def send(
         await _publish(carrier, url, wanted)
     except OSError as error:
         raise trouble.of_reading(error) from error
-    return Receipt(wanted.files, wanted.bytes, len(moving), wanted.digest)
+    return _receipt(wanted, len(moving), only)
 
 
-def _list(source: str, url: Url) -> tuple[Manifest, str]:
-    """List files with their digests, each of one version, which its mark tells."""
+def _receipt(sent: Manifest, moved: int, only: str) -> Receipt:
+    sha256 = next(iter(sent)).sha256 if only else ""
+    return Receipt(sent.files, sent.bytes, moved, sent.digest, not only, sha256)
+
+
+def _list(source: str, url: Url) -> tuple[Manifest, str, str]:
+    """List files with their digests, each of one version, which its mark tells.
+
+    Return their folder, too, and the name of the file if only one is sent.
+    """
     path = os.path.abspath(source)
     folder, only = (path, "") if os.path.isdir(path) else os.path.split(path)
     found = Manifest(url, folder=True)
@@ -70,7 +78,7 @@ def _list(source: str, url: Url) -> tuple[Manifest, str]:
             if tree.item(item.name, facts).mark != item.mark or not _same(file, item):
                 raise trouble.changed(item.name)
         found.add(msgspec.structs.replace(item, sha256=sha256, stored=UNKNOWN))
-    return found, folder
+    return found, folder, only
 
 
 def _items(folder: str, only: str) -> Iterator[Item]:

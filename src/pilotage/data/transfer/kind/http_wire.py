@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ from pilotage.data.transfer import allow, keys, url
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.url import Url
+from pilotage.data.transfer.version import Version
 
 #: What is sent along: bytes, or what reads them anew each time that they must go elsewhere.
 Body: TypeAlias = bytes | Callable[[], AsyncIterable[bytes]] | None
@@ -140,8 +142,20 @@ def _origin(where: Url) -> tuple[str, str, int]:
 
 
 def _context(given: Keys) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=given.authorities or None)
+    own = (given.certificate, given.key, given.authorities)
+    usual = ssl.get_default_verify_paths()
+    trusted = (usual.cafile or "", usual.capath or "")
+    return _read_context(*own, tuple(Version.at(path) for path in (*own, *trusted)))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_context(
+    certificate: str, key: str, authorities: str, versions: tuple[Version | None, ...]
+) -> ssl.SSLContext:
+    """Read certificates, once for each version: all that a system trusts takes some 30 ms."""
+    del versions
+    context = ssl.create_default_context(cafile=authorities or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if given.certificate:
-        context.load_cert_chain(given.certificate, given.key or None)
+    if certificate:
+        context.load_cert_chain(certificate, key or None)
     return context
