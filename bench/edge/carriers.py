@@ -38,6 +38,8 @@ Ask = tuple[Bed, Callable[[], None]]
 _TIMES = 1.1
 #: At most so many times as long as a submission to the same site.
 _RULE_TIMES = 1.4
+#: Bytes of a file that is too large for a message.
+_LARGE = 100_000
 _RULES = """
 [rule.{name}]
 files = "{name}/*.txt"
@@ -68,7 +70,10 @@ def _by_server(scratch: Path, cluster: Slurm, times: int, found: Found) -> None:
                 "hub": {"host": "127.0.0.1", "port": port},
                 "flows": {"data": f"{web.url}/data", "hosts": [host]},
             }
-            staging = {"protocols": ["http"], "hosts": [host], "private": ["127.0.0.0/8"]}
+            staging = {
+                "protocols": ["http", "hub", "message"], "hosts": [host],
+                "private": ["127.0.0.0/8"],
+            }  # fmt: skip
             hub = Hub(scratch / "hub", by_broker, settings=told)
             with hub.up(), _ported(scratch / "p", hub, port, cluster, there) as by_port:
                 beds = {
@@ -136,7 +141,7 @@ def _turns(hub: Hub, asks: Mapping[str, Ask], times: int, found: Found) -> None:
 
 def _submit(hub: Hub, site: str, app: str = "count", *files: str) -> None:
     for file in files:
-        put(hub.root / file, secrets.token_bytes(1))
+        put(hub.root / file, secrets.token_bytes(_LARGE))
     new = NewJob(JobSpec(recipe=App(app), name="job", site=site, inputs=files))
     with Project(hub.root) as project:
         with project.db.transaction() as db:
@@ -171,12 +176,16 @@ def figures(found: Found) -> Iterator[Figure]:
         "alone": "by the hub's port alone",
     }  # fmt: skip
     for name, way in ways.items():
-        more = {"submission with a file": found["submission, file"]} if name == "port" else {}
+        more = (
+            {f"submission with {_LARGE // 1000} kB": found["submission, file"]}
+            if name == "port"
+            else {}
+        )
         yield figure(
             f"rule at a site with an agent, {way}: from file to sbatch, p50", "ms",
             found[f"submission, rule-{name}"],
             peers={"submission": found[f"submission, {name}"], **more},
             goal=Goal(round(1 / _RULE_TIMES, 3), "submission"),
             note=f"at most {_RULE_TIMES:g} times as long as a submission to the same site in the "
-            "same run; the file that fired it is brought to the site",
+            "same run; the file that fired it has one byte and goes with the message",
         )  # fmt: skip

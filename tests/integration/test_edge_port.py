@@ -77,6 +77,8 @@ def test_the_job_of_a_rule_runs_there_and_its_output_comes_home(hub: Hub, site: 
     home = hub.root / "out" / "a.up"
     site.wait(home.exists)
     assert home.read_text() == "QUICK BROWN FOX"
+    # Its file went with the message: nothing was read from the port.
+    assert hub.query("SELECT count(*) FROM edge_access WHERE NOT write") == [(0,)]
     site.wait(lambda: hub.query("SELECT state FROM job WHERE rule = 'far'") == [("done",)])
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pilotage.agent import accept
 from pilotage.agent.app import files
-from pilotage.agent.app.model import App, Limits
+from pilotage.agent.app.model import App, Limits, Staging
 from pilotage.agent.model import Accepted, Refused
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Bus, Settings
+from pilotage.agent.settings import Bus, Hub, Settings
 from pilotage.base import errors
 from pilotage.batch.model import Defaults, Site
 from pilotage.job import template
@@ -69,6 +69,17 @@ def test_what_is_left_open_is_filled_in_before_anything_is_counted():
     assert found.queue == "long"
     site = posted.settings(batch=Site(batch="local", defaults=Defaults(queue="usual")))
     assert accepted(posted.body(), settings=site).queue == "usual"
+
+
+def test_a_job_carries_inputs_where_its_application_or_its_hub_allows_it():
+    sent = posted.body(inputs=[{"path": "a", "content": "eA=="}])
+    dials = posted.settings(hub=Hub(url="https://hub.example.org:8420"))
+    plain, open_ = posted.app(), posted.app(staging=Staging(protocols=("message",)))
+    assert refused(sent, app=plain).reason.startswith("`inputs[0].content` is given")
+    assert accepted(sent, app=plain, settings=dials).job.inputs[0].content == "eA=="
+    assert accepted(sent, app=open_).job.inputs[0].path == "a"
+    barred = posted.app(staging=Staging(protocols=("https",)))
+    assert "neither `message` nor `hub`" in refused(sent, app=barred, settings=dials).reason
 
 
 def test_the_same_key_of_two_users_is_two_jobs():

@@ -154,6 +154,21 @@ async def test_a_folder_with_many_files_is_moved_as_one(tmp_path):
     assert (home / "sub" / "0").read_text() == "0"
 
 
+async def test_a_file_that_came_with_the_message_is_put_in_its_place(tmp_path):
+    given = errand(tmp_path, inputs=(Input(path="in/deep/a", content="eHl6"),))
+    app = msgspec.structs.replace(APP, staging=Staging(protocols=("message",)))
+    given = msgspec.structs.replace(given, app=app)
+    aside = str(tmp_path / "in")
+    for _ in range(2):
+        assert await staging.fetch(given, aside, Lanes(lambda: 1), Contents(lambda: 0)) == 3
+        assert (tmp_path / "job" / "in" / "deep" / "a").read_bytes() == b"xyz"
+    barred = msgspec.structs.replace(given, app=APP, folder=str(tmp_path / "other"))
+    other = Input(path="a", content="eHl6", sha256="0" * 64)
+    barred = msgspec.structs.replace(barred, job=Job(site="x", application="x", inputs=(other,)))
+    with pytest.raises(errors.Denied, match="SHA-256"):
+        await staging.fetch(barred, f"{aside}2", Lanes(lambda: 1), Contents(lambda: 0))
+
+
 @pytest.mark.parametrize("size", [10, SHARED])
 async def test_a_program_may_be_run_by_every_job_that_has_it(tmp_path, size):
     (tmp_path / "data").mkdir()

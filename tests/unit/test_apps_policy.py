@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from pilotage.agent.app import hosts, policy
 from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
@@ -73,6 +75,30 @@ def test_what_is_too_much_is_told(more: dict[str, Any], word: str):
     verdict = policy.judge(APP, change(GOOD, **more), ALICE)
     assert verdict.allowed == (not word)
     assert all(word in reason for reason in verdict.reasons)
+
+
+SMALL: dict[str, Any] = {"path": "a", "content": "eA==", "sha256": hashlib.sha256(b"x").hexdigest()}
+
+
+@pytest.mark.parametrize(
+    "protocols, change, word",
+    [
+        (("message",), {}, ""),
+        (("https", "hub"), {}, ""),
+        (("message",), {"sha256": ""}, ""),
+        (("message",), {"content": "", "sha256": ""}, ""),
+        (("https", "sftp"), {}, "neither `message` nor `hub`"),
+        (("message", "https"), {"url": "https://data.example.org/x"}, "both"),
+        (("message",), {"content": UNSET}, "neither `url` nor"),
+        (("message",), {"sha256": "0" * 64}, "SHA-256"),
+        (("message",), {"content": "eA="}, "base64"),
+        (("message",), {"path": ""}, "`path`"),
+        (("message",), {"path": "a/"}, "`path`"),
+    ],
+)
+def test_a_small_input_may_come_with_its_message(protocols, change, word):
+    found = hosts.why_not_input(Input(**SMALL | change), Staging(protocols=protocols))
+    assert word in found if word else not found
 
 
 def test_all_reasons_are_told_at_once():

@@ -28,7 +28,10 @@ FULL: dict[str, Any] = JOB | {
     "tasks": 64, "queue": "batch", "project": "atlas", "wall_time": 1800,
     "shape": {"nodes_least": 16, "time_least": 600, "work": 57_600},
     "options": ["--exclusive", "--constraint=knl"],
-    "inputs": [{"url": "https://data.example.org/in/", "path": "in", "sha256": "0" * 64}],
+    "inputs": [
+        {"url": "https://data.example.org/in/", "path": "in", "sha256": "0" * 64},
+        {"url": "", "path": "small", "sha256": "0" * 64, "content": "eA=="},
+    ],
     "outputs": [{"path": "out", "url": "sftp://data.example.org/out/", "below": "o"}],
     "reply": "status.atlas", "speech": "balsam", "job_id": 7, "argo_job_id": 9,
 }  # fmt: skip
@@ -57,7 +60,7 @@ HEARTBEAT = {
             },
         ],
     },
-    "applications": ["sim"], "rules": "9f",
+    "applications": ["sim"], "carries": ["sim"], "rules": "9f",
 }  # fmt: skip
 CHAIN = {
     "v": 1, "kind": "chain", "key": "k", "name": "n", "description": "d", "user_id": "u",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,21 @@ async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_pat
 
 
 # -- what sites cannot reach -----------------------------------------------------------------------
+
+
+def test_small_files_of_the_project_can_go_with_a_message(place: Place):
+    for name, size in (("none", 0), ("small", 10), ("large", 11), ("program", 10)):
+        (place.root / name).write_bytes(b"x" * size)
+    (place.root / "program").chmod(0o755)
+    (place.root / "linked").symlink_to("small")
+    os.mkfifo(place.root / "pipe")
+    some = b"x" * 10
+    wanted: dict[str, bytes | None] = {"none": b"", "small": some, "linked": some}
+    wanted |= dict.fromkeys(("large", "program", "pipe"))
+    assert {name: place.publisher.small(name, 10) for name in wanted} == wanted
+    for name in ("../data", ".pilotage/store.db"):
+        with pytest.raises(errors.Denied):
+            place.publisher.small(name, 10)
 
 
 async def test_files_of_the_project_are_published_once_for_each_of_their_versions(place: Place):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
 import shutil
@@ -322,6 +323,18 @@ def test_certificates_are_read_once_for_each_version_of_their_files(tmp_path):
     shutil.copy(Authority(tmp_path / "new").certificate, trusted)
     after = http_wire._context(given)
     assert before.get_ca_certs(binary_form=True) != after.get_ca_certs(binary_form=True)
+
+
+async def test_a_connection_that_is_reset_at_once_is_tried_again():
+    @contextlib.asynccontextmanager
+    async def reset():
+        # What httpcore raises when a connection has lost its socket before it is looked at.
+        raise AttributeError("'NoneType' object has no attribute 'getpeername'")
+        yield
+
+    async with contextlib.AsyncExitStack() as stack:
+        with pytest.raises(errors.Unavailable, match="getpeername"):
+            await http_wire.begin(stack, reset(), url.parse("https://data.example.org/x"))
 
 
 def test_a_listing_with_entities_is_refused():

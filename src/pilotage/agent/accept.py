@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import UNSET
+
 from pilotage.agent import pilots
-from pilotage.agent.app import command, policy
+from pilotage.agent.app import command, hosts, policy
 from pilotage.agent.app.model import App
 from pilotage.agent.model import Accepted, Refused
 from pilotage.agent.settings import Settings
@@ -60,7 +62,10 @@ def _settled(
 ) -> Accepted | Refused:
     settled = policy.settle(app, job, user)
     verdict = policy.judge(app, settled, user)
-    others = (*_batch(settled, app, settings), *pilots.objections(app, settled, settings))
+    others = (
+        *_batch(settled, app, settings), *_carried(app, settled, settings),
+        *pilots.objections(app, settled, settings),
+    )  # fmt: skip
     reasons = (*verdict.reasons, *others)
     if reasons:
         code = LIMITS if verdict.limits and not others else "denied"
@@ -192,6 +197,17 @@ def _batch(job: Job, app: App, settings: Settings) -> list[str]:
     if job.reply and not may_reply(job.reply, settings):
         found.append(f"`reply` is `{job.reply}`, where this site sends nothing")
     return found
+
+
+def _carried(app: App, job: Job, settings: Settings) -> list[str]:
+    """Say why a job may not carry its inputs."""
+    if hosts.carries(app.staging, dials=bool(settings.hub.url)):
+        return []
+    return [
+        f"`inputs[{at}].content` is given, and the application takes data by URL only"
+        for at, one in enumerate(job.inputs)
+        if one.content is not UNSET
+    ]
 
 
 def _said(error: errors.BadMessage) -> str:

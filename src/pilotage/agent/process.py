@@ -180,10 +180,12 @@ class Agent:
         now, folder = self._now(), self._work.root_here or str(self._project.state)
         # One of several hubs hears of its own jobs alone.
         user = settings.hub.user if settings.hub.url and settings.hubs else ""
-        days, disk, names, rules = await anyio.to_thread.run_sync(
+        days, disk, names, carries, rules = await anyio.to_thread.run_sync(
             lambda: (
                 self._certificate.days(settings.bus.certificate, now), free(folder),
-                self._usable(settings), self._registry.rules(settings.batch.allow),
+                self._usable(settings),
+                self._registry.carrying(dials=bool(settings.hub.url)),
+                self._registry.rules(settings.batch.allow),
             )
         )  # fmt: skip
         return Heartbeat(
@@ -192,5 +194,5 @@ class Agent:
             counts=records.counts(self._reader, user),
             outbox=self._carriers.waiting(settings.carrier), certificate_days=days, disk_free=disk,
             scheduler=self._work.scheduler(now), applications=names,
-            rules=rules,
+            carries=carries, rules=rules,
         )  # fmt: skip

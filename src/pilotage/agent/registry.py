@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pilotage.agent import shortage
-from pilotage.agent.app import files, policy, trust
+from pilotage.agent.app import files, hosts, policy, trust
 from pilotage.agent.app.model import App
 from pilotage.base import errors
 from pilotage.bus.model import BatchQueue
@@ -46,6 +46,15 @@ class Registry:
                 if self.find(name).enabled:
                     found.append(name)
         return tuple(found[:_MOST])
+
+    def carrying(self, *, dials: bool) -> tuple[str, ...]:
+        """List those whose jobs may carry small inputs in their messages."""
+        found = []
+        for name in self.usable():
+            with contextlib.suppress(errors.PilotageError):
+                if hosts.carries(self.find(name).staging, dials=dials):
+                    found.append(name)
+        return tuple(found)
 
     def waits(self, queues: Sequence[BatchQueue], usual: str) -> dict[str, str]:
         """Say by application which of its jobs would wait for ever in the queues that there are."""

@@ -24,6 +24,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from pilotage.agent.app import fill, hosts
 from pilotage.agent.app.model import App, Staging
@@ -181,7 +182,10 @@ async def _fetch(
     errand: Errand, one: Input, target: str, lanes: Lanes, contents: Contents
 ) -> Receipt:  # fmt: skip
     """Bring one input."""
-    _check(one.path, one.url, errand.app)
+    reason = hosts.why_not_input(one, errand.app.staging)
+    _check(one.path, one.url or one.path, reason)
+    if one.content is not UNSET:
+        return await anyio.to_thread.run_sync(_unpack, one, target)
     if not one.sha256:
         async with lanes.one() as sleep:
             return await _bring(errand, one, target, sleep, None)
@@ -242,11 +246,23 @@ async def _lasting(work: Awaitable[Receipt]) -> Receipt:
         raise errors.PilotageError(f"{error.message} ({words})", hint=error.hint) from error
 
 
-def _check(path: str, address: str, app: App) -> None:
-    if reason := hosts.why_not(address, app.staging):
-        raise errors.Denied(f"{text.show(address)} cannot be used: {reason}")
+def _check(path: str, source: str, reason: str) -> None:
+    """Refuse what cannot be used for a reason, and what is not for the folder of the job."""
+    if reason:
+        raise errors.Denied(f"{text.show(source)} cannot be used: {reason}")
     if path and (reason := fill.outside(path.removesuffix("/"))):
         raise errors.Denied(f"{text.show(path)} is not below the job's folder: {reason}")
+
+
+def _unpack(one: Input, target: str) -> Receipt:
+    """Write a file that came with the message; its digest was compared before."""
+    body = hosts.carried(one)
+    os.makedirs(target, exist_ok=True)
+    with open(os.path.join(target, os.path.basename(one.path)), "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    return Receipt(1, len(body), 0, "", folder=False)
 
 
 def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
@@ -316,8 +332,8 @@ async def send(
     left: list[Left] = []
     groups: dict[str, dict[tuple[str, str], None]] = {}
     for one in errand.job.outputs:
-        _check(one.path, one.url, errand.app)
-        _check(one.below, one.url, errand.app)
+        _check(one.path, one.url, hosts.why_not(one.url, errand.app.staging))
+        _check(one.below, one.url, hosts.why_not(one.url, errand.app.staging))
         groups.setdefault(one.url, {})[one.path, one.below] = None
     for at, (address, paths) in enumerate(groups.items()):
         source = await anyio.to_thread.run_sync(gather, errand.folder, paths, f"{aside}/{at}")

@@ -25,6 +25,10 @@ Token = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:/+=@-]{0,199})?$
 Route = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:-]{0,199})?$(?!\n)")]
 #: Where data comes from or goes to.
 Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+-]{0,15}://[^\s\\\x00-\x1f\x7f]{1,2000}$(?!\n)")]
+#: The same, or nothing.
+MaybeUrl = Annotated[
+    str, Meta(pattern=r"^([a-z][a-z0-9+-]{0,15}://[^\s\\\x00-\x1f\x7f]{1,2000})?$(?!\n)")
+]  # fmt: skip
 #: A file or folder below the folder of the job; empty is that folder.
 Below = Annotated[
     str, Meta(pattern=r"^(?![/~])(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f\x7f]{0,1000}$(?!\n)")
@@ -36,7 +40,8 @@ Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 Email = Annotated[
     str, Meta(pattern=r"^([^\s@\x00-\x1f\x7f,;<>]{1,64}@[A-Za-z0-9.-]{1,255})?$(?!\n)")
 ]  # fmt: skip
-#: Bytes of one stream of a job that a status carries, and the same in base64.
+#: Bytes of one stream of a job that a status carries, and of a file that a job carries; and the
+#: same in base64.
 MOST_LOG = 32_768
 Bytes = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$(?!\n)", max_length=MOST_LOG * 4 // 3 + 4)

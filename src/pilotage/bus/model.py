@@ -22,6 +22,7 @@ from pilotage.bus.fields import (
     Email,
     Json,
     Line,
+    MaybeUrl,
     MaybeWord,
     Name,
     Option,
@@ -74,11 +75,13 @@ class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A file or folder that is brought to the job before it starts."""
 
     #: Where it comes from; a URL that ends with `/` is a folder.
-    url: Url
+    url: MaybeUrl = ""
     #: What it is called below the folder of the job; empty means the folder itself.
     path: Below = ""
     #: Its SHA-256, if the sender knows it; of a folder, the digest of its manifest.
     sha256: Digest = ""
+    #: A small file itself, in base64, instead of a URL; heartbeats tell whose jobs may have such.
+    content: Bytes | UnsetType = UNSET
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -431,6 +434,8 @@ class Heartbeat(Body, frozen=True, kw_only=True):
     scheduler: Scheduler = Scheduler()
     #: Applications that the site runs.
     applications: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
+    #: Those of them whose jobs may carry small inputs in their messages.
+    carries: Annotated[tuple[Word, ...], Meta(max_length=1000)] = ()
     #: Another one means that the site judges jobs by other rules: what it refused it may take now.
     rules: MaybeWord = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import logging
@@ -16,6 +17,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
+from pilotage.bus.fields import MOST_LOG as MOST_CARRIED
 from pilotage.bus.model import Input
 from pilotage.data.transfer.names import sync_folder
 from pilotage.edge import handoff, reach, records
@@ -54,20 +56,36 @@ class EdgeData:
         self._uses: dict[tuple[int, int], set[str]] = {}
 
     async def publish(
-        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carries: bool
     ) -> tuple[Input, ...]:
-        """Put files of the project where a site can fetch them; each has its path there."""
-        if not self._stores.reaches(site):
+        """Put files of the project where a site can fetch them; each has its path there.
+
+        Small ones go with the message if that `carries` such.
+        """
+        found = await run_sync(self._carried, paths) if carries else {}
+        if len(found) < len(paths) and not self._stores.reaches(site):
             raise errors.UsageError(NOWHERE)
         uses = self._uses.setdefault(attempt, set())
-        found = []
         for path, there in paths.items():
+            if path in found:
+                continue
             own = path.removeprefix(f"{self._root}/")
             async with self._lanes:
                 piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
             url = handoff.seen(self._stores, piece.url, site)
-            found.append(Input(url=url, path=there, sha256=piece.sha256))
-        return tuple(found)
+            found[path] = Input(url=url, path=there, sha256=piece.sha256)
+        return tuple(found.values())
+
+    def _carried(self, paths: Mapping[str, str]) -> dict[str, Input]:
+        """Read files that go with the message: as many as it may have bytes of them."""
+        found, left = {}, MOST_CARRIED
+        for path, there in paths.items():
+            body = self._publisher.small(path.removeprefix(f"{self._root}/"), left)
+            if body is not None:
+                left -= len(body)
+                content, digest = base64.b64encode(body).decode(), hashlib.sha256(body).hexdigest()
+                found[path] = Input(path=there, sha256=digest, content=content)
+        return found
 
     def folder(self, job: int, number: int, site: str) -> tuple[str, str]:
         """Name the folder for the outputs of an attempt: as the site names it, and as we do."""

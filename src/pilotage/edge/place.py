@@ -71,15 +71,20 @@ class Facts(msgspec.Struct, frozen=True):
     attributes: dict[str, Any] = {}
     #: What it judges jobs by; with others it may take what it has refused.
     rules: tuple[str, ...] = ()
+    #: Applications whose jobs may carry small inputs in their messages.
+    carries: frozenset[str] = frozenset()
 
 
 class Data(Protocol):
     """Carries data between this hub and sites that fetch and send it by URL."""
 
     async def publish(
-        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str
+        self, attempt: tuple[int, int], paths: Mapping[str, str], site: str, *, carries: bool
     ) -> tuple[Input, ...]:  # fmt: skip
-        """Put files of the project where a site can fetch them; each has its path there."""
+        """Put files of the project where a site can fetch them; each has its path there.
+
+        Small ones go with the message if that `carries` such.
+        """
         ...
 
     def folder(self, job: int, number: int, site: str) -> tuple[str, str]:
@@ -344,7 +349,8 @@ class EdgePlace:
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
         if wanted:
             paths = {path: guest.relative(path, one.base) for path in wanted}
-            inputs = await self._data.publish(one.attempt, paths, self.name)
+            carries = there.application in self._facts.carries
+            inputs = await self._data.publish(one.attempt, paths, self.name, carries=carries)
         if not there.outputs:
             return Handoff(inputs=inputs)
         write, read = self._data.folder(*one.attempt, self.name)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import shutil
+import stat
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.base import errors, text
 from pilotage.data.transfer import tree
+from pilotage.data.transfer.version import Version
 from pilotage.edge import folders, reach
 from pilotage.edge import handoff as hand
 from pilotage.edge.handoff import HUB, Piece, Stores
@@ -61,6 +63,20 @@ class Publisher:
         if folder:
             return Piece(url, piece.path.rstrip("/"), sha256)
         return Piece(hand.address(url, os.path.basename(path)), piece.path, sha256)
+
+    def small(self, name: str, most: int) -> bytes | None:
+        """Read a file of the project that has at most so many bytes.
+
+        Return nothing for a larger one, a program, a folder, and one that changes meanwhile.
+        """
+        path = _path(self._root, name)
+        with tree.opened(os.path.dirname(path), os.path.basename(path)) as file:
+            before = os.fstat(file)
+            if not stat.S_ISREG(before.st_mode) or before.st_mode & 0o111 or before.st_size > most:
+                return None
+            found = os.read(file, most + 1)
+            same = Version.of(os.fstat(file)) == Version.of(before)
+        return found if same and len(found) == before.st_size else None
 
     async def remove(self, name: str, unused: Callable[[], bool]) -> None:
         """Remove what was published under a name, if it is unused when its turn comes."""

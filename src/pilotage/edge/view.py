@@ -75,6 +75,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     #: Applications that it runs, and a digest of the rules by which it judges jobs.
     applications: tuple[str, ...]
     rules: str
+    #: Those of them whose jobs may carry small inputs in their messages.
+    carries: tuple[str, ...]
     #: Jobs there by state.
     jobs: dict[str, int]
     #: Status messages that wait to be sent.
@@ -238,7 +240,7 @@ def _edge(one: Record, broker: Broker, now: float) -> Edge:
         warned=known and health.warned(beat, age), draining=beat.draining, drain=beat.drain,
         since=one.since, heard=one.heard, speaker=one.speaker, ported=one.ported,
         batch=beat.scheduler.batch, scheduler=beat.scheduler, applications=beat.applications,
-        rules=beat.rules,
+        rules=beat.rules, carries=beat.carries,
         jobs={str(word): count for word, count in beat.counts.items()}, outbox=beat.outbox,
         certificate_days=None if left is None else round(left, 2),
         disk_free=beat.disk_free, version=beat.version, epoch=beat.epoch,

@@ -51,6 +51,7 @@ def make(
                 _closed(one, rows[one.name][6]),
                 view.offer(one, now),
                 (one.rules, *(f"{queue.name}:{queue.time}" for queue in one.scheduler.queues)),
+                frozenset(one.carries),
             )
             for one in view.look(db, now).edges
             if one.name in rows and rows[one.name][10] == "agent"

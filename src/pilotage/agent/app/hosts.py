@@ -8,11 +8,17 @@ again when the connection is made, by `payload.transfer.allow`.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import ipaddress
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from msgspec import UNSET
+
 from pilotage.agent.app.model import Staging
+from pilotage.bus.model import Input
 from pilotage.bus.strict import BAD
 from pilotage.data.transfer import allow
 
@@ -49,6 +55,39 @@ def why_not(url: str, staging: Staging) -> str:
         # There is one, and the settings of this site name it.
         return "" if parts.netloc == "port" and not parts.query else "no hub has such an address"
     return _file(parts, staging) if scheme == "file" else _remote(parts, port, staging)
+
+
+def carries(staging: Staging, *, dials: bool) -> bool:
+    """Tell whether jobs may carry small inputs in their messages.
+
+    What comes from the hub that an agent `dials` is what lies at that hub's port, too. Whoever may
+    send messages by a broker needs the consent of the application: `message`.
+    """
+    return "message" in staging.protocols or (dials and "hub" in staging.protocols)
+
+
+def why_not_input(one: Input, staging: Staging) -> str:
+    """Say why an input cannot be had from its URL, or from the message; nothing if it can."""
+    if one.content is UNSET:
+        return why_not(one.url, staging) if one.url else "it has neither `url` nor `content`"
+    if one.url:
+        return "it has both `url` and `content`"
+    if not carries(staging, dials=True):
+        return "`protocols` has neither `message` nor `hub`"
+    if not one.path or one.path.endswith("/"):
+        return "`path` must name the file whose `content` comes with it"
+    try:
+        found = hashlib.sha256(carried(one)).hexdigest()
+    except binascii.Error:
+        return "`content` is not base64"
+    if one.sha256 and found != one.sha256:
+        return f"`content` has the SHA-256 {found} instead of {one.sha256}"
+    return ""
+
+
+def carried(one: Input) -> bytes:
+    """Return the content of an input that came with its message."""
+    return base64.b64decode(one.content or "", validate=True)
 
 
 def _path(parts: SplitResult) -> str:

@@ -102,7 +102,8 @@ class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where data may come from and go to."""
 
-    #: Kinds of URLs; `hub` is the port of the hub that the agent dials, if it dials one.
+    #: Kinds of URLs; `hub` is the hub that the agent dials, if it dials one: its port, and small
+    #: files within its messages. `message` lets whoever sends jobs by a broker send such, too.
     protocols: tuple[str, ...] = ("https", "sftp", "hub")
     #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
     hosts: tuple[str, ...] = ()

@@ -184,12 +184,18 @@ def _config(app: App, job: Job) -> list[str]:
 def _staging(app: App, job: Job) -> list[str]:
     found = []
     staged = [
-        *((f"inputs[{at}]", one.url, one.path) for at, one in enumerate(job.inputs)),
-        *((f"outputs[{at}]", one.url, one.path) for at, one in enumerate(job.outputs)),
+        *(
+            (f"inputs[{at}]", hosts.why_not_input(one, app.staging), one.path)
+            for at, one in enumerate(job.inputs)
+        ),
+        *(
+            (f"outputs[{at}]", hosts.why_not(one.url, app.staging), one.path)
+            for at, one in enumerate(job.outputs)
+        ),
     ]
-    for key, url, path in staged:
-        if reason := hosts.why_not(url, app.staging):
-            found.append(f"`{key}.url` cannot be used: {reason}")
+    for key, refused, path in staged:
+        if refused:
+            found.append(f"`{key}.url` cannot be used: {refused}")
         if path and (reason := fill.outside(path.removesuffix("/"))):
             found.append(f"`{key}.path` is not below the job's folder: {reason}")
     return found

@@ -6,7 +6,7 @@ import base64
 import functools
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import urljoin
 
@@ -75,16 +75,12 @@ class Web:
         pinned = msgspec.structs.replace(where, host=address)
         query = f"?{where.query}" if where.query else ""
         body = content() if callable(content) else content
-        try:
-            return await stack.enter_async_context(
-                self._client.stream(
-                    method, f"{where.scheme}://{pinned.place}{where.quoted}{query}",
-                    headers=headers | {"Host": where.place}, content=body,
-                    extensions={"sni_hostname": where.host},
-                )
-            )  # fmt: skip
-        except httpx2.HTTPError as error:
-            raise lost(where, error) from error
+        asked = self._client.stream(
+            method, f"{where.scheme}://{pinned.place}{where.quoted}{query}",
+            headers=headers | {"Host": where.place}, content=body,
+            extensions={"sni_hostname": where.host},
+        )  # fmt: skip
+        return await begin(stack, asked, where)
 
     async def _pin(self, where: Url) -> str:
         place = (where.host, where.port)
@@ -100,6 +96,17 @@ class Web:
             both = base64.b64encode(keys.secret(self._keys.password).encode()).decode()
             return {"Authorization": f"Basic {both}"}
         return {}
+
+
+async def begin(
+    stack: AsyncExitStack, asked: AbstractAsyncContextManager[httpx2.Response], where: Url
+) -> httpx2.Response:
+    """Send a request, and return its answer while the stack is open."""
+    try:
+        return await stack.enter_async_context(asked)
+    except (httpx2.HTTPError, AttributeError) as error:
+        # httpcore asks a connection for its socket that has none if it was reset at once.
+        raise lost(where, error) from error
 
 
 def judge(answer: httpx2.Response, where: Url, *fine: int) -> None:

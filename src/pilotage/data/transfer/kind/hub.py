@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -20,7 +20,7 @@ from pilotage.data.transfer.each import each
 from pilotage.data.transfer.headers import EXECUTABLE, FOLDER
 from pilotage.data.transfer.kind import dav
 from pilotage.data.transfer.kind.http import AT_ONCE, Http, body, listed
-from pilotage.data.transfer.kind.http_wire import LIMITS, Body, Web, judge, lost
+from pilotage.data.transfer.kind.http_wire import LIMITS, Body, Web, begin, judge, lost
 from pilotage.data.transfer.model import UNKNOWN, Item, Listing
 from pilotage.data.transfer.url import Url
 
@@ -120,11 +120,13 @@ class _Line(Web):
             **(headers or {}), "Accept-Encoding": "identity",
             "Authorization": f"Bearer {self._home.key()}",
         }  # fmt: skip
+        asked = self._client.stream(
+            method, f"{self._home.url}{where.quoted}", headers=sent,
+            content=content() if callable(content) else content,
+        )  # fmt: skip
         try:
-            async with self._client.stream(
-                method, f"{self._home.url}{where.quoted}", headers=sent,
-                content=content() if callable(content) else content,
-            ) as answer:  # fmt: skip
+            async with AsyncExitStack() as stack:
+                answer = await begin(stack, asked, where)
                 await _judge(answer, where)
                 yield answer
         except httpx2.HTTPError as error:
