@@ -53,7 +53,7 @@ class Bed:
 
     def processor(self) -> float:
         """Return the processor time that the agent and its program at the site have used."""
-        return sum(_processor(pid) for pid in self._pids())
+        return sum(processor(pid) for pid in self._pids())
 
     def memory(self) -> float:
         """Return the memory of the agent and of its program at the site, in MB."""
@@ -100,7 +100,8 @@ def bed(scratch: Path, limits: Mapping[str, Any]) -> Iterator[Bed]:
         yield Bed(edge, cluster, tools)
 
 
-def _processor(pid: int) -> float:
+def processor(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / _TICKS
 

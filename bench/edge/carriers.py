@@ -176,16 +176,15 @@ def figures(found: Found) -> Iterator[Figure]:
         "alone": "by the hub's port alone",
     }  # fmt: skip
     for name, way in ways.items():
-        more = (
-            {f"submission with {_LARGE // 1000} kB": found["submission, file"]}
-            if name == "port"
-            else {}
+        plain, rule = found[f"submission, {name}"], found[f"submission, rule-{name}"]
+        what = f"rule at a site with an agent, {way}: from file to sbatch, p50"
+        more = {f"submission with {_LARGE // 1000} kB": found["submission, file"]}
+        yield figure(
+            what, "ms", rule, peers={"submission": plain, **(more if name == "port" else {})}
         )
         yield figure(
-            f"rule at a site with an agent, {way}: from file to sbatch, p50", "ms",
-            found[f"submission, rule-{name}"],
-            peers={"submission": found[f"submission, {name}"], **more},
-            goal=Goal(round(1 / _RULE_TIMES, 3), "submission"),
-            note=f"at most {_RULE_TIMES:g} times as long as a submission to the same site in the "
-            "same run; the file that fired it has one byte and goes with the message",
+            f"{what}, beside a submission", "times",
+            [one / other for one, other in zip(rule, plain, strict=True)], goal=Goal(_RULE_TIMES),
+            note="to the same site in the same run; the file has one byte, and goes with the "
+            "message",
         )  # fmt: skip

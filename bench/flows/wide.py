@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench.edge.bed import processor
 from bench.figure import Figure, Goal, figure
 from bench.flows.bed import SITES, Bed
 from bench.remote.found import Found
 from pilotage.flow.model import Flow, Step
 
 _MS = 1000
+#: What a task took of the hub's processor before each was a job, and how many times that it may.
+_BEFORE_MS, _TIMES = 0.33, 1.15
+_PROCESSOR_MS = round(_BEFORE_MS * _TIMES, 2)
 
 
 def measure(one: Bed, sizes: Sequence[int], found: Found) -> None:
@@ -17,7 +21,10 @@ def measure(one: Bed, sizes: Sequence[int], found: Found) -> None:
     with one.sites("wide"), one.hub.up():
         one.run(_tasks(10))
         for size in sizes:
+            before = processor(one.hub.process.pid)
             found.add(f"tasks, {size}", _MS * one.run(_tasks(size)) / size)
+            used = processor(one.hub.process.pid) - before
+            found.add(f"tasks, processor, {size}", _MS * used / size)
             found.add(f"steps, {size}", _MS * one.run(_steps(size)) / size)
 
 
@@ -37,6 +44,11 @@ def _steps(size: int) -> Flow:
 
 def figures(found: Found, sizes: Sequence[int]) -> Iterator[Figure]:
     """Say what was found."""
+    yield figure(
+        f"a fan of {sizes[0]} tasks of one step: processor time of the hub for each", "ms",
+        found[f"tasks, processor, {sizes[0]}"], goal=Goal(_PROCESSOR_MS),
+        note=f"at most {_TIMES:g} times the {_BEFORE_MS:g} ms that it was before tasks were jobs",
+    )  # fmt: skip
     for kind, words in (("tasks", "tasks of one step"), ("steps", "steps of one flow")):
         for size in sizes:
             yield figure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.bus import fields, key, model, strict, wire
-from pilotage.bus.model import Control, Heartbeat, Job, Status
+from pilotage.bus.model import Control, Heartbeat, Input, Job, Status
 from pilotage.job.model import State
 from tests import every
 from tests.corpus import injection
@@ -332,3 +333,23 @@ def test_a_status_says_all_there_is_to_say():
     assert isinstance(beat, Heartbeat)
     assert not math.isnan(beat.certificate_days or 0)
     assert model.VERSION == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["plain", "ü", 'a "quote"', "back\\slash", "tab\t", "\u202e", "\x7f", "\u2028", 3, 1.5, True,
+     math.nan, math.inf],
+)  # fmt: skip
+@pytest.mark.parametrize("inputs", [0, 30])
+def test_what_we_write_is_checked_as_it_will_be_read(value: Any, inputs: int):
+    some = tuple(Input(url="https://data.example.org/x") for _ in range(inputs))
+    sent = wire.encode(
+        Job(site="here", application="sim", parameters={"p": value}, inputs=some)
+    )  # fmt: skip
+    try:
+        wire.decode(sent)
+    except errors.BadMessage as error:
+        with pytest.raises(errors.BadMessage, match=re.escape(error.message)):
+            wire.check(sent, Job)
+    else:
+        wire.check(sent, Job)

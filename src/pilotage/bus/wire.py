@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from typing import Any, TypeVar
@@ -77,6 +78,15 @@ def read(found: dict[str, Any]) -> Message:
 def encode(message: Message) -> bytes:
     """Write a message of ours."""
     return msgspec.json.encode(message)
+
+
+def check(body: bytes, kind: type[Message]) -> None:
+    """Raise `BadMessage` if who reads what `encode` has written would refuse it."""
+    if strict.plain(body):
+        with contextlib.suppress(msgspec.ValidationError):
+            msgspec.json.decode(body, type=kind)
+            return
+    decode(body)
 
 
 def convert(found: dict[str, Any], kind: type[_T]) -> _T:

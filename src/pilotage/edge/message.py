@@ -219,7 +219,7 @@ def _written(plain: dict[str, Any]) -> bytes:
     try:
         body = wire.encode(wire.convert(plain, Job))
         # As its site will read it.
-        wire.decode(body)
+        wire.check(body, Job)
     except errors.BadMessage as error:
         raise errors.UsageError(f"no site would accept it: {error.message}") from None
     return body
@@ -249,4 +249,6 @@ def control(
 
 def line(words: str) -> str:
     """Make a line of words that a message can carry."""
-    return "".join(one if one.isprintable() else " " for one in words)[:_LONGEST]
+    if not words.isprintable():
+        words = "".join(one if one.isprintable() else " " for one in words)
+    return words[:_LONGEST]

@@ -373,23 +373,21 @@ class EdgePlace:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def end(self, ledger: Ledger, db: Db, row: Attempt, now: float, note: str = "") -> bool:
-        """End an attempt in the transaction of its last word, if nothing is to be brought home.
+    def end(self, ledger: Ledger, db: Db, row: Attempt, note: str = "") -> tuple[int, Ended] | None:
+        """Return how an attempt ends, and its place, if nothing is to be brought home.
 
-        Say whether it is ended: `ended` is to be called when that is on disk, and else `over`. A
-        `note` is said with the end.
+        Both are for `ledger.finish` in the transaction of its last word; `ended` is to be called
+        when that is on disk. Else `over` is. A `note` is said with the end.
         """
         place = ledger.matcher.places.get(self._place.number) if self._place else None
         lease = place.leases.get(row.job) if place else None
         if place is None or lease is None or lease.attempt != row.number:
-            return False
+            return None
         spec = ledger.specs.get(db, lease.spec)
         if row.state == "done" and row.place and spec.outputs:
-            return False
+            return None
         end = self._ending(row, spec, lambda: _handoff(db, row.job), note)
-        ended = Ended(row.job, row.number, lease.spec, end)
-        ledger.finish(db, [(place.number, [ended])], now)
-        return True
+        return place.number, Ended(row.job, row.number, lease.spec, end)
 
     def ended(self, row: Attempt) -> None:
         """Hear that the end of an attempt is on disk."""

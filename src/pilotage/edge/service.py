@@ -27,6 +27,7 @@ from pilotage.edge.records import Attempt
 from pilotage.edge.said import Word
 from pilotage.edge.send import Sender
 from pilotage.edge.silence import Patience
+from pilotage.job.bulk import Ended
 from pilotage.match.turn import Ledger
 from pilotage.store import Db
 
@@ -273,10 +274,15 @@ class EdgeSites:
         def take(ledger: Ledger, db: Db, now: float) -> None:
             ended.clear()
             left.clear()
+            ends: dict[int, list[Ended]] = {}
             for row in hear.hear(db, rest, self._address, now, self._steps):
                 place, note = self._places.get(row.site), troubles.get((row.job, row.number), "")
-                done = place is not None and place.end(ledger, db, row, now, note)
-                (ended if done else left).append(row)
+                if place is not None and (found := place.end(ledger, db, row, note)):
+                    ends.setdefault(found[0], []).append(found[1])
+                    ended.append(row)
+                else:
+                    left.append(row)
+            ledger.finish(db, ends.items(), now)
 
         async with self._logs.finished(rest) as troubles:
             # The end of a job, and what follows from it, are safe together.
