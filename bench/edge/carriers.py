@@ -186,5 +186,11 @@ def figures(found: Found) -> Iterator[Figure]:
             f"{what}, beside a submission", "times",
             [one / other for one, other in zip(rule, plain, strict=True)], goal=Goal(_RULE_TIMES),
             note="to the same site in the same run; the file has one byte, and goes with the "
-            "message",
+            "message, which the application allows by `hub` or `message` in its `protocols`",
         )  # fmt: skip
+    pairs = zip(found["submission, file"], found["submission, port"], strict=True)
+    yield figure(
+        f"submission with {_LARGE // 1000} kB to a site with an agent, beside one without data",
+        "times", [one / other for one, other in pairs], goal=Goal(_RULE_TIMES),
+        note="too large for a message: it is published at a transfer server, and fetched",
+    )  # fmt: skip
