@@ -22,6 +22,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
+from pilotage.base import durable
 from pilotage.data.transfer.model import Item
 
 #: Beside the folders of jobs.
@@ -130,7 +131,7 @@ class Contents:
             facts = os.stat(part)
             name = f"{key}-{size:x}-{facts.st_mtime_ns:x}"
             kept = _Kept(os.path.join(self._folder, name), size, facts.st_mtime_ns)
-            os.replace(part, kept.path)
+            os.rename(part, kept.path)
             with self._lock:
                 self._known[key] = kept
         with contextlib.suppress(OSError):
@@ -193,9 +194,8 @@ def _place(source: str, target: str, executable: bool, *, share: bool) -> None: 
             shutil.copyfile(source, part)
             if executable:
                 os.chmod(part, os.stat(part).st_mode | 0o100)
-            with open(part, "rb") as file:
-                os.fsync(file.fileno())
-        os.replace(part, target)
+            durable.sync_file(part)
+        os.rename(part, target)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)

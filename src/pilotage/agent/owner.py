@@ -7,14 +7,12 @@ out. So it is not begun by itself, whatever became of the first one: a person mu
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import socket
 from pathlib import Path
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 
 _OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
 
@@ -41,21 +39,12 @@ def me(store: str, now: float) -> Owner:
 def take(file: Path, mine: Owner, *, over: bool = False) -> None:
     """Be the agent of a site, or raise `Conflict` if another is; `over` takes it from that one."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        with part.open("xb") as out:
-            out.write(msgspec.json.encode(mine))
-            out.flush()
-            # A power cut must not leave a file that names nobody.
-            os.fsync(out.fileno())
-        try:
-            if over:
-                os.replace(part, file)
-            else:
-                with contextlib.suppress(FileExistsError):
-                    os.link(part, file)
-        finally:
-            part.unlink(missing_ok=True)
+        durable.folder(file.parent, mode=0o700)
+        if over:
+            durable.write(file, msgspec.json.encode(mine))
+        else:
+            with contextlib.suppress(FileExistsError):
+                durable.create(file, msgspec.json.encode(mine))
     except OSError as error:
         raise errors.Unavailable(f"{file} cannot be written: {error.strerror}") from error
     check(file, mine)

@@ -6,7 +6,6 @@ command itself is made anew each time, so that what the site's administrator cha
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import msgspec
 from pilotage.agent.app import command, hosts, parser, policy
 from pilotage.agent.app.command import Command
 from pilotage.agent.app.model import App
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.batch.malleable import Fit
 from pilotage.bus.model import Job, Shape
-from pilotage.data.transfer.names import inside, sync_folder
+from pilotage.data.transfer.names import inside
 from pilotage.job.model import JobSpec
 
 #: What a config is called that came with the message itself.
@@ -87,7 +86,7 @@ def write_config(job: Job, folder: str, aside: str) -> None:
     part = os.path.join(aside, CONFIG)
     with open(part, "w", encoding="utf-8", newline="") as file:
         file.write(job.config)
-    os.replace(part, inside(folder, CONFIG))
+    os.rename(part, inside(folder, CONFIG))
 
 
 def open_folders(job: Job, folder: str) -> None:
@@ -138,13 +137,5 @@ def read(file: Path) -> Kept | None:
 
 def write(file: Path, kept: Kept) -> None:
     """Keep something of an attempt; it is on disk when this returns."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    with contextlib.suppress(FileNotFoundError):
-        part.unlink()
-    with part.open("x", encoding="utf-8") as out:
-        out.write(text.dump(kept))
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
-    sync_folder(str(file.parent))
+    durable.folder(file.parent, mode=0o700)
+    durable.write(file, text.dump(kept))

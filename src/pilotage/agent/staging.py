@@ -29,7 +29,7 @@ from msgspec import UNSET
 from pilotage.agent.app import fill, hosts
 from pilotage.agent.app.model import App, Staging
 from pilotage.agent.contents import Contents, Shelf, Turn
-from pilotage.base import errors, text, units
+from pilotage.base import durable, errors, text, units
 from pilotage.batch.data import join
 from pilotage.bus.model import Input, Job, Left
 from pilotage.data.transfer import allow, names, settle, tree, url
@@ -278,11 +278,8 @@ def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
 
 def _mark(folder: str, done: str, size: int) -> None:
     """Note that all inputs are in their places, and their bytes; they need not come again."""
-    names.sync_folder(folder)
-    part = f"{done}.part"
-    with open(part, "w", encoding="ascii") as file:
-        file.write(str(size))
-    os.replace(part, done)
+    durable.sync_folder(folder)
+    durable.swap(done, str(size))
 
 
 def _marked(done: str) -> int | None:
@@ -303,7 +300,7 @@ def put(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT0
             return
         for item in tree.walk(source):
             name = path if named else f"{path}/{item.name}".removeprefix("/")
-            os.replace(os.path.join(source, item.name), names.inside(home, name))
+            os.rename(os.path.join(source, item.name), names.inside(home, name))
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
         message = f"the inputs have {text.show(path or home)} as a file and as a folder"
         raise errors.Conflict(message) from error

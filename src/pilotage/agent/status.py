@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import ssl
 import subprocess
@@ -12,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.bus.model import Heartbeat
 from pilotage.data.transfer.version import Version
 
@@ -55,10 +54,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(state: Path, look: Look) -> None:
     """Leave it where commands find it."""
-    file = state / FILE
-    part = file.with_name(f".{FILE}.{secrets.token_hex(4)}")
-    part.write_bytes(msgspec.json.encode(look))
-    os.replace(part, file)
+    durable.swap(state / FILE, msgspec.json.encode(look))
 
 
 def read(state: Path) -> Look:

@@ -1,4 +1,5 @@
-"""What every package may use: errors, time, units, text, names, durable files.
+"""Helpers that every package may use: durable files, safe paths, supervision, TOML with positions.
 
-Nothing comes in, and nothing here knows of jobs, sites or the store.
+Each exists once. `node/durable.py` is the counterpart for programs on worker nodes, which
+have the standard library only.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.batch import job
 from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
@@ -22,7 +22,6 @@ from pilotage.data.stage import names, place
 from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
-from pilotage.data.transfer.names import sync_folder
 
 
 class Carrier:
@@ -165,10 +164,9 @@ def _place(source: Path, local: str) -> None:
         place.Place([], aside, local).show()
     else:
         join(str(source), aside)
-        os.replace(aside, local)
+        durable.rename(aside, local)
         # Two names of one file stay two when one is to replace the other.
         Path(aside).unlink(missing_ok=True)
-        sync_folder(os.path.dirname(local))
 
 
 def join(source: str, target: str) -> None:
@@ -178,5 +176,4 @@ def join(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy(source, target)
-    with open(target, "rb") as file:
-        os.fsync(file.fileno())
+    durable.sync_file(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.batch import model
 from pilotage.batch.model import Site
 from pilotage.rule import named
@@ -61,11 +60,8 @@ def identity(state: Path) -> str:
     """Read the name that a project has among all, and give it one if need be."""
     file = state / _IDENTITY
     if not file.exists():
-        part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        part.write_text(secrets.token_hex(6))
         with contextlib.suppress(FileExistsError):
-            os.link(part, file)
-        part.unlink()
+            durable.create(file, secrets.token_hex(6))
     return file.read_text().strip()
 
 
@@ -86,10 +82,7 @@ def write(root: Path, name: str, site: Site) -> Path:
     file = file_of(root, name)
     file.parent.mkdir(exist_ok=True)
     try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text(name, site))
-            out.flush()
-            os.fsync(out.fileno())
+        durable.create(file, text(name, site))
     except FileExistsError:
         message = f"there is a site `{name}` already"
         raise errors.Conflict(message, hint=f"change {file} as you like") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.batch.login import Hello
 from pilotage.batch.remote import Remote
 
@@ -86,6 +86,4 @@ class Doors:
 
     def _keep(self, numbers: dict[str, int]) -> None:
         self._file.parent.mkdir(exist_ok=True)
-        part = self._file.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(numbers))
-        part.replace(self._file)
+        durable.swap(self._file, msgspec.json.encode(numbers))

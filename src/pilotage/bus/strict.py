@@ -66,8 +66,8 @@ def plain(body: bytes) -> bool:
     """
     source = body.decode("utf-8")
     return (
-        len(body) <= MOST_BYTES
-        and source.count("{") + source.count("[") <= MOST_DEPTH
+        len(body) <= MOST_BODY_BYTES
+        and source.count("{") + source.count("[") <= DEEPEST_BODY
         and "\\" not in source
         and not _BAD_IN_SOURCE.search(source)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.edge import view
@@ -106,10 +105,7 @@ def _write(root: Path, name: str, made: Pool) -> Path:
     file = files.file_of(root, name)
     file.parent.mkdir(exist_ok=True)
     try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text(name, made))
-            out.flush()
-            os.fsync(out.fileno())
+        durable.create(file, text(name, made))
     except FileExistsError:
         message = f"there is a pool `{name}` already"
         hint = f"change {file} as you like, or `pilotage pool set {name}`"

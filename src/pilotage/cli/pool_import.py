@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 
@@ -84,14 +83,10 @@ def _write(path: Path, text: str) -> None:
     """Write a new file; one that came meanwhile stays as it is."""
     path.parent.mkdir(exist_ok=True)
     try:
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+        durable.create(path, text, mode=_MODE)
     except FileExistsError:
         hint = "it came meanwhile, or leads nowhere; try again"
         raise errors.Conflict(f"{path} is there and was not written", hint=hint) from None
-    with os.fdopen(made, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _shown(root: Path, fresh: list[Path], kept: list[Path], *, dry_run: bool) -> list[Shown]:

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 
 _MAGIC = b"SIF_MAGIC"
 _MAGIC_AT = 32
@@ -74,8 +74,13 @@ class Images:
                 part.unlink(missing_ok=True)
                 save = ["podman", "save", "--quiet", "--format", "oci-archive"]
                 await _run([*save, "--output", str(part), number], _SAVE_SECONDS)
-                part.replace(path)
+                await anyio.to_thread.run_sync(_keep, part, path)
         return path
+
+
+def _keep(part: Path, path: Path) -> None:
+    durable.sync_file(part)
+    durable.rename(part, path)
 
 
 def _below(project: Path, name: str) -> Path:

@@ -16,10 +16,9 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.bus.fields import MOST_LOG as MOST_CARRIED
 from pilotage.bus.model import Input
-from pilotage.data.transfer.names import sync_folder
 from pilotage.edge import handoff, reach, records
 from pilotage.edge.handoff import HUB, Piece
 from pilotage.edge.inspect import Inspector
@@ -185,12 +184,10 @@ def _deliver(aside: Path, files: Mapping[str, str]) -> None:
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
             continue
-        part = f"{os.path.dirname(target)}/.{os.path.basename(target)}.{secrets.token_hex(4)}"
+        part = durable.hidden(target)
         try:
             _move(source, part)
-            with open(part, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(part, target)
+            durable.sync_file(part)
+            durable.rename(part, target)
         finally:
             Path(part).unlink(missing_ok=True)
-        sync_folder(os.path.dirname(target))

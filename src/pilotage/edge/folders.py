@@ -13,10 +13,9 @@ from pathlib import Path
 from anyio.to_thread import run_sync
 
 from pilotage.agent import staging
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
-from pilotage.data.transfer.names import sync_folder
 from pilotage.edge import reach
 from pilotage.edge.handoff import Piece
 from pilotage.edge.reach import Reach
@@ -80,10 +79,8 @@ def _check(piece: Piece, target: str) -> None:
 
 
 def _end(done: Path, size: int, aside: Path) -> None:
-    part = done.with_name(f"{done.name}.part")
-    part.write_text(str(size), "ascii")
-    part.replace(done)
-    sync_folder(str(done.parent))
+    durable.swap(done, str(size))
+    durable.sync_folder(done.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 

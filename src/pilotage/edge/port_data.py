@@ -16,7 +16,6 @@ import functools
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from email.utils import formatdate
@@ -31,7 +30,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from pilotage.base import crash, errors, text
+from pilotage.base import crash, durable, errors, text
 from pilotage.data.transfer import headers, names, plan, settle, tree, trouble
 from pilotage.edge import records
 from pilotage.event import http, http_errors
@@ -50,8 +49,6 @@ _LONGEST, _LONGEST_PART = 3000, 255
 _DEEPEST = 80
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-")
 _LENGTH = re.compile(r"[0-9]{1,20}")
-#: What a file is called until all of it is there.
-_PART = re.compile(r"\.[0-9a-f]{32}\.part")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Attempts whose counts are kept in mind; those of others are counted again.
 _MOST = 1000
@@ -209,7 +206,7 @@ class PortData:
                 _verify(request, sha256, name)
                 if headers.EXECUTABLE in request.headers:
                     os.fchmod(file.fileno(), 0o700)
-                await self._do(os.fsync, file.fileno())
+                await self._do(durable.sync_file, file.fileno())
             crash.point("port.received")
             # It may have taken long: the attempt must still be the one that writes there.
             self._check(who, name, write=True)
@@ -226,7 +223,7 @@ class PortData:
         async with self._lock:
             coming = size + sum(self._coming.values())
             path = await self._do(_make_room, self._top, name, coming, self._limits.free)
-            part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(16)}.part")
+            part = durable.hidden(path)
             self._coming[part] = size
         return path, part
 
@@ -271,7 +268,7 @@ def path_of(raw: bytes) -> str:
     name = "/".join(parts[:-1] if folder else parts)
     names.check_one(name, who="an agent")
     odd = any(
-        "/" in one or len(os.fsencode(one)) > _LONGEST_PART or _PART.fullmatch(one)
+        "/" in one or len(os.fsencode(one)) > _LONGEST_PART or durable.HIDDEN.fullmatch(one)
         or any(ord(char) < 32 or ord(char) == 127 for char in one)
         for one in parts
     )  # fmt: skip
@@ -355,7 +352,7 @@ def _listing(folder: str) -> bytes:
     lines = [
         text.dump({"name": item.name, "size": item.size, "mtime": item.mtime}).encode() + b"\n"
         for item in tree.walk(folder)
-        if not _PART.fullmatch(os.path.basename(item.name))
+        if not durable.HIDDEN.fullmatch(os.path.basename(item.name))
     ]
     return b"".join(lines)
 
@@ -363,7 +360,7 @@ def _listing(folder: str) -> bytes:
 def _measure(folder: str) -> _Left:
     found = _Left()
     for item in tree.walk(folder) if os.path.isdir(folder) else ():
-        if _PART.fullmatch(os.path.basename(item.name)):
+        if durable.HIDDEN.fullmatch(os.path.basename(item.name)):
             os.unlink(os.path.join(folder, item.name))
         else:
             found.files, found.bytes = found.files + 1, found.bytes + item.size
@@ -395,9 +392,9 @@ def _show(part: str, path: str, top: str) -> int | None:
     Return the bytes of the file that had the name before, if there was one.
     """
     before = os.lstat(path).st_size if os.path.lexists(path) else None
-    os.replace(part, path)
-    folder = os.path.dirname(path)
+    durable.rename(part, path)
+    folder = os.path.dirname(os.path.dirname(path))
     while len(folder) >= len(top):
-        names.sync_folder(folder)
+        durable.sync_folder(folder)
         folder = os.path.dirname(folder)
     return before

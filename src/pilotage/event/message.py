@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import uuid
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.event.model import Event, Kind
 
 #: A larger body is kept in its file only; rules cannot look at its fields.
@@ -64,15 +61,12 @@ def spool(folder: Path, body: bytes, name: str) -> Path:
     A name that is no safe file name becomes its SHA-256.
     """
     path = folder / (name if _FILE_NAME.fullmatch(name) else f"sha256-{_digest(name)}")
-    part = folder / f".{uuid.uuid4().hex}.part"
     try:
-        if not path.exists():
-            _write(part, body)
-            part.replace(path)
-        _sync(folder)
+        if path.exists():
+            durable.sync_folder(folder)
+        else:
+            durable.write(path, body)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise errors.StoreUnavailable(
             f"cannot keep a message in {folder}: {error.strerror}",
             hint="see whether the folder is there, may be written to, and has room",
@@ -82,21 +76,6 @@ def spool(folder: Path, body: bytes, name: str) -> Path:
 
 def _digest(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _write(path: Path, body: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _shallow(value: object, left: int) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from anyio.to_thread import run_sync
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import folders, handoff, reach
 from pilotage.edge.handoff import HUB, Piece, Stores
@@ -74,7 +74,7 @@ def _point(folder: str) -> None:
         os.unlink(part)
     os.symlink(name, part)
     try:
-        os.replace(part, link)
+        durable.rename(part, link)
     except IsADirectoryError:
         # A folder of that name is somebody else's.
         os.unlink(part)

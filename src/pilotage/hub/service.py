@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from starlette.types import ASGIApp
 
-from pilotage.base import text, units
+from pilotage.base import durable, text, units
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
 from pilotage.hub import front, tls
@@ -155,10 +155,7 @@ def _marker(state: Path) -> Marker:
     """Have a file in the project whose content nobody can guess who does not see it."""
     file = state / _MARKER
     if not file.exists():
-        fresh = file.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_hex(32))
-        fresh.replace(file)
+        durable.write(file, secrets.token_hex(32), mode=0o600)
     return Marker(str(file), file.read_text())
 
 
@@ -176,6 +173,4 @@ def _shown(host: str) -> str:
 
 
 def _write(file: Path, facts: dict[str, str]) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_text(text.dump(facts))
-    fresh.replace(file)
+    durable.write(file, text.dump(facts))

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Protocol
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 
 _log = logging.getLogger(__name__)
 FOLDER = "tls"
@@ -150,8 +150,10 @@ def _make(certificate: Path, key: Path, names: list[str]) -> None:
             hint="install openssl, or set `tls_cert` and `tls_key` in `[hub]`",
         ) from error
     os.chmod(new[1], 0o600)
-    new[1].replace(key)
-    new[0].replace(certificate)
+    # The certificate last: one that is there has its key.
+    for part, target in ((new[1], key), (new[0], certificate)):
+        durable.sync_file(part)
+        durable.rename(part, target)
 
 
 def _alternatives(names: list[str]) -> list[str]:

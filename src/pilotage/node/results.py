@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from . import durable
+
 
 class Results:
     """A folder of ends; each is there whole or not at all."""
@@ -19,17 +21,10 @@ class Results:
         fresh = {key: text for key, text in ends.items() if key not in self._kept}
         for key, text in fresh.items():
             target = self._name(key)
-            with open(f"{target}.part", "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            durable.fill(f"{target}.part", text.encode("utf-8", "replace"))
             os.rename(f"{target}.part", target)
         if fresh:
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            durable.sync(self._folder)
         self._kept.update(fresh)
 
     def drop(self, key: str) -> None:

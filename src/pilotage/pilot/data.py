@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from pilotage.base import crash, errors, text
+from pilotage.base import crash, durable, errors, text
 from pilotage.base.owner import me
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
@@ -22,7 +22,6 @@ from pilotage.data.stage import place
 from pilotage.data.stage.digest import Changed, Digests
 from pilotage.data.stage.landing import Landing
 from pilotage.data.stage.model import Digest, Key, Wanted
-from pilotage.data.transfer.names import sync_folder
 from pilotage.data.transfer.version import Version
 from pilotage.event import content
 from pilotage.job import model, moves, records, template
@@ -241,4 +240,4 @@ def _is_here(wanted: Wanted) -> bool:
 
 def _settle(arrival: Arrival) -> None:
     for folder in {os.path.dirname(file.wanted.local) for file in arrival.files}:
-        sync_folder(folder)
+        durable.sync_folder(folder)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from pathlib import Path
 
 from pilotage import node
+from pilotage.base import durable
 from pilotage.node import parts
 
 #: The oldest time that an archive can hold: what is packed does not depend on when.
@@ -42,10 +42,7 @@ def archive() -> bytes:
 def write(target: Path) -> int:
     """Write the archive, whole or not at all; return its size."""
     data = archive()
-    part = target.with_name(f"{target.name}.part")
-    part.write_bytes(data)
-    part.chmod(0o755)
-    os.replace(part, target)
+    durable.write(target, data, mode=0o755)
     return len(data)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 import threading
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.base.owner import me
 from pilotage.bus.fields import Word
 from pilotage.store import Db
@@ -232,9 +231,5 @@ def at_home(db: Db, state: Path, now: float) -> str:
     except (OSError, UnicodeDecodeError, errors.Denied):
         pass  # there is none yet, or it was revoked
     secret, _ = mint(db, Scope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub")
-    fresh = file.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(secret + "\n")
-    fresh.replace(file)
+    durable.write(file, f"{secret}\n", mode=0o600)
     return secret

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 
 from pilotage.agent.app import check
 from pilotage.agent.app.model import App, OwnLimits, Parameter
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.rule import named
 
 FOLDER = "apps"
@@ -86,14 +85,10 @@ def write(root: Path, name: str, app: App) -> Path:
     file = file_of(root, name)
     file.parent.mkdir(mode=0o755, exist_ok=True)
     try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        durable.create(file, text(name, app), mode=0o644)
     except FileExistsError:
         message = f"there is an application `{name}` already"
         raise errors.Conflict(message, hint=f"change {file} as you like") from None
-    with open(handle, "w", encoding="utf-8") as out:
-        out.write(text(name, app))
-        out.flush()
-        os.fsync(out.fileno())
     return file
 
 
@@ -113,10 +108,7 @@ def switch(root: Path, name: str, *, enabled: bool) -> Path:
         raise errors.Conflict(
             f"{file} says `enabled` where it is not found", hint="change it there"
         )
-    part = file.with_name(f".{file.name}.part")
-    part.write_text(made, encoding="utf-8")
-    part.chmod(file.stat().st_mode & 0o777)
-    part.replace(file)
+    durable.write(file, made)
     return file
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import durable, errors
 from pilotage.batch.shell.words import Trouble
 
 #: The kernel takes 107 bytes; `ssh` adds 17 to the name while it makes the socket.
@@ -63,9 +63,7 @@ class Nest:
         )
         target = self._stem.with_suffix(".attended" if attended else ".conf")
         if not target.exists() or target.read_text() != wanted:
-            part = target.with_suffix(f".{os.getpid()}")
-            part.write_text(wanted)
-            part.replace(target)
+            durable.swap(target, wanted)
         return str(target)
 
     def occupied(self) -> bool:

@@ -7,10 +7,9 @@ import hashlib
 import os
 import threading
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.data.stage import names
 from pilotage.data.stage.model import BIG, Wanted
-from pilotage.data.stage.names import sync_folder
 
 _CHUNK = 1 << 20
 #: Bytes after which the file system is told to begin writing what it got.
@@ -78,7 +77,7 @@ class Landing:
         """Check it, and put it in its place for good."""
         self.check(executable=executable)
         self.show()
-        sync_folder(os.path.dirname(self.wanted.local))
+        durable.sync_folder(os.path.dirname(self.wanted.local))
 
     def check(self, *, executable: bool) -> None:
         """See that it is what was announced, and that it is on disk."""
@@ -89,14 +88,14 @@ class Landing:
             if executable:
                 mode = os.fstat(self._file).st_mode
                 os.fchmod(self._file, (mode | (mode & 0o444) >> 2) & 0o777)
-            os.fsync(self._file)
+            durable.sync_file(self._file)
         finally:
             self.close()
 
     def show(self) -> None:
         """Put it in its place."""
         try:
-            os.replace(self.path, self.wanted.local)
+            os.rename(self.path, self.wanted.local)
         except (IsADirectoryError, NotADirectoryError) as error:
             where = text.show(self.wanted.local)
             raise errors.Conflict(f"{where} is a folder, but a file is to be put there") from error

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pilotage.base import errors, text
-from pilotage.data.transfer.names import DIGEST, aside, check, inside, sync_folder
+from pilotage.data.transfer.names import DIGEST, aside, check, inside
 
-__all__ = ["DIGEST", "aside", "check", "check_digest", "inside", "sync_folder"]
+__all__ = ["DIGEST", "aside", "check", "check_digest", "inside"]
 
 
 def check_digest(sha256: str, size: int) -> None:

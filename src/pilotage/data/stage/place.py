@@ -7,10 +7,9 @@ import os
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.data.stage import names
 from pilotage.data.stage.model import Folder, Wanted
-from pilotage.data.stage.names import sync_folder
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -25,14 +24,14 @@ class Place(msgspec.Struct, frozen=True):
         if not self.made:
             return
         for folder, _, _ in os.walk(self.made, topdown=False):
-            sync_folder(folder)
+            durable.sync_folder(folder)
         try:
             os.rename(self.made, self.target)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             _merge(self.made, self.target)
-        sync_folder(os.path.dirname(self.target))
+        durable.sync_folder(os.path.dirname(self.target))
 
 
 def lay_out(one: Wanted | Folder) -> Place:
@@ -80,6 +79,6 @@ def _merge(made: str, target: str) -> None:
     for folder, _, files in os.walk(made):
         for file in files:
             path = os.path.join(folder, file)
-            os.replace(path, names.inside(target, os.path.relpath(path, made)))
+            os.rename(path, names.inside(target, os.path.relpath(path, made)))
     for folder, _, _ in os.walk(made, topdown=False):
         os.rmdir(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -55,14 +54,3 @@ def aside(path: str, content: str) -> str:
     folder, name = os.path.split(path)
     mark = hashlib.sha256(os.fsencode(f"{name}\0{content}")).hexdigest()[:32]
     return os.path.join(folder, f".{mark}.part")
-
-
-def sync_folder(path: str) -> None:
-    """See to it that what a folder holds outlives a power cut."""
-    # Some network file systems cannot, and need not.
-    with contextlib.suppress(OSError):
-        folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.data.transfer import names, plan, tree, trouble
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.data.transfer.plan import Room, Step, There
@@ -37,7 +37,7 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
                 failed.append(error)
             else:
                 folders.add(os.path.dirname(os.path.join(target, item.name)))
-        for _ in pool.map(names.sync_folder, folders):
+        for _ in pool.map(durable.sync_folder, folders):
             pass
     for error in failed:
         if isinstance(error, OSError):
@@ -48,7 +48,7 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
 def _settle_one(item: Item, part: str, target: str) -> None:
     try:
         _one(item, part, target)
-        names.sync_folder(os.path.dirname(os.path.join(target, item.name)))
+        durable.sync_folder(os.path.dirname(os.path.join(target, item.name)))
     except OSError as error:
         raise trouble.trouble(error) from error
 
@@ -68,12 +68,12 @@ def _one(item: Item, part: str, target: str) -> None:
             os.utime(file, ns=(item.mtime, item.mtime))
         mode = 0o777 if item.executable else 0o666
         os.fchmod(file, mode & ~_umask())
-        os.fsync(file)
+        durable.sync_file(file)
     finally:
         os.close(file)
     path = names.inside(target, item.name)
     try:
-        os.replace(here, path)
+        os.rename(here, path)
     except (IsADirectoryError, NotADirectoryError) as error:
         shown = text.show(path)
         raise errors.Conflict(f"{shown} is a folder, but a file is to be put there") from error

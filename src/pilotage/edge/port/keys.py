@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +17,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from pilotage.base import crash, errors
+from pilotage.base import crash, durable, errors
 from pilotage.data.transfer.version import Version
 from pilotage.edge.port import model
 from pilotage.link.dialer import Line
@@ -111,27 +110,11 @@ class Keys:
             raise errors.ConfigError(f"{self._file} cannot be read: {error}", hint=_HINT) from error
 
     def _write(self, proof: Proof) -> None:
-        part = self._file.with_name(f".{FILE}.{secrets.token_hex(4)}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-                out.write(msgspec.json.encode(proof))
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(part, self._file)
-            _flush(self._file.parent)
+            durable.write(self._file, msgspec.json.encode(proof), mode=0o600)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise errors.Unavailable(f"{self._file} cannot be written: {error.strerror}") from error
-
-
-def _flush(folder: Path) -> None:
-    """Have a power cut keep what was renamed in a folder."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(token: str) -> str:

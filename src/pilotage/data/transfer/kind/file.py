@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
-from pilotage.base import errors, text
+from pilotage.base import durable, errors, text
 from pilotage.data.transfer import allow, names, tree, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.model import Flags, Item, Listing
@@ -131,7 +130,7 @@ def _send(top: str, item: Item, folder: str) -> None:
     try:
         os.makedirs(top, exist_ok=True)
         path = names.inside(top, item.name)
-        aside = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.part")
+        aside = durable.hidden(path)
         with tree.opened(folder, item.name) as source:
             mode = 0o777 if item.executable else 0o666
             target = os.open(aside, _NEW | os.O_EXCL, mode)
@@ -139,15 +138,14 @@ def _send(top: str, item: Item, folder: str) -> None:
                 _copying(source, target, 0, item.size)
                 if item.mtime:
                     os.utime(target, ns=(item.mtime, item.mtime))
-                os.fsync(target)
-                os.replace(aside, path)
+                durable.sync_file(target)
+                durable.rename(aside, path)
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(aside)
                 raise
             finally:
                 os.close(target)
-        names.sync_folder(os.path.dirname(path))
     except PermissionError as error:
         raise errors.Denied(f"cannot write below {text.show(top)}: {error.strerror}") from error
     except OSError as error:
