@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff
 from pilotage.batch import remote as module
 from pilotage.batch.model import Site
 from pilotage.batch.remote import Remote
@@ -32,8 +33,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_S", 0.1)
-    monkeypatch.setattr(module, "_LONGEST_S", 0.5)
+    monkeypatch.setattr(module, "_RECONNECT", Backoff(first=0.1, limit=0.5))
     monkeypatch.setattr(module, "_LOOK_S", 0.1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from pilotage.agent import accept, connection, pilots, records, relay, settings, status
 from pilotage.agent.app.model import App, Limits
 from pilotage.agent.enter import Entered, enter
-from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.model import Accepted, Arrival, Refused
 from pilotage.agent.obey import Obeyed, obey
@@ -22,6 +22,8 @@ from pilotage.agent.outbox import Outbox
 from pilotage.agent.relay import Way, Wayout
 from pilotage.agent.settings import Hub, Settings
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff
+from pilotage.base.supervise import Supervisor
 from pilotage.batch import records as sites
 from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat, Scheduler
@@ -347,7 +349,9 @@ def test_each_hub_has_a_door_of_its_own_and_one_relay_that_fails_ends_no_other(t
     file.write_text(HEAD + taken + GROUP + 'relay = "127.0.0.1:0"\n')
 
     async def run() -> None:
-        followed, parts, doors = Followed(file), Parts(ManualClock(0.0)), Doors()
+        followed, doors = Followed(file), Doors()
+        log = logging.getLogger("pilotage.edge")
+        parts = Supervisor(ManualClock(0.0), log, Backoff(1.0, 60.0))
         out = Wayout(followed, parts)
         link = followed().by("group"), "https://group:8420"
         with anyio.fail_after(30):

@@ -41,6 +41,13 @@ def test_one_that_was_asked_for_is_obeyed():
     anyio.run(run)
 
 
+class Least(random.Random):
+    """Dice that shorten nothing."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 def test_pauses_between_attempts_to_connect_grow_to_what_was_set(monkeypatch: pytest.MonkeyPatch):
     pauses: list[float] = []
     enough = anyio.Event()
@@ -57,11 +64,10 @@ def test_pauses_between_attempts_to_connect_grow_to_what_was_set(monkeypatch: py
         return real(0, **more)
 
     monkeypatch.setattr(link, "secured", refuse)
-    monkeypatch.setattr(random, "uniform", lambda _least, most: most)
     monkeypatch.setattr(anyio, "move_on_after", noted)
 
     async def run() -> None:
-        one = link.Link(Broker(url="amqp://127.0.0.1:1/", retry=5.0))
+        one = link.Link(Broker(url="amqp://127.0.0.1:1/", retry=5.0), Least())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.keep)
             with anyio.fail_after(60):

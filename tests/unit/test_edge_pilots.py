@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from pilotage.base import errors, text
+from pilotage.base.clock import ManualClock
 from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
@@ -57,7 +58,7 @@ def want(db: Db, site: str = "mira", **wish: Any) -> int:
 
 def look(db: Db, home: Home | str = HOME, now: float = 10.0) -> int:
     """Order what is wanted, as the hub does in one transaction."""
-    service = EdgePilots(None, None, MINE, Path("x"), lambda: now)  # type: ignore[arg-type]
+    service = EdgePilots(None, None, MINE, Path("x"), ManualClock(now))  # type: ignore[arg-type]
     return service._order(db, home, now)
 
 

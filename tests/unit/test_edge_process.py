@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 
@@ -11,11 +10,9 @@ import anyio.lowlevel
 import pytest
 
 from pilotage.agent import connection, draft, owner, settings, status, systemd
-from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
-from pilotage.testing.clock import ManualClock
 from tests import posted
 
 PLAIN = """\
@@ -181,61 +178,6 @@ def test_the_same_store_at_another_host_is_another_agent(tmp_path):
     with pytest.raises(errors.Conflict) as caught:
         owner.take(file, owner.Owner("aaa", "login1", 1.0))
     assert "--take-over" in caught.value.hint
-
-
-def test_a_part_that_dies_is_begun_anew_later_each_time_and_the_others_go_on():
-    clock, begun = ManualClock(0.0), list[float]()
-    # The last is what a library sets that gives up, though nobody asked it to.
-    deaths = [
-        ValueError("odd"),
-        errors.Unavailable("away"),
-        KeyError("x"),
-        asyncio.CancelledError(),
-    ]
-
-    async def dies() -> None:
-        begun.append(clock.now())
-        if len(begun) <= len(deaths):
-            raise deaths[len(begun) - 1]
-        await anyio.sleep_forever()
-
-    async def run() -> None:
-        parts = Parts(clock)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(parts.keep, "dying", dies)
-            while len(begun) <= len(deaths):
-                await anyio.wait_all_tasks_blocked()
-                clock.advance(0.25)
-            # It has only just begun, and may be about to die again.
-            clock.advance(4.0)
-            assert [*parts.troubles] == ["dying"]
-            clock.advance(1.0)
-            assert parts.troubles == {}
-            tasks.cancel_scope.cancel()
-
-    anyio.run(run)
-    assert begun == [0.0, 0.5, 1.5, 3.5, 7.5]
-
-
-def test_a_part_that_lasted_is_begun_anew_soon():
-    clock, begun = ManualClock(0.0), list[float]()
-
-    async def dies() -> None:
-        begun.append(clock.now())
-        if len(begun) == 3:
-            await clock.sleep(61.0)
-        raise errors.Unavailable("away")
-
-    async def run() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Parts(clock).keep, "dying", dies)
-            while len(begun) < 5:
-                await anyio.wait_all_tasks_blocked()
-                clock.advance(0.5)
-            tasks.cancel_scope.cancel()
-
-    anyio.run(run)
-    assert begun == [0.0, 0.5, 1.5, 63.0, 64.0]
 
 
 def test_how_an_agent_is_is_found_again(tmp_path):

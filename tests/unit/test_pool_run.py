@@ -16,7 +16,7 @@ from pilotage.pool.decorator.buffer import Buffer
 from pilotage.pool.decorator.standardise import Standardiser
 from pilotage.pool.drive import Driver
 from pilotage.pool.files import Outside, Pilot, Pool
-from pilotage.pool.guarded import MOST_S, Guarded, pause
+from pilotage.pool.guarded import RETRY, Guarded
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.pipeline import Leaf
@@ -192,8 +192,8 @@ def test_pools_that_steer_themselves_are_not_steered_from_outside(project):
 
 
 def test_pauses_double_up_to_a_minute():
-    assert [pause(count) for count in (1, 2, 3, 4)] == [1, 2, 4, 8]
-    assert pause(1000) == MOST_S
+    assert [RETRY.bound(count) for count in (1, 2, 3, 4)] == [1, 2, 4, 8]
+    assert RETRY.bound(1000) == 60
 
 
 def test_a_pool_that_fails_is_left_alone_and_what_it_does_not_take_goes_to_others():

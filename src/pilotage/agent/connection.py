@@ -15,13 +15,13 @@ import msgspec
 from pilotage.agent.beat import Beat
 from pilotage.agent.control import Controls
 from pilotage.agent.ingest import Ingest
-from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.logs import Logs
 from pilotage.agent.outbox import Outbox
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Hub, Settings
 from pilotage.base import errors
+from pilotage.base.supervise import Supervisor
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
@@ -59,7 +59,7 @@ class Parties(msgspec.Struct, frozen=True):
 
     project: ProjectFolder
     settings: Followed
-    parts: Parts
+    parts: Supervisor
     writer: Writer
     open_reader: Callable[[], Db]
     registry: Registry

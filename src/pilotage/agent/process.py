@@ -22,7 +22,6 @@ from pilotage.agent.caps import Caps, Going
 from pilotage.agent.carriers import Carriers
 from pilotage.agent.connection import Parties
 from pilotage.agent.janitor import Janitor
-from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.registry import Registry
 from pilotage.agent.relay import Wayout
@@ -30,6 +29,8 @@ from pilotage.agent.settings import Settings
 from pilotage.agent.status import Certificate, Look, free, write
 from pilotage.agent.work import Work
 from pilotage.base import clock, errors
+from pilotage.base.backoff import Backoff
+from pilotage.base.supervise import Supervisor
 from pilotage.batch import files
 from pilotage.batch import records as sites
 from pilotage.bus.model import Drain, Heartbeat
@@ -47,6 +48,8 @@ _log = logging.getLogger("pilotage.edge")
 _SHOW_S = 2.0
 #: How soon a site that is drained takes no more messages, in seconds.
 _HEED_S = 0.5
+#: Pauses before a part that failed is restarted.
+_RESTART = Backoff(first=0.5, limit=60.0)
 
 
 class Agent:
@@ -60,7 +63,7 @@ class Agent:
         self._project, self._writer, self._take_over = project, writer, take_over
         self._now = project.clock.now
         self._settings = Followed(project.root / AGENT_FILE, hub)
-        self._parts = Parts(project.clock)
+        self._parts = Supervisor(project.clock, _log, _RESTART)
         self._queue = Queue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
             clock.dice(),

@@ -8,10 +8,10 @@ import anyio
 import msgspec
 
 from pilotage.agent import pilots
-from pilotage.agent.keep import Parts
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
+from pilotage.base.supervise import Supervisor
 from pilotage.batch.tunnels import Doors
 from pilotage.link import connect
 from pilotage.link.relay import Relay
@@ -45,7 +45,7 @@ def through_login(settings: Settings) -> bool:
 class Wayout:
     """Carries bytes between pilots and hubs."""
 
-    def __init__(self, settings: Followed, parts: Parts) -> None:
+    def __init__(self, settings: Followed, parts: Supervisor) -> None:
         """Get ready; nothing happens before `run`."""
         self._settings, self._parts = settings, parts
         #: The port here that leads to each hub, by its address.

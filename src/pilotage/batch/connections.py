@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 import msgspec
 
+from pilotage.base import backoff
+from pilotage.base.supervise import Supervisor
 from pilotage.batch import files, records
 from pilotage.batch.driver import Driver
 from pilotage.batch.model import Site
@@ -24,8 +26,8 @@ from pilotage.store import Writer
 #: How often the store hears how sites are, in seconds.
 _SHOW_S = 5.0
 _LOOK_S = 0.25
-#: How long a site rests after something that nobody foresaw, in seconds.
-_ANEW_S = 30.0
+#: A site that failed is restarted after 30 s.
+_RESTART = backoff.fixed(30.0)
 _log = logging.getLogger("pilotage.batch")
 
 #: What is done at a site while there is a driver for it.
@@ -40,6 +42,7 @@ class Ways:
         self._project = project
         self._writer = writer
         self._program = program
+        self._parts = Supervisor(project.clock, _log, _RESTART)
         self._known: dict[str, tuple[Remote, Driver]] = {}
 
     def up(self, name: str) -> bool:
@@ -54,22 +57,22 @@ class Ways:
         return remote.trouble or driver.trouble
 
     async def keep(self, name: str, site: Site, work: Work) -> None:
-        """Keep one site at work; what nobody foresaw there must not end the others."""
-        state = self._project.state
-        while True:
-            shell = choose(name, site, state)
-            clock = self._project.clock
-            place = files.place(site, state)
-            remote = Remote(name, site, shell, self._program, place, clock=clock)
-            driver = Driver(remote, _adapter(remote), self._writer, clock)
-            self._known[name] = (remote, driver)
-            doors = Doors(remote, state / "doors" / f"{name}.json")
-            try:
-                await work(name, driver, doors)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other sites go on
-                _log.exception("site %s: this is a mistake in Pilotage; it is started anew", name)
-                driver.note_trouble("site", f"it is started anew after a mistake: {error}")
-                await anyio.sleep(_ANEW_S)
+        """Keep one site at work until cancelled; an error there does not end the others."""
+
+        def failed(why: str) -> None:
+            if name in self._known:
+                self._known[name][1].note_trouble("site", f"it is restarted: {why}")
+
+        serve = functools.partial(self._serve, name, site, work)
+        await self._parts.keep(f"site {name}", serve, failed=failed)
+
+    async def _serve(self, name: str, site: Site, work: Work) -> None:
+        state, clock = self._project.state, self._project.clock
+        shell, place = choose(name, site, state), files.place(site, state)
+        remote = Remote(name, site, shell, self._program, place, clock=clock)
+        driver = Driver(remote, _adapter(remote), self._writer, clock)
+        self._known[name] = (remote, driver)
+        await work(name, driver, Doors(remote, state / "doors" / f"{name}.json"))
 
     async def show(self) -> None:
         """Write down how sites are, where commands look for it."""

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import anyio
 
 from pilotage.base import crash, errors, units
+from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.batch import records, submission
 from pilotage.batch.errand import Errands
@@ -35,7 +36,7 @@ __all__ = ["Driver", "End", "Party"]
 _log = logging.getLogger("pilotage.batch")
 _T = TypeVar("_T")
 #: The pauses between two tries of what could certainly not be done.
-_AGAIN_S, _LONGEST_S = 1.0, 60.0
+_RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
 _BREATH_S = 0.5
 _CALLED_OFF = "it was called off before it began"
@@ -262,7 +263,7 @@ class Driver:
 
     async def _fence(self, one: Submission, works: list[Work]) -> None:
         """Take back what has not begun, however long that takes."""
-        pause = _AGAIN_S
+        pauses = Pauses(_RETRY)
         while True:
             await self.remote.ready()
             left = [work for work in works if not work.over]
@@ -274,8 +275,7 @@ class Driver:
                             self.over(one, work, End(never=_CALLED_OFF))
             except errors.PilotageError as error:
                 self.note_trouble("stop", str(error))
-                await self.clock.sleep(pause)
-                pause = min(_LONGEST_S, 2 * pause)
+                await self.clock.sleep(pauses.next())
             else:
                 self.note_trouble("stop", "")
                 return

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock, WallClock, dice
 from pilotage.batch.gate import Gate
 from pilotage.batch.login import Boot, Hand, Hello, News
@@ -24,7 +25,7 @@ _GRACE_S = 15.0
 _CALL_S = 60.0
 _CLOSE_S = 5.0
 #: Pauses between tries to connect, and how long a connection must last to count as good.
-_FIRST_S, _LONGEST_S, _GOOD_S = 1.0, 60.0, 30.0
+_RECONNECT = Backoff(first=1.0, limit=60.0, jitter=0.25, good=30.0)
 #: While a person must do something: how often to look whether it was done, and to try anyway.
 _LOOK_S, _ANYWAY_S = 2.0, 900.0
 #: How often to ask again for a place that the login node refuses while nothing of ours has one.
@@ -185,7 +186,7 @@ class Remote:
 
     async def keep(self) -> None:
         """Hold the connection until cancelled."""
-        pause = _FIRST_S
+        pauses = Pauses(_RECONNECT, self._chance)
         try:
             while True:
                 began = self._clock.now()
@@ -197,9 +198,7 @@ class Remote:
                 if self.shell.barred:
                     await self._person()
                     continue
-                pause = _FIRST_S if self._clock.now() - began > _GOOD_S else pause
-                await self._clock.sleep(pause * self._chance.uniform(0.75, 1.25))
-                pause = min(_LONGEST_S, pause * 2)
+                await self._clock.sleep(pauses.next_after(self._clock.now() - began))
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await self.shell.close()

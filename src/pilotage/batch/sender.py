@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from pilotage.base import crash, errors
+from pilotage.base.backoff import Backoff, Pauses
 from pilotage.batch import records, submission
 from pilotage.batch.submission import Submission
 from pilotage.batch.system.model import BatchError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pilotage.batch")
 _T = TypeVar("_T")
 #: The pauses between two tries of what could certainly not be done.
-_AGAIN_S, _LONGEST_S = 1.0, 60.0
+_RETRY = Backoff(first=1.0, limit=60.0)
 
 
 class _Withdrawn(Exception):
@@ -62,7 +63,7 @@ class Sender:
 
     async def _insist(self, one: Submission, step: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Do a step, again and again while it is certain that it was not done."""
-        pause = _AGAIN_S
+        pauses = Pauses(_RETRY)
         while True:
             await self._driver.remote.ready()
             if not one.live:
@@ -74,8 +75,7 @@ class Sender:
             except errors.Unavailable as error:
                 self._driver.note_trouble("submit", str(error))
                 self._driver.party(one).said(one, f"it cannot be submitted now: {error}")
-                await self._driver.clock.sleep(pause)
-                pause = min(_LONGEST_S, 2 * pause)
+                await self._driver.clock.sleep(pauses.next())
             else:
                 self._driver.note_trouble("submit", "")
                 return done

@@ -119,7 +119,7 @@ def _steered(setup: Setup, stop: Stop, file: Path, *, once: bool) -> Iterator[An
 
 
 def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
-    from pilotage.pool.guarded import pause
+    from pilotage.pool.guarded import RETRY
 
     failures, last, when = 0, "", -_AGAIN_S
     while not stop.signal:
@@ -132,7 +132,7 @@ def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
             if once:
                 raise
             plan, failures = None, failures + 1
-            wait = pause(failures)
+            wait = RETRY.bound(failures)
             _log.error("nothing is decided, next try in %g s: %s", wait, error)
         if plan is not None:
             told, now = _told(plan), time.monotonic()
@@ -147,7 +147,7 @@ def _turns(driver: Driver, stop: Stop, *, once: bool) -> Iterator[Answer]:
 def _loaded(setup: Setup, stop: Stop, *, once: bool) -> Loaded:
     """Read the configuration, as soon as the hubs of its pools answer."""
     from pilotage.pool import drive
-    from pilotage.pool.guarded import pause
+    from pilotage.pool.guarded import RETRY
 
     failures = 0
     while True:
@@ -163,7 +163,7 @@ def _loaded(setup: Setup, stop: Stop, *, once: bool) -> Loaded:
             return loaded
         # What a pool was asked for last is not known: to begin with nothing would end its pilots.
         failures += 1
-        if once or stop.wait(pause(failures)):
+        if once or stop.wait(RETRY.bound(failures)):
             raise lost[0]
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff, Pauses
 from pilotage.client.core import Core
 from pilotage.client.model import Delivery, Part, Ticket
 from pilotage.client.where import Address
 
 _log = logging.getLogger("pilotage.client")
 _CONNECT_S = 10.0
-_PAUSES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+_RECONNECT = Backoff(first=0.05, limit=5.0, factor=2.5)
 
 
 class _Line(asyncio.Protocol):
@@ -182,18 +184,18 @@ class Carrier:
 
     async def _stay(self, line: _Line | None) -> None:
         """Be connected until it is time to go."""
-        tries = 0
+        pauses = Pauses(_RECONNECT, random.Random())  # noqa: S311 - no secret
         while self._core.refused is None:
             try:
                 line = line or await self._connect()
                 await line.over
-                tries = 0 if self._core.ready else tries
+                if self._core.ready:
+                    pauses.reset()
             except errors.Unavailable as error:
                 _log.info("%s", error)
             line = None
             self._core.lost()
-            await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
-            tries += 1
+            await asyncio.sleep(pauses.next())
 
 
 def _hand_over(found: Iterable[Delivery]) -> None:

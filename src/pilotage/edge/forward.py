@@ -18,6 +18,7 @@ import anyio
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
 from pilotage.edge import forward_records
@@ -25,7 +26,6 @@ from pilotage.edge.forward_records import End, Out
 from pilotage.job import machine, records
 from pilotage.job.model import State
 from pilotage.link.dialer import Line
-from pilotage.node import link
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
 from pilotage.run import unchanged
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 #: Jobs in one request, and how long the hub may wait for ends.
 _JOBS = 200
 _WAIT_S = 30.0
-_LONGEST_PAUSE_S = 15.0
+_RECONNECT = Backoff(first=0.2, limit=15.0, jitter=0.5)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -79,24 +79,24 @@ class Forward:
     async def run(self) -> None:
         """Send and hear until cancelled."""
         await self._load()
-        tries, known = 0, False
+        pauses, known = Pauses(_RECONNECT, self._dice), False
         while True:
             try:
                 way, token = self._target.way, self._target.token
                 async with Line.open(way, "login", protocol=PROTOCOL, token=token) as line:
                     owner = str(line.terms.get("owner", ""))
                     _log.info("jobs go to %s as %s", self._target.name, owner)
-                    tries, known = 0, True
+                    pauses.reset()
+                    known = True
                     await self._talk(line)
             except* errors.Denied as group:
                 # A token that never worked is a mistake; one that did may be mended meanwhile.
                 if not known:
                     raise
-                self._complain(group, tries)
+                self._complain(group, pauses.failures)
             except* errors.Unavailable as group:
-                self._complain(group, tries)
-            await anyio.sleep(link.pause(tries, self._dice, _LONGEST_PAUSE_S))
-            tries += 1
+                self._complain(group, pauses.failures)
+            await self._clock.sleep(pauses.next())
 
     def _complain(self, group: BaseExceptionGroup[errors.PilotageError], tries: int) -> None:
         if tries == 0:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import anyio
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import backoff, errors, text
+from pilotage.base.supervise import Supervisor
 from pilotage.batch import records
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
@@ -31,8 +32,8 @@ _T = TypeVar("_T")
 _LOOK_S = 1.0
 #: How often the store hears that we listen, in seconds.
 _SHOW_S = 5.0
-#: How long it rests after something that nobody foresaw, in seconds.
-_ANEW_S = 30.0
+#: A part that failed is restarted after 1 s, the one that listens to the broker after 30 s.
+_RESTART, _RECONNECT = backoff.fixed(1.0), backoff.fixed(30.0)
 #: What is wrong for a shorter time needs nobody, in seconds; a silence is long by itself.
 _ALARM_S = 60.0
 #: What begins the names of alarms.
@@ -52,6 +53,7 @@ class Edges:
         """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
         self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus
+        self._parts = Supervisor(project.clock, _log, _RESTART)
         #: Why the broker is not heard, and since when it is as it is; none is no trouble.
         self._trouble, self._since = _NOT_YET if self._settings.url else "", self._now()
         #: Since when it is listened at the port.
@@ -68,26 +70,16 @@ class Edges:
         """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
         await self._do(self._load)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep, "the port", self._listen_at_port)
-            tasks.start_soon(self._keep, "sites", self._watch)
+            tasks.start_soon(self._parts.keep, "the port", self._listen_at_port)
+            tasks.start_soon(self._parts.keep, "sites", self._watch)
             if self._settings.url:
-                tasks.start_soon(self._keep, "broker", self._listen)
-
-    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Have a part go on after something that went wrong."""
-        while True:
-            try:
-                await part()
-            except errors.PilotageError as error:
-                _log.error("%s: %s", name, error)
-            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("%s: this is a mistake in Pilotage", name)
-            await anyio.sleep(_ANEW_S if name == "broker" else _LOOK_S)
+                keep = functools.partial(self._parts.keep, backoff=_RECONNECT)
+                tasks.start_soon(keep, "broker", self._listen)
 
     async def _listen(self) -> None:
         """Listen to the broker."""
         pattern, self._bound = self._settings.beats, False
-        trouble = "it is begun anew after a mistake"
+        trouble = "it is restarted after a mistake in Pilotage"
         try:
             async with broker.connect(self._settings, self._root, pattern) as bus:
                 self._broker = lambda: bus.trouble or ("" if self._bound else _NOT_BOUND)

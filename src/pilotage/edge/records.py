@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from pilotage.base import text
+from pilotage.base.backoff import Backoff
 from pilotage.data.transfer.url import at_port
 from pilotage.edge import message
 from pilotage.edge.message import Handoff
@@ -18,7 +19,7 @@ OVER = frozenset({"done", "failed", "cancelled", "rejected"})
 #: The code of an attempt that its site does not know any more.
 FORGOTTEN = "forgotten"
 #: Seconds before the first further try to send a message, and between the last ones.
-_SOON_S, _LATE_S = 1.0, 15.0
+_RETRY = Backoff(first=1.0, limit=15.0)
 #: What a message to a site is: `follow` asks for logs.
 Kind = Literal["job", "control", "follow"]
 
@@ -214,8 +215,7 @@ def sent(db: Db, some: Sequence[Outgoing], now: float) -> list[tuple[int, int]]:
 
 def later(db: Db, one: Outgoing, now: float) -> None:
     """Have a message tried again, each time a little later."""
-    after = now + min(_LATE_S, _SOON_S * 2.0 ** min(one.tries, 10))
-    db.run("edge_message_later", id=one.id, after=after)
+    db.run("edge_message_later", id=one.id, after=now + _RETRY.bound(one.tries + 1))
 
 
 def soon(db: Db, topics: Sequence[str]) -> None:

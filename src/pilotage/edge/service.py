@@ -14,7 +14,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from pilotage.base import crash, errors
+from pilotage.base import backoff, crash, errors
+from pilotage.base.clock import Clock
+from pilotage.base.supervise import Supervisor
 from pilotage.bus import batches
 from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
@@ -35,8 +37,8 @@ _log = logging.getLogger("pilotage.edge")
 _T = TypeVar("_T")
 #: How often it is looked which sites there are, and how they are, in seconds.
 _LOOK_S = 0.5
-#: How long it rests after something that went wrong, in seconds.
-_REST_S = 5.0
+#: A part that failed is restarted after 5 s.
+_RESTART = backoff.fixed(5.0)
 
 
 class Broker(Protocol):
@@ -65,14 +67,15 @@ class EdgeSites:
     """Has jobs run at all sites with an agent that this hub hears of."""
 
     def __init__(
-        self, hub: Hub, open_reader: Callable[[], Db], now: Callable[[], float],
+        self, hub: Hub, open_reader: Callable[[], Db], clock: Clock,
         patience: Patience, carriers: Carriers,
         known: Callable[[Db, float], Mapping[str, Facts]], steps: Steps,
     ) -> None:  # fmt: skip
         """Get ready; `known` reads which sites there are, `steps` are those of workflows."""
         self._hub, self._steps = hub, steps
         self._queue, self._writer, self._address = hub.queue, hub.writer, hub.address
-        self._open_reader, self._now, self._patience = open_reader, now, patience
+        self._open_reader, self._now, self._patience = open_reader, clock.now, patience
+        self._parts = Supervisor(clock, _log, _RESTART)
         self._connect, self._lines, self._known = carriers.connect, carriers.lines, known
         self._places: dict[str, EdgePlace] = {}
         #: By site, the applications that workflows were told of.
@@ -94,12 +97,13 @@ class EdgeSites:
             self._logs = EdgeLogs(reader, self._writer, self._address, self._hub.folder, self._now)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow, tasks)
-                tasks.start_soon(self._always, "logs", self._logs.run)
-                tasks.start_soon(self._always, "logs", self._ask_for_logs)
-                tasks.start_soon(self._always, "the port", self._talk_to_lines)
+                keep = self._parts.keep
+                tasks.start_soon(keep, "logs", self._logs.run)
+                tasks.start_soon(keep, "requests for logs", self._ask_for_logs)
+                tasks.start_soon(keep, "the port", self._talk_to_lines)
                 if self._connect is not None:
                     talk = functools.partial(self._talk, self._connect)
-                    tasks.start_soon(self._always, "broker", talk)
+                    tasks.start_soon(keep, "broker", talk)
 
     def _stir(self) -> None:
         self._stirred.set()
@@ -113,7 +117,7 @@ class EdgeSites:
                 place = self._places.get(name)
                 if place is None:
                     place = self._places[name] = EdgePlace(name, facts, self._hub)
-                    tasks.start_soon(self._keep, place)
+                    tasks.start_soon(self._parts.keep, f"site {name}", place.run)
                 place.change(facts)
                 await self._offered(name, facts.applications)
             await anyio.sleep(_LOOK_S)
@@ -134,31 +138,6 @@ class EdgeSites:
             _log.error("site %s: %s", name, error)
         else:
             self._offers[name] = applications
-
-    async def _keep(self, place: EdgePlace) -> None:
-        """Have a place work again after something that went wrong."""
-        while True:
-            try:
-                await place.run()
-            except errors.StoreUnavailable as error:
-                _log.error("site %s: %s", place.name, error)
-            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("site %s: this is a mistake in Pilotage", place.name)
-            await anyio.sleep(_REST_S)
-
-    async def _always(self, name: str, talk: Callable[[], Awaitable[None]]) -> None:
-        """Have messages go and come again after something that went wrong."""
-        trouble = ""
-        while True:
-            try:
-                await talk()
-            except* errors.PilotageError as group:
-                if str(group.exceptions[0]) != trouble:
-                    trouble = str(group.exceptions[0])
-                    _log.error("%s: %s", name, trouble)
-            except* Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("%s: this is a mistake in Pilotage", name)
-            await anyio.sleep(_REST_S)
 
     # -- the broker ------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from pilotage.base import errors
+from pilotage.base import backoff
+from pilotage.base.supervise import Supervisor
 from pilotage.bus import batches
 from pilotage.bus.port import Message
 from pilotage.edge import broker
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 _log = logging.getLogger("pilotage.flow")
-#: How long it rests after something that went wrong, in seconds.
-_ANEW_S = 5.0
+#: A connection that failed is made again after 5 s.
+_RESTART = backoff.fixed(5.0)
 _HUB = "flows hub"
 
 #: Takes messages in; they are acknowledged after it.
@@ -47,18 +48,7 @@ class Line:
 
     async def run(self) -> None:
         """Listen and speak until cancelled."""
-        trouble = ""
-        while True:
-            try:
-                await self._talk()
-            except* errors.PilotageError as group:
-                said = str(_first(group))
-                if said != trouble:
-                    trouble = said
-                    _log.error("broker: %s", said)
-            except* Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("broker: this is a mistake in Pilotage")
-            await anyio.sleep(_ANEW_S)
+        await Supervisor(self._project.clock, _log, _RESTART).keep("broker", self._talk)
 
     async def _talk(self) -> None:
         project = self._project
@@ -88,9 +78,3 @@ def own(db: Db) -> str:
         found = secrets.token_hex(4)
         records.advance(db, _HUB, found)
     return found
-
-
-def _first(group: BaseExceptionGroup[errors.PilotageError]) -> errors.PilotageError:
-    """Return one error of those that came together."""
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, BaseExceptionGroup) else one

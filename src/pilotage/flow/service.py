@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from pilotage.base import crash, errors
+from pilotage.base import backoff, crash, errors
+from pilotage.base.supervise import Supervisor
 from pilotage.base.wakeup import Wakeup
 from pilotage.base.wakeup import patience as pause
 from pilotage.batch import files
@@ -48,8 +49,8 @@ _EACH_S = 0.0005
 _AGAIN_S = 10.0
 #: The same while somebody was asked for it, in seconds: that is a look at the store.
 _SOON_S = 1.0
-#: How long it rests after something that nobody foresaw, in seconds.
-_ANEW_S = 2.0
+#: A part that failed is restarted after 2 s.
+_RESTART = backoff.fixed(2.0)
 #: Tasks whose data is got ready at once.
 _PREPARING = 64
 
@@ -66,6 +67,7 @@ class Flows:
         self._open_reader, self._reader = open_reader, open_reader()
         self._queue, self._told = queue, told
         self._now = project.clock.now
+        self._parts = Supervisor(project.clock, _log, _RESTART)
         self._line = Line(project, self._flows, self._send)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         self._any = bell
@@ -92,7 +94,8 @@ class Flows:
                 ("news", self._hear_news), ("stories", stories.run), ("posts", self._post().run),
                 ("times", self._pump),
             ):  # fmt: skip
-                tasks.start_soon(self._keep, name, part)
+                again = functools.partial(self._again, part)
+                tasks.start_soon(self._parts.keep, f"{name} of flows", again)
             if self._project.settings.bus.url:
                 tasks.start_soon(self._line.run)
 
@@ -116,18 +119,10 @@ class Flows:
             due = db.value("flows_next", now=now)
             await self._any.wait(pause(due, now))
 
-    async def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Have a part run again after something that went wrong."""
-        while True:
-            try:
-                await part()
-            except errors.StoreUnavailable as error:
-                _log.error("%s of flows: %s", name, error)
-            except Exception:  # noqa: BLE001 - whatever it is, the hub goes on
-                _log.exception("%s of flows: this is a mistake in Pilotage", name)
-            await anyio.sleep(_ANEW_S)
-            # What it was rung for may still be to be done.
-            self._any.set()
+    async def _again(self, part: Callable[[], Awaitable[None]]) -> None:
+        """Run a part; what it was woken for before a restart may still be to be done."""
+        self._any.set()
+        await part()
 
     async def _do(self, step: Callable[[Db], _T]) -> _T:
         return await wrap_future(self._writer.submit(step))

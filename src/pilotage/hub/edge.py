@@ -59,7 +59,7 @@ def make(
 
     patience = Patience(units.seconds(settings.flows.ask), units.seconds(settings.flows.silence))
     carriers = Carriers(connect if settings.bus.url else None, lines)
-    return EdgeSites(shared, open_reader, project.clock.now, patience, carriers, known, FlowSteps())
+    return EdgeSites(shared, open_reader, project.clock, patience, carriers, known, FlowSteps())
 
 
 def _closed(one: Edge, asked: str) -> str:

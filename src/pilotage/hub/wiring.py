@@ -201,7 +201,7 @@ class Hub:
             address,
         )  # fmt: skip
         pilots = EdgePilots(
-            self._writer, self._service.roster, address, project.state / ADDRESS, project.clock.now
+            self._writer, self._service.roster, address, project.state / ADDRESS, project.clock
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Edges(project, self._writer, self._lines).run)

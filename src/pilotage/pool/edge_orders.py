@@ -14,8 +14,10 @@ from typing import TypeVar
 
 import anyio
 
-from pilotage.base import crash, errors
+from pilotage.base import backoff, crash, errors
+from pilotage.base.clock import Clock
 from pilotage.base.owner import me
+from pilotage.base.supervise import Supervisor
 from pilotage.edge import pilots, view
 from pilotage.edge.message import Address
 from pilotage.edge.order import PilotOrder
@@ -30,8 +32,8 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.pilot")
 _T = TypeVar("_T")
 _LOOK_S = 1.0
-#: How long it rests after an unexpected error, in seconds.
-_REST_S = 5.0
+#: After an error it is tried again in 5 s.
+_RESTART = backoff.fixed(5.0)
 #: Characters of the name of a pilot.
 _LONGEST = 128
 
@@ -40,23 +42,20 @@ class EdgePilots:
     """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, address: Address, file: Path, now: Callable[[], float]
+        self, writer: Writer, roster: Roster, address: Address, file: Path, clock: Clock
     ) -> None:
         """Get ready; `file` says where pilots find this hub."""
         self._writer, self._roster, self._address = writer, roster, address
-        self._file, self._now = file, now
+        self._file, self._clock, self._now = file, clock, clock.now
 
     async def run(self) -> None:
         """Order pilots until cancelled."""
+        parts = Supervisor(self._clock, _log, _RESTART)
+        await parts.keep("pilots at sites with an agent", self._loop)
+
+    async def _loop(self) -> None:
         while True:
-            try:
-                await self._look()
-            except errors.StoreUnavailable as error:
-                _log.error("pilots at sites with an agent: %s", error)
-                await anyio.sleep(_REST_S)
-            except Exception:  # noqa: BLE001 - an unexpected error must not end the hub
-                _log.exception("pilots at sites with an agent: this is a mistake in Pilotage")
-                await anyio.sleep(_REST_S)
+            await self._look()
             await anyio.sleep(_LOOK_S)
 
     async def _look(self) -> None:

@@ -8,18 +8,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from pilotage.base.backoff import Backoff
 from pilotage.pool.model import Plan, Reading, Target, View
 from pilotage.pool.pipeline import Face
 
 _log = logging.getLogger("pilotage.pool")
-#: Seconds until the next try, the first time and at most.
-FIRST_S = 1.0
-MOST_S = 60.0
-
-
-def pause(failures: int) -> float:
-    """Return how long to wait after so many failures in a row."""
-    return float(min(MOST_S, FIRST_S * 2.0 ** min(failures - 1, 16)))
+#: How long to wait after failures in a row.
+RETRY = Backoff(first=1.0, limit=60.0)
 
 
 class Guarded(Face):
@@ -74,7 +69,7 @@ class Guarded(Face):
         fresh = self.error is None or str(self.error) != str(error)
         self.error = error
         self._failures += 1
-        wait = pause(self._failures)
+        wait = RETRY.bound(self._failures)
         self._until = self._tick() + wait
         if fresh:
             _log.warning("%s is left as it is, next try in %g s: %s", self.name, wait, said)

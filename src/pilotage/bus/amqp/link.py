@@ -17,6 +17,8 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from yarl import URL
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff, Pauses
+from pilotage.base.clock import dice
 
 from .model import Broker
 
@@ -24,7 +26,7 @@ _log = logging.getLogger("pilotage.bus")
 # It would say each trouble a second time, and less clearly.
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
-_SOON_S = 0.5
+_FIRST_S = 1.0
 _FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belong together"
 #: What may go wrong with a broker at any time, and is no mistake of ours.
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
@@ -54,8 +56,9 @@ class Line:
 class Link:
     """Keeps a connection; `line` waits for it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, chance: random.Random | None = None) -> None:
         """Get ready; nothing happens before `keep`."""
+        self._pauses = Pauses(Backoff(_FIRST_S, broker.retry, jitter=0.5), chance or dice())
         self._broker = broker
         self._line: Line | None = None
         self._changed = anyio.Event()
@@ -76,11 +79,10 @@ class Link:
 
     async def keep(self) -> None:
         """Connect again and again until cancelled."""
-        tries = 0
         while True:
             try:
                 async with self._dialled() as line:
-                    tries = 0
+                    self._pauses.reset()
                     self._set(line, "")
                     if await self._renewal(line):
                         self._set(None, "the connection is made anew")
@@ -88,11 +90,9 @@ class Link:
                     self._set(None, "the connection was lost")
             except (*TROUBLES, errors.PilotageError) as error:
                 self._set(None, str(error) or type(error).__name__)
-            tries += 1
-            most = min(self._broker.retry, _SOON_S * 2.0 ** min(tries, 10))
             _log.warning("broker %s: %s; it is tried again", self._broker.place, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
-            with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret
+            with anyio.move_on_after(self._pauses.next()):
                 await self._renewed.wait()
 
     def renew(self) -> None:

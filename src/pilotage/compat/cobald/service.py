@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from pilotage.pool.guarded import pause
+from pilotage.pool.guarded import RETRY
 
 _log = logging.getLogger("pilotage.pool")
 #: A service that ran for so many seconds has not failed as it started.
@@ -56,7 +56,7 @@ def _keep(service: Any) -> None:  # noqa: ANN401
             _run(service)
         except Exception as error:  # noqa: BLE001 - code of others: the rest goes on
             failures = 1 if time.monotonic() - began > _WELL_S else failures + 1
-            wait = pause(failures)
+            wait = RETRY.bound(failures)
             _log.error("%s has failed and is started again in %g s: %s", name, wait, error)
             time.sleep(wait)
         else:

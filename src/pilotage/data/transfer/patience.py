@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pilotage.base import errors, units
+from pilotage.base.backoff import Backoff
 from pilotage.base.clock import Clock
 from pilotage.data.transfer.trouble import Class, classify
 
@@ -35,6 +36,11 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     deadline: float = 86_400.0
     #: Seconds between looks at a credential that is waited for.
     glance: float = 5.0
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between attempts."""
+        return Backoff(self.delay, self.longest, self.factor, self.jitter)
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -85,18 +91,10 @@ def decide(
         return Pause(end, Tried(tried.began, tried.futile))
     if futile >= patience.attempts:
         return GiveUp(f"{futile} attempts in a row brought nothing")
-    at = now + _wait(patience, futile, dice)
+    at = now + patience.backoff.pause(futile, dice)
     if at >= end:
         return GiveUp(f"the deadline of {units.for_people(patience.deadline)} is too near")
     return Again(at, after)
-
-
-def _wait(patience: Patience, futile: int, dice: random.Random) -> float:
-    try:
-        grown = patience.delay * patience.factor ** max(0, futile - 1)
-    except OverflowError:
-        grown = patience.longest
-    return min(grown, patience.longest) * (1 - patience.jitter * dice.random())
 
 
 class Steps(msgspec.Struct):

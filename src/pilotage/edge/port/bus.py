@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,6 +16,8 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from pilotage.base import errors
+from pilotage.base.backoff import Backoff, Pauses
+from pilotage.base.clock import dice
 from pilotage.bus.port import Message
 from pilotage.edge.port.model import Delivery
 from pilotage.link.dialer import Line
@@ -26,7 +27,7 @@ _log = logging.getLogger("pilotage.bus")
 _REST_S = 0.5
 _CLOSE_S = 2.0
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
-_SOON_S = 0.5
+_FIRST_S = 1.0
 
 #: Connects to the hub; what answers nothing is given to whom it is told.
 Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[Line]]
@@ -130,11 +131,12 @@ class HubBus:
 
     async def _keep(self) -> None:
         """Connect again and again until cancelled."""
-        tries, told = 0, ""
+        pauses, told = Pauses(Backoff(_FIRST_S, self._pace.retry, jitter=0.5), dice()), ""
         while True:
             try:
                 async with self._dial(self._hear) as line:
-                    tries, told = 0, ""
+                    pauses.reset()
+                    told = ""
                     self._set(line, "")
                     if await self._until_over(line):
                         self._set(None, "the connection is made anew")
@@ -142,13 +144,11 @@ class HubBus:
                     self._set(None, line.over)
             except errors.PilotageError as error:
                 self._set(None, str(error))
-            tries += 1
-            most = min(self._pace.retry, _SOON_S * 2.0 ** min(tries, 10))
             if self._trouble != told:
                 told = self._trouble
                 _log.warning("hub: %s; it is tried again", told)
             # Not all at the same moment: a hub that comes back has much to do.
-            with anyio.move_on_after(random.uniform(0.5, 1.0) * most):  # noqa: S311 - no secret
+            with anyio.move_on_after(pauses.next()):
                 await self._renewed.wait()
 
     async def _until_over(self, line: Line) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import stat
 from collections.abc import AsyncIterator, Callable
