@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from asyncio import wrap_future
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -241,7 +240,7 @@ async def test_one_that_failed_is_tried_again_however_much_else_there_is_to_say(
         ) -> None:
             await super().publish(topic, body, key, heard=heard)
             if topic == "status.mira":
-                await wrap_future(store.writer.submit(lambda db: records.tell(db, 2, 1.0)))
+                await store.writer.run(lambda db: records.tell(db, 2, 1.0))
 
     post(store, 1, reply="status.full")
     other = posted.body(key="other")

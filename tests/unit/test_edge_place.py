@@ -43,7 +43,7 @@ class Site:
         self.place = EdgePlace("mira", Facts("slurm", ("sim",)), hub)
 
     async def do(self, step: Callable[[Db], Any]) -> Any:
-        return await asyncio.wrap_future(self.writer.submit(step))
+        return await self.writer.run(step)
 
     async def submit(self) -> int:
         """Have a job wait for the site."""

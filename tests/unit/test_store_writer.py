@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -60,6 +61,21 @@ class Gate:
 def test_what_is_answered_is_on_disk(store, reader):
     store.do(put("x"))
     assert get("x")(reader) == "1"
+
+
+def test_an_event_loop_goes_on_while_a_step_waits_for_the_disk(store, reader):
+    async def run() -> None:
+        gate = Gate(store)
+        task = asyncio.create_task(store.run(put("a", "7")))
+        await asyncio.sleep(0)
+        assert not task.done()
+        gate.open.set()
+        await task
+        assert get("a")(reader) == "7"
+        with pytest.raises(ZeroDivisionError):
+            await store.run(lambda _: 1 / 0)
+
+    asyncio.run(run())
 
 
 def test_a_step_returns_what_it_found(store):

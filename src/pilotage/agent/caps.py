@@ -7,7 +7,6 @@ transactions that change it, so that no limit is ever passed.
 from __future__ import annotations
 
 import heapq
-from asyncio import wrap_future
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
@@ -117,7 +116,7 @@ class Caps:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            waiting, let = await wrap_future(self._writer.submit(self._look))
+            waiting, let = await self._writer.run(self._look)
             if let:
                 self._poke()
             await anyio.sleep(_SOON_S if waiting else _LATE_S)

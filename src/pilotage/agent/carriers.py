@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from asyncio import wrap_future
 
 import anyio
 import msgspec
@@ -78,7 +77,7 @@ class Carriers:
                         pilots.cancel_unserved, settings=settings(),
                         now=self._among.project.clock.now(),
                     )  # fmt: skip
-                    if await wrap_future(self._among.writer.submit(cancel)):
+                    if await self._among.writer.run(cancel):
                         self._among.poke()
                     self._follow(tasks, settings().carriers)
                     await settings.other(_dialled, dialled)

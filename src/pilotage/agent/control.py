@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Mapping
 
 import anyio
@@ -60,7 +59,7 @@ class Controls:
     async def _one(self, message: Message) -> None:
         plain = msgspec.structs.replace(message, reply=_nobody)
         step = functools.partial(obey, message=plain, settings=self._settings(), now=self._now())
-        obeyed: Obeyed = await wrap_future(self._writer.submit(step))
+        obeyed: Obeyed = await self._writer.run(step)
         crash.point("edge.obeyed")
         await self._bus.ack(message)
         if obeyed.changed:

@@ -13,10 +13,9 @@ import asyncio
 import contextlib
 import os
 import shutil
-from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -46,7 +45,6 @@ from pilotage.store import Db, Writer
 #: Where jobs have their folders at the site, and what is kept of them in the state folder.
 FOLDER = "edge"
 _CLOSE_S = 10.0
-_T = TypeVar("_T")
 #: Returns how pilots reach a hub, by the settings of what its orders come by, and its address.
 Link = Callable[[Settings, str], Awaitable[str]]
 
@@ -112,12 +110,12 @@ class EdgeData:
     async def bring(self, one: Guest) -> None:
         """Have the folder of a job ready, and say in the guest what runs there."""
         with self._working():
-            job, user = await self._do(lambda db: _asked(db, one))
+            job, user = await self._writer.run(lambda db: _asked(db, one))
             root = (await self._remote.ready()).root
             if job.application == PILOT:
                 async with self._blaming(one):
                     await self._bring_pilot(one, job, user, root)
-                await self._do(lambda db: self._ready(db, one, 0))
+                await self._writer.run(lambda db: self._ready(db, one, 0))
                 return
             folder = f"{root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
@@ -129,7 +127,7 @@ class EdgeData:
                 filled = prepare.fill(app, job, kept, one.claim.job)
             one.spec, one.folder = prepare.spec_of(one.spec, filled, folder), folder
             one.binding = Binding(data=dict(filled.calls))
-            await self._do(lambda db: self._ready(db, one, kept.read))
+            await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
     async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
         """Say what starts a pilot; all that it needs is in its order, wherever its site is."""
@@ -191,7 +189,7 @@ class EdgeData:
     async def shaped(self, one: Guest) -> None:
         """Fill the application in anew, for the shape that a job has got."""
         with self._working():
-            job, _ = await self._do(lambda db: _asked(db, one))
+            job, _ = await self._writer.run(lambda db: _asked(db, one))
             async with self._blaming(one):
                 app = await run_sync(self._registry.find, job.application)
                 kept = await run_sync(prepare.read, self._file(one))
@@ -206,7 +204,7 @@ class EdgeData:
     async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
         """Say whether anything is still to be done after a job."""
         del found
-        job, _ = await self._do(lambda db: _asked(db, one))
+        job, _ = await self._writer.run(lambda db: _asked(db, one))
         if job.application == PILOT:
             return False
         with shortage.waits():
@@ -218,14 +216,14 @@ class EdgeData:
             return False
         step: Step = "postprocess" if _to_run(kept) else "stage_out"
         # The state changes next, and that is told.
-        await self._do(lambda db: records.step(db, one.claim.job, step))
+        await self._writer.run(lambda db: records.step(db, one.claim.job, step))
         return True
 
     async def home(self, one: Guest, room: Room, found: dict[str, Any]) -> None:
         """Run what runs after a job, and send what it has left."""
         del found
         with self._working():
-            job, user = await self._do(lambda db: _asked(db, one))
+            job, user = await self._writer.run(lambda db: _asked(db, one))
             folder = f"{room.root}/{FOLDER}/{one.key}"
             async with self._blaming(one):
                 kept = self._required(one, await run_sync(prepare.read, self._file(one)))
@@ -255,7 +253,7 @@ class EdgeData:
             # What is there is another's, and stays so when the job is tried again.
             await self._keep(one, kept, sending=again)
             raise
-        await self._do(lambda db: records.left(db, one.claim.job, left))
+        await self._writer.run(lambda db: records.left(db, one.claim.job, left))
         await run_sync(_remove, beside)
         return kept
 
@@ -328,7 +326,7 @@ class EdgeData:
 
     async def _step(self, one: Guest, step: Step) -> None:
         """Say what is done now, to people too."""
-        await self._do(lambda db: records.step(db, one.claim.job, step, self._now()))
+        await self._writer.run(lambda db: records.step(db, one.claim.job, step, self._now()))
 
     @contextlib.asynccontextmanager
     async def _blaming(self, one: Guest) -> AsyncIterator[None]:
@@ -340,7 +338,7 @@ class EdgeData:
             raise
         except errors.PilotageError as error:
             kind, code = blame(error)
-            await self._do(lambda db: records.blame(db, one.claim.job, kind, code))
+            await self._writer.run(lambda db: records.blame(db, one.claim.job, kind, code))
             raise
 
     @contextlib.contextmanager
@@ -354,9 +352,6 @@ class EdgeData:
         finally:
             if task is not None:
                 self._busy.discard(task)
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def blame(error: errors.PilotageError) -> tuple[Blame, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from asyncio import wrap_future
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -127,7 +126,7 @@ class Ingest:
         arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
         crash.point("edge.judged")
         step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
-        return await wrap_future(self._writer.submit(step))
+        return await self._writer.run(step)
 
     async def _odd(self, one: Message, unnamed: str) -> None:
         """Have a message come once more that we could not deal with, and then refuse it."""
@@ -138,7 +137,7 @@ class Ingest:
         why = Refused(kind="infrastructure", code="mistake", reason=_MISTAKE)
         arrival = Arrival(one.user or unnamed, one.topic, one.body, why, one.again)
         settings, now = self._settings(), self._now()
-        await wrap_future(self._writer.submit(lambda db: enter(db, [arrival], settings, now)))
+        await self._writer.run(lambda db: enter(db, [arrival], settings, now))
         await self._bus.ack(one)
 
     def _judge(

@@ -13,10 +13,8 @@ import os
 import re
 import secrets
 import shutil
-from asyncio import wrap_future
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
@@ -37,7 +35,6 @@ _AT_ONCE = 500
 _TRASH = ".trash"
 #: Names of what belongs to an attempt: its folder, and what is beside it.
 _NAME = re.compile(r"([0-9]+)\.[0-9]+(\.(in|out|json|lock|part))?")
-_T = TypeVar("_T")
 
 
 class Janitor:
@@ -67,15 +64,15 @@ class Janitor:
         """Forget what has been kept for long enough; say how many jobs that were."""
         keep, now = self._settings().keep, self._now()
         before = now - units.seconds(keep.refused)
-        await self._do(lambda db: records.forget_refused(db, before))
+        await self._writer.run(lambda db: records.forget_refused(db, before))
         settings = self._settings()
         if "" not in settings.carriers:
             # What is left for hubs that are not dialled any more.
             old = now - units.seconds(keep.failed)
             users = settings.hub_users
-            await self._do(lambda db: records.forget_undeliverable(db, users, old))
+            await self._writer.run(lambda db: records.forget_undeliverable(db, users, old))
         count = 0
-        while found := await self._do(lambda db: _forget(db, keep, now)):
+        while found := await self._writer.run(lambda db: _forget(db, keep, now)):
             jobs, folders = found
             count += jobs
             await run_sync(purge.remove, folders)
@@ -88,14 +85,11 @@ class Janitor:
         for place in places:
             for names in await run_sync(_names, place):
                 numbers = list({number for number, _ in names})
-                gone = await self._do(functools.partial(_gone, numbers=numbers))
+                gone = await self._writer.run(functools.partial(_gone, numbers=numbers))
                 litter = [name for number, name in names if number in gone]
                 await run_sync(_discard, place, litter)
             await run_sync(_empty, place / _TRASH)
         return root is not None
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _pause(keep: Keep) -> float:

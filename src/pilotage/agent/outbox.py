@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -125,7 +124,7 @@ class Outbox:
                     tasks.start_soon(self._story, db, some, sent, room)
         crash.point("edge.published")
         if sent:
-            await wrap_future(self._writer.submit(lambda db: records.sent(db, sent)))
+            await self._writer.run(lambda db: records.sent(db, sent))
             crash.point("edge.sent")
         if not self._after and len(sent) < len(words):
             newest = records.newest(db, self._receivers())
@@ -204,7 +203,7 @@ class Outbox:
             return
         self.depth, self._counted = records.waiting(db, self._receivers()), self._now()
         if self.depth > _TOO_MANY:
-            await wrap_future(self._writer.submit(records.thin))
+            await self._writer.run(records.thin)
 
     def _complain(self, error: errors.PilotageError) -> None:
         if str(error) != self._trouble:

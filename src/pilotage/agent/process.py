@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -94,7 +93,7 @@ class Agent:
         take = functools.partial(owner.take, file, mine, over=self._take_over)
         await anyio.to_thread.run_sync(take)
         begin = functools.partial(records.begin, now=self._since)
-        self._epoch = await wrap_future(self._writer.submit(begin))
+        self._epoch = await self._writer.run(begin)
         async with anyio.create_task_group() as tasks:
             for name, part in self._all().items():
                 tasks.start_soon(self._parts.keep, name, part)

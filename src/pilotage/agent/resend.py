@@ -11,9 +11,7 @@ import contextlib
 import functools
 import os
 import shutil
-from asyncio import wrap_future
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
@@ -33,7 +31,6 @@ from pilotage.store import Db, Writer
 
 #: Seconds between two looks at the least, however much is written.
 _LOOK_S = 0.2
-_T = TypeVar("_T")
 
 
 class Resends:
@@ -82,11 +79,11 @@ class Resends:
         note = functools.partial(
             records.sent_again, job=number, what=left, why=why, now=self._now()
         )
-        await self._do(note)
+        await self._writer.run(note)
         self._busy.discard(number)
 
     async def _send(self, number: int) -> Sequence[Left]:
-        job, attempt, state, user = await self._do(functools.partial(_asked, number=number))
+        job, attempt, state, user = await self._writer.run(functools.partial(_asked, number=number))
         if state is not State.DONE:
             raise errors.Conflict(f"it is {state} now")
         app = await run_sync(self._registry.find, job.application)
@@ -105,9 +102,6 @@ class Resends:
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(functools.partial(shutil.rmtree, beside, ignore_errors=True))
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _asked(db: Db, number: int) -> tuple[Job, int, State, str]:

@@ -7,7 +7,6 @@ import functools
 import logging
 import math
 import re
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import anyio
@@ -150,7 +149,7 @@ class Work:
         """Keep the ways open for pilots that an earlier process had submitted."""
         while self._settings().batch.host:
             await driver.remote.ready()
-            rows = await wrap_future(self._writer.submit(lambda db: db.rows("edge_pilot_users")))
+            rows = await self._writer.run(lambda db: db.rows("edge_pilot_users"))
             for (user,) in rows:
                 settings = self._settings()
                 settings = settings.by(settings.carrier_of(user))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -91,7 +90,7 @@ class Ways:
                     records.show, site=name, trouble=trouble, since=remote.since, facts=facts,
                     now=now,
                 )  # fmt: skip
-                await wrap_future(self._writer.submit(show))
+                await self._writer.run(show)
             await anyio.sleep(_LOOK_S)
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -29,12 +28,11 @@ from pilotage.batch.strays import Strays
 from pilotage.batch.submission import Submission, Work
 from pilotage.batch.system.model import Batch, Order
 from pilotage.batch.watch import Watch
-from pilotage.store import Db, Writer
+from pilotage.store import Writer
 
 __all__ = ["Driver", "End", "Party"]
 
 _log = logging.getLogger("pilotage.batch")
-_T = TypeVar("_T")
 #: The pauses between two tries of what could certainly not be done.
 _RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
@@ -51,7 +49,7 @@ class Driver:
         """Get ready; `adapter` finds a batch system by name, once the site is connected."""
         self.remote = remote
         self.errands = Errands(remote, adapter)
-        self._writer = writer
+        self.writer = writer
         self.clock = clock
         self.steady = clock.steady
         self._poll = units.seconds(remote.site.poll)
@@ -94,7 +92,7 @@ class Driver:
 
     async def load(self) -> list[Submission]:
         """Read what was out when an earlier process ended; each is in doubt until it is seen."""
-        found = await self.do(lambda db: records.load(db, self.remote.name))
+        found = await self.writer.run(lambda db: records.load(db, self.remote.name))
         now = self.steady()
         for one in found:
             one.asked = now
@@ -110,7 +108,7 @@ class Driver:
         """Remove the folders of submissions that an earlier process could not remove."""
         await self.remote.ready()
         keys = await self.errands.folders()
-        if rubbish := await self.do(lambda db: records.closed(db, keys)):
+        if rubbish := await self.writer.run(lambda db: records.closed(db, keys)):
             await self.errands.drop(rubbish)
 
     def poke(self) -> None:
@@ -142,7 +140,7 @@ class Driver:
         """Write the intent down, and have it submitted; returns when the intent is safe."""
         now = self.clock.now()
         crash.point("site.before_intent")
-        one = await self.do(
+        one = await self.writer.run(
             lambda db: records.intend(db, self.remote.name, batch, order, works, now)
         )
         crash.point("site.intent")
@@ -156,7 +154,7 @@ class Driver:
     async def know(self, one: Submission, number: str) -> None:
         """Write down that the batch system has a submission, and how it calls it."""
         one.known, one.number = True, number or one.number
-        await self.do(lambda db: records.know(db, one.id, one.number))
+        await self.writer.run(lambda db: records.know(db, one.id, one.number))
         crash.point("site.recorded")
         self.party(one).taken(one)
 
@@ -202,7 +200,7 @@ class Driver:
         keys = {name.partition(".")[0] for name in names}
         ours = keys & self.out.keys()
         if others := sorted(keys - ours):
-            ours.update(await self.do(lambda db: records.closed(db, others)))
+            ours.update(await self.writer.run(lambda db: records.closed(db, others)))
         if old := [name for name in names if name.partition(".")[0] in ours]:
             await self.errands.acknowledge(old)
 
@@ -229,7 +227,7 @@ class Driver:
         """Let go of works whose end is on disk."""
         now = self.clock.now()
         rows = [(one.id, work.place) for one, work in ended]
-        await self.do(lambda db: records.close(db, rows, now))
+        await self.writer.run(lambda db: records.close(db, rows, now))
         crash.point("site.closed")
         told = ("started", "ended")
         names = [f"{one.key}.{work.place}.{what}" for one, work in ended for what in told]
@@ -281,10 +279,6 @@ class Driver:
                 return
 
     # -- what all of this uses -------------------------------------------------------------------
-
-    async def do(self, step: Callable[[Db], _T]) -> _T:
-        """Do something with the store."""
-        return await wrap_future(self._writer.submit(step))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done beside."""

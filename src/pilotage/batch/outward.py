@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable
 from typing import Any
 
@@ -118,7 +117,7 @@ class Outward:
             if (paths := [*one.outputs.values(), *one.optional.values()])
         }
         if declared:
-            await wrap_future(self._writer.submit(lambda db: moves.declare(db, declared)))
+            await self._writer.run(lambda db: moves.declare(db, declared))
         works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
         first = ready[0].spec
         order = ordering.order(first, self._site, hello, key, len(ready), ready[0].fit)

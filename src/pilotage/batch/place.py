@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from asyncio import wrap_future
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -38,7 +37,6 @@ from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
-_T = TypeVar("_T")
 #: Ends and starts that come within this time are written down together, in seconds.
 _BLINK_S = 0.02
 #: How often what running jobs write is looked at, in seconds.
@@ -129,7 +127,7 @@ class Direct:
         self._begin(list(loose.values()))
 
     async def _specs(self, numbers: set[int]) -> dict[int, JobSpec]:
-        bodies = await self._do(
+        bodies = await self._writer.run(
             lambda db: {number: db.value("spec_body", id=number) for number in numbers}
         )
         return {number: records.read_spec(body) for number, body in bodies.items()}
@@ -141,7 +139,11 @@ class Direct:
         bounds = {one.job: self._launch.base for one in claims if one.owner not in ("", me())}
         # Steps of flows have folders of their own; without one there is nothing to ask.
         may = [one.job for one in claims if one.job in bounds and specs[one.spec].cwd]
-        steps = await self._do(lambda db: submissions.steps(db, may)) if may else frozenset[int]()
+        steps = (
+            await self._writer.run(lambda db: submissions.steps(db, may))
+            if may
+            else frozenset[int]()
+        )
         made = []
         for claim in claims:
             spec, binding = specs[claim.spec], records.read_binding(claim.binding)
@@ -278,7 +280,7 @@ class Direct:
         since = 0.0
         while True:
             await anyio.sleep(_HEED_S)
-            asked = await self._do(lambda db: submissions.asked(db, self._name))
+            asked = await self._writer.run(lambda db: submissions.asked(db, self._name))
             if bool(asked) == self.place.taking:
                 self._queue.change(functools.partial(self._open, not asked))
                 self._queue.nudge(self.place.number)
@@ -289,9 +291,6 @@ class Direct:
 
     def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

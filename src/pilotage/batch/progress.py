@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
 from collections.abc import Sequence
 
 from pilotage.base import text
@@ -26,14 +25,10 @@ class Telling:
     async def progress(self, attempts: Sequence[Attempt], state: State, words: str = "") -> None:
         """Say how far attempts have come; one that is further already stays there."""
         now, some = self._queue.now(), list(attempts)
-        await wrap_future(
-            self._writer.submit(lambda db: moves.progress(db, some, state, words, now))
-        )
+        await self._writer.run(lambda db: moves.progress(db, some, state, words, now))
 
     async def say(self, attempts: Sequence[Attempt], words: str) -> None:
         """Let people see why attempts wait."""
         rows = text.dump(list(attempts))
         if attempts:
-            await wrap_future(
-                self._writer.submit(lambda db: db.run("job_say", rows=rows, reason=words))
-            )
+            await self._writer.run(lambda db: db.run("job_say", rows=rows, reason=words))

@@ -100,7 +100,7 @@ class Sender:
     async def _refused(self, one: Submission, words: str, *, final: bool = False) -> None:
         _log.warning("site %s: %s", self._driver.remote.name, words)
         one.words, one.final = words, final
-        await self._driver.do(lambda db: records.note(db, one.id, words))
+        await self._driver.writer.run(lambda db: records.note(db, one.id, words))
         self._driver.party(one).said(one, words)
 
     def renew(self, one: Submission) -> None:
@@ -129,7 +129,7 @@ class Sender:
                 one.asking = False
                 return
             now = self._driver.clock.now()
-            await self._driver.do(lambda db: records.renew(db, one, order, now))
+            await self._driver.writer.run(lambda db: records.renew(db, one, order, now))
             crash.point("site.renewed")
             self._driver.strays.add(one.key, one.batch, self._driver.steady())
             if self._driver.out.pop(one.key, None) is None:

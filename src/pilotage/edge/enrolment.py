@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable
 
 import anyio
@@ -54,7 +53,7 @@ class Agents:
         def step(db: Db) -> tokens.Grant:
             return tokens.admit(db, message.token, message.key, message.site, self._now())
 
-        grant = await wrap_future(self._writer.submit(step))
+        grant = await self._writer.run(step)
         crash.point("link.admitted")
         self._gate.forget()
         return Admitted(grant.site, message.key, message.beat), version

@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
-from asyncio import wrap_future
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import msgspec
@@ -33,7 +31,6 @@ from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.forward")
-_T = TypeVar("_T")
 #: Jobs in one request, and how long the hub may wait for ends.
 _JOBS = 200
 _WAIT_S = 30.0
@@ -110,16 +107,13 @@ class Forward:
             at, moved = forward_records.where(db, self._target.name)
             return at, forward_records.load(db, anew=moved)
 
-        self._at, found = await self._do(read)
+        self._at, found = await self._writer.run(read)
         for out in found:
             self._begin(out)
             if out.remote is None:
                 self._unsent.append(out)
             else:
                 self._away[out.remote] = out
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
     def _begin(self, out: Out) -> None:
         if out.limit:
@@ -154,7 +148,7 @@ class Forward:
             )
             return taken, db.value("forward_due", now=now)
 
-        taken, due = await self._do(step)
+        taken, due = await self._writer.run(step)
         for out in taken:
             self._begin(out)
         self._unsent += taken
@@ -207,7 +201,7 @@ class Forward:
             for out, remote in zip(outs, ids, strict=True):
                 forward_records.confirm(db, out, remote, self._target.name)
 
-        await self._do(step)
+        await self._writer.run(step)
         early = []
         for out, remote in zip(outs, ids, strict=True):
             out.remote = remote
@@ -223,7 +217,7 @@ class Forward:
         return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
 
     async def _refuse(self, out: Out, state: State, why: str) -> None:
-        await self._do(
+        await self._writer.run(
             lambda db: forward_records.finish(db, out, End(0, state, reason=why), self._clock.now())
         )
         self._unsent.remove(out)
@@ -231,7 +225,7 @@ class Forward:
 
     async def _stop(self, line: Line) -> None:
         """Have the hub end what a person here wants ended."""
-        asked = {row[0] for row in await self._do(lambda db: db.rows("job_asked"))}
+        asked = {row[0] for row in await self._writer.run(lambda db: db.rows("job_asked"))}
         if not asked:
             return
         for remote, out in list(self._away.items()):
@@ -274,7 +268,7 @@ class Forward:
                 self._early[end.job] = end
         self._at.after = max(self._at.after, after)
         step = functools.partial(self._write, over=over, note=not self._early)
-        await self._do(step)
+        await self._writer.run(step)
         for out, _ in over:
             self._over(out)
 

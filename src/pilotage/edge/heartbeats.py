@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Collection
-from typing import TypeVar
 
 import anyio
 import msgspec
@@ -28,7 +26,6 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
-_T = TypeVar("_T")
 _LOOK_S = 1.0
 #: How often the store hears that we listen, in seconds.
 _SHOW_S = 5.0
@@ -68,7 +65,7 @@ class Edges:
 
     async def run(self) -> None:
         """Listen until cancelled; whatever goes wrong, the rest of the hub goes on."""
-        await self._do(self._load)
+        await self._writer.run(self._load)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._parts.keep, "the port", self._listen_at_port)
             tasks.start_soon(self._parts.keep, "sites", self._watch)
@@ -88,7 +85,7 @@ class Edges:
                     async for message in messages:
                         if beat := self._read(message, self._site_of(message)):
                             step = functools.partial(_by_broker, message.user, beat, self._now())
-                            await self._do(step)
+                            await self._writer.run(step)
                         await bus.ack(message)
         except errors.PilotageError as error:
             trouble = f"{error}: {error.hint}" if error.hint else str(error)
@@ -101,14 +98,14 @@ class Edges:
             async for message in messages:
                 # Which site it is says the token of the agent, and nothing else does.
                 if beat := self._read(message, message.user):
-                    await self._do(functools.partial(_hear, _PORT, beat, self._now()))
+                    await self._writer.run(functools.partial(_hear, _PORT, beat, self._now()))
                 await self._lines.ack(message)
 
     async def _watch(self) -> None:
         """Look at the broker and at all sites, again and again."""
         while True:
             trouble = self._broker()
-            await self._do(functools.partial(self._look, trouble=trouble, now=self._now()))
+            await self._writer.run(functools.partial(self._look, trouble=trouble, now=self._now()))
             await anyio.sleep(_LOOK_S)
 
     # -- heartbeats ------------------------------------------------------------------------------
@@ -190,9 +187,6 @@ class Edges:
         for name in self._alarms - wanted.keys():
             db.run("alarm_drop", name=name)
         self._alarms = set(wanted)
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _by_broker(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:

@@ -15,7 +15,6 @@ import functools
 import itertools
 import logging
 import operator
-from asyncio import wrap_future
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
@@ -122,7 +121,7 @@ class EdgeLogs:
                 self._asked |= {(row[0], row[1]): now for row in mine}
                 self._unheard[site] = self._unheard.get(site, 0) + 1
         if bodies:
-            await wrap_future(self._writer.submit(functools.partial(_put, bodies=bodies)))
+            await self._writer.run(functools.partial(_put, bodies=bodies))
 
     def _due(self, site: str, one: At, now: float) -> bool:
         extra = max(0, self._unheard.get(site, 0) - _UNHEARD)
@@ -174,7 +173,7 @@ class EdgeLogs:
                 grown |= {at: has} if has != before else {}
         if grown or troubles:
             step = functools.partial(_note, grown=grown, troubles=troubles)
-            await wrap_future(self._writer.submit(step))
+            await self._writer.run(step)
 
     def _grow(self, at: At, before: Has, one: Log) -> Has:
         """Write what is new in a piece; return how far the log goes now."""

@@ -7,10 +7,9 @@ import functools
 import logging
 import math
 import os
-from asyncio import wrap_future
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import anyio.to_thread
 import msgspec
@@ -40,7 +39,6 @@ from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
-_T = TypeVar("_T")
 _ANY = 1 << 40
 #: Ends that come within this time are written together, in seconds.
 _BLINK_S = 0.02
@@ -195,12 +193,12 @@ class EdgePlace:
         await self._queue.do(join)
         self._place = made[-1]
         claims = [moves.Claim(*row[:7]) for row in found[-1]]
-        specs = await self._do(
+        specs = await self._writer.run(
             lambda db: {one.spec: db.value("spec_body", id=one.spec) for one in claims}
         )
         read = {number: jobs.read_spec(body) for number, body in specs.items()}
         held = self._guests(claims, read)
-        rows = await self._do(lambda db: [records.get(db, *one.attempt) for one in held])
+        rows = await self._writer.run(lambda db: [records.get(db, *one.attempt) for one in held])
         for one, row in zip(held, rows, strict=True):
             if row is None:
                 # It was claimed, and who claimed it died before the message was written.
@@ -338,7 +336,9 @@ class EdgePlace:
         self._listener.started(one.claim, one.binding, list(local.values()))
         if self._called_off(one):
             return
-        await self._do(functools.partial(self._write, one=one, local=local, data=data, body=body))
+        await self._writer.run(
+            functools.partial(self._write, one=one, local=local, data=data, body=body)
+        )
         crash.point("remote.written")
         if one.attempt in self._stops:
             await self._cancel(one)
@@ -454,7 +454,7 @@ class EdgePlace:
                 output.write, self._folder, row.job, row.number, stream, 0, written
             )
         at = {"job": row.job, "number": row.number}
-        await self._do(lambda db: db.run("edge_attempt_logged", **at))
+        await self._writer.run(lambda db: db.run("edge_attempt_logged", **at))
 
     # -- stop ------------------------------------------------------------------------------------
 
@@ -477,7 +477,7 @@ class EdgePlace:
             ended = cancel.cancel(db, row, words, address, now)
             return records.get(db, *one.attempt) if ended else None
 
-        if row := await self._do(step):
+        if row := await self._writer.run(step):
             self.over(row)
 
     def _called_off(self, one: Guest) -> bool:
@@ -491,10 +491,7 @@ class EdgePlace:
     # -- what all need ---------------------------------------------------------------------------
 
     async def _say(self, one: Guest, words: str) -> None:
-        await self._do(lambda db: records.say(db, *one.attempt, words))
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
+        await self._writer.run(lambda db: records.say(db, *one.attempt, words))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

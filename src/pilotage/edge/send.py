@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -81,7 +80,7 @@ class Sender:
         crash.point("remote.published")
         if done.gone or done.unheard or done.doubtful:
             step = functools.partial(self._note, done=done, now=self._now())
-            await wrap_future(self._writer.submit(step))
+            await self._writer.run(step)
             crash.point("remote.sent")
         return len(done.gone) + len(done.unheard) < len(some)
 

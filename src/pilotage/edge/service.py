@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -34,7 +33,6 @@ from pilotage.match.turn import Ledger
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.edge")
-_T = TypeVar("_T")
 #: How often it is looked which sites there are, and how they are, in seconds.
 _LOOK_S = 0.5
 #: A part that failed is restarted after 5 s.
@@ -133,7 +131,7 @@ class EdgeSites:
             return
         now, steps = self._now(), self._steps
         try:
-            await self._do(lambda db: steps.offered(db, name, applications, now))
+            await self._writer.run(lambda db: steps.offered(db, name, applications, now))
         except errors.StoreUnavailable as error:
             _log.error("site %s: %s", name, error)
         else:
@@ -161,7 +159,7 @@ class EdgeSites:
         await self._take([*said.own(reader, said.read(messages))])
 
     async def _look_by_broker(self, since: float) -> None:
-        ported = await self._do(records.ported)
+        ported = await self._writer.run(records.ported)
         await self._look(since, lambda site: site not in ported, lambda site: site not in ported)
 
     # -- agents at this hub's port ---------------------------------------------------------------
@@ -217,7 +215,7 @@ class EdgeSites:
                 # Whoever could not be told before listens now.
                 topics = sorted(soon)
                 soon.clear()
-                await self._do(functools.partial(records.soon, topics=topics))
+                await self._writer.run(functools.partial(records.soon, topics=topics))
             now = self._now()
             for (topic,) in reader.rows("edge_topics_due", now=now):
                 if bell := self._bells.get(topic.partition(".")[2]):
@@ -229,7 +227,7 @@ class EdgeSites:
         await self._take(said.proved(said.read(messages)))
 
     async def _look_at_lines(self, since: float) -> None:
-        ported, lines = await self._do(records.ported), self._lines
+        ported, lines = await self._writer.run(records.ported), self._lines
         await self._look(since, lambda site: site in lines.sites, lambda site: site in ported)
 
     # -- both ------------------------------------------------------------------------------------
@@ -282,14 +280,13 @@ class EdgeSites:
         self, since: float, reached: Callable[[str], bool], listened: Callable[[str], bool]
     ) -> None:
         now, patience = self._now(), self._patience
-        await self._do(lambda db: silence.ask(db, self._address, patience, now, reached))
+        await self._writer.run(lambda db: silence.ask(db, self._address, patience, now, reached))
         steps = self._steps
         self._over(
-            await self._do(lambda db: silence.give_up(db, patience, since, now, listened, steps))
+            await self._writer.run(
+                lambda db: silence.give_up(db, patience, since, now, listened, steps)
+            )
         )
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 async def _wait(bell: asyncio.Event, seconds: float | None) -> None:

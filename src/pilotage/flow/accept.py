@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import gather, wrap_future
+from asyncio import gather
 from collections.abc import Callable, Collection, Sequence
 
 import anyio.to_thread
@@ -80,7 +80,7 @@ async def _one(
     if isinstance(judged, NewFlow):
         try:
             step = functools.partial(submit, new=judged, sites=sites, now=now)
-            number = await wrap_future(writer.submit(step))
+            number = await writer.run(step)
         except errors.StoreUnavailable:
             raise
         except errors.PilotageError as error:
@@ -94,7 +94,7 @@ async def _one(
             return
     refused = judged
     _log.warning("a flow of %r is refused: %s", refused.user or "somebody", refused.reason)
-    await wrap_future(writer.submit(lambda db: _refuse(db, refused, settings, now)))
+    await writer.run(lambda db: _refuse(db, refused, settings, now))
 
 
 def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:

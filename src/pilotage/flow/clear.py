@@ -11,10 +11,8 @@ import contextlib
 import functools
 import logging
 import shutil
-from asyncio import wrap_future
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
@@ -32,7 +30,6 @@ from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
-_T = TypeVar("_T")
 #: How often it is looked whether data is old enough, and at most whether results wait to be sent,
 #: in seconds.
 _LOOK_S = 60.0
@@ -97,7 +94,7 @@ class Ends:
             if trouble is None:
                 waits += 1
                 continue
-            await self._do(
+            await self._writer.run(
                 functools.partial(moves.delivered, flow=flow, now=self._now(), trouble=trouble)
             )
             self._tell()
@@ -126,7 +123,9 @@ class Ends:
             return
         homes = deliver.homes(self._reader, flow, str(self._root))
         paths = [one for one in homes if one.startswith("/")]
-        await self._do(lambda db: declare(db, {job: [text.store_path(one) for one in paths]}))
+        await self._writer.run(
+            lambda db: declare(db, {job: [text.store_path(one) for one in paths]})
+        )
         self._writes(job, depth, paths)
 
     async def _mend(self, flow: int) -> bool:
@@ -145,7 +144,7 @@ class Ends:
         now = self._now()
         before = now - self._keep
         for (flow,) in self._reader.rows("flow_hand_old", before=before, most=_MOST):
-            await self._do(functools.partial(_begin, flow=flow, before=before, now=now))
+            await self._writer.run(functools.partial(_begin, flow=flow, before=before, now=now))
         count = 0
         for (flow,) in self._reader.rows("flow_hand_clearing"):
             try:
@@ -154,7 +153,7 @@ class Ends:
                 self._complain(f"data of flow {flow} cannot be removed: {error}")
                 if error.retryable:
                     continue
-            await self._do(functools.partial(_over, flow=flow))
+            await self._writer.run(functools.partial(_over, flow=flow))
             count += 1
         return count
 
@@ -191,9 +190,6 @@ class Ends:
         if words not in self._told:
             self._told = {words}
             _log.warning("%s", words)
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _begin(db: Db, flow: int, before: float, now: float) -> None:

@@ -10,10 +10,8 @@ Nothing is believed because somebody said so, and all of it may be done again by
 from __future__ import annotations
 
 import functools
-from asyncio import wrap_future
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 
@@ -35,7 +33,6 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import FLOWS
 from pilotage.store import Db, Writer
 
-_T = TypeVar("_T")
 _NOTHING = Prepared()
 _DONE = End(state="done")
 #: Inputs that a message can name; more are put together in one folder.
@@ -167,7 +164,7 @@ class Hand:
         except errors.PilotageError as error:
             # Who looks at the flow is to see why it does not go on.
             words = f"what it left cannot be looked at: {error}"
-            await self._do(functools.partial(results.say, task=task, reason=words))
+            await self._writer.run(functools.partial(results.say, task=task, reason=words))
             raise
 
     async def _look(self, attempt: AttemptRow, leaves: Leaves) -> End | None:
@@ -196,7 +193,7 @@ class Hand:
         keep = functools.partial(
             results.keep, attempt=attempt, kept=found.kept(read), result=result
         )
-        await self._do(keep)
+        await self._writer.run(keep)
         return _DONE
 
     async def _send(self, attempt: AttemptRow, leaves: Leaves, *, anew: bool = False) -> str:
@@ -233,9 +230,6 @@ class Hand:
             return None
         # All is there: it was changed only while it was read, or is there again.
         return End(state="lost", reason=attempt.reason, kind="staging", code=attempt.code)
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _at_port(piece: Piece) -> bool:

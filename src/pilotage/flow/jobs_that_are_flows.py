@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
-from collections.abc import Callable
-from typing import TypeVar
 
 import anyio
 import msgspec
@@ -33,7 +30,6 @@ from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
-_T = TypeVar("_T")
 #: What begins the mark of attempts that are flows, before the number of the flow.
 MARK = "flow:"
 #: The store is looked at so often at most, in seconds.
@@ -83,7 +79,7 @@ class Beginner:
         for job, flow, asked in db.rows("flow_jobs_asked") if self._live else ():
             words = f"job {job} was {'held' if asked == 'hold' else 'cancelled'} by a person"
             cancel = functools.partial(moves.cancel, flow=flow, reason=words, now=self._now())
-            await self._do(cancel)
+            await self._writer.run(cancel)
         due, later = [], []
         for number in sorted(self._queued):
             state, not_before = db.row("flow_job_due", id=number) or ("", 0.0)
@@ -113,7 +109,7 @@ class Beginner:
             )
             return [claim for claim in made if claim is not None]
 
-        for claim in await self._do(step):
+        for claim in await self._writer.run(step):
             self._queued.discard(claim.job)
             self._began(claim)
         crash.point("flow.begun")
@@ -121,9 +117,6 @@ class Beginner:
     def _began(self, claim: job_moves.Claim) -> None:
         self._live[claim.job] = claim.rule
         self._listener.started(claim, records.read_binding(claim.binding), [])
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _runs(db: Db, job: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import logging
 import subprocess
-from asyncio import wrap_future
 from collections.abc import Callable
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -83,10 +82,10 @@ class Post:
             await self._done(word)
             return
         step = functools.partial(outbox.later, word=word, now=self._now())
-        await wrap_future(self._writer.submit(step))
+        await self._writer.run(step)
 
     async def _done(self, word: Word) -> None:
-        await wrap_future(self._writer.submit(lambda db: outbox.sent(db, [word])))
+        await self._writer.run(lambda db: outbox.sent(db, [word]))
 
     async def _call(self, word: Word) -> None:
         check(word.topic, self._settings.webhooks)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,7 +16,6 @@ from pilotage.flow.records import AttemptRow
 from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
-_T = TypeVar("_T")
 #: Sends what a job of this hub has left over whatever is there; says what of it cannot be.
 Send: TypeAlias = Callable[[AttemptRow], Awaitable[str]]
 
@@ -53,7 +51,7 @@ class Healer:
         if attempt.way != "edge":
             return False
         address = Address(broker.hub(self._reader), self._reply)
-        return await self._do(
+        return await self._writer.run(
             functools.partial(
                 results.ask, attempt=attempt, reason=why, address=address, now=self._now(),
                 patience=self._silence,
@@ -97,8 +95,5 @@ class Healer:
                 moves.stale, task=made.task, now=self._now(), reason=found.trouble,
                 consumer=consumer,
             )  # fmt: skip
-            await self._do(stale)
+            await self._writer.run(stale)
         return found.trouble
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -76,7 +75,7 @@ class Sender:
                 tasks.start_soon(self._line, line, gone, room)
         crash.point("flow.published")
         if gone:
-            await wrap_future(self._writer.submit(functools.partial(outbox.sent, words=gone)))
+            await self._writer.run(functools.partial(outbox.sent, words=gone))
             crash.point("flow.sent")
 
     async def _line(

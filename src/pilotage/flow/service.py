@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 _log = logging.getLogger("pilotage.flow")
-_T = TypeVar("_T")
 #: While no flow is under way, the store is looked at so often at most, in seconds.
 _GLANCE_S = 0.02
 #: The same for each attempt that is over, in seconds.
@@ -124,9 +122,6 @@ class Flows:
         self._any.set()
         await part()
 
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
-
     # -- tasks are sent --------------------------------------------------------------------------
 
     def _look_around(self) -> World:
@@ -142,7 +137,7 @@ class Flows:
                 look = functools.partial(
                     dispatch.look, world=self._world, busy=self._busy, now=self._now()
                 )
-                self._sent(await self._do(look))
+                self._sent(await self._writer.run(look))
 
     def _sent(self, sent: Sent) -> None:
         """Go on with what a look at the tasks has brought."""
@@ -162,18 +157,18 @@ class Flows:
                 await self._make(order, await self._data.prepare(order))
         except Unfit as error:
             reason = error.reason
-            await self._do(lambda db: moves.give_up(db, order.task, reason, self._now()))
+            await self._writer.run(lambda db: moves.give_up(db, order.task, reason, self._now()))
         except errors.StoreUnavailable as error:
             _log.error("%s", error)
         except errors.PilotageError as error:
             reason = f"its data cannot be got ready: {error}"
             until = self._now() + _AGAIN_S
-            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+            await self._writer.run(lambda db: moves.postpone(db, order.task, reason, until))
         except Exception:  # noqa: BLE001 - one task must not keep the others from being sent
             _log.exception("task %d: this is a mistake in Pilotage", order.task)
             until = self._now() + _AGAIN_S
             reason = "a mistake in Pilotage keeps its data from being got ready; the log says more"
-            await self._do(lambda db: moves.postpone(db, order.task, reason, until))
+            await self._writer.run(lambda db: moves.postpone(db, order.task, reason, until))
         finally:
             self._preparing.discard(order.task)
             self._busy = frozenset(self._preparing)
@@ -181,7 +176,7 @@ class Flows:
 
     async def _make(self, order: Order, prepared: Prepared) -> None:
         step = functools.partial(dispatch.send, ready=[(order, prepared)], now=self._now())
-        self._sent(Sent(made=await self._do(step)))
+        self._sent(Sent(made=await self._writer.run(step)))
 
     # -- what is heard ---------------------------------------------------------------------------
 
@@ -211,7 +206,7 @@ class Flows:
             found = hear(db)
             return found, dispatch.look(db, world, busy, now) if found.ended else Sent()
 
-        found, sent = await self._do(step)
+        found, sent = await self._writer.run(step)
         if found.ended:
             crash.point("flow.ended")
             self._told()
@@ -269,7 +264,7 @@ class Flows:
         while True:
             await self._off.wait()
             while True:
-                count = await self._do(functools.partial(job.cancel, now=self._now()))
+                count = await self._writer.run(functools.partial(job.cancel, now=self._now()))
                 crash.point("flow.called_off")
                 if count:
                     self._queue.poke()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
-
 from pilotage.base.wakeup import Wakeup
 from pilotage.event import records
 from pilotage.flow import definition, notify
@@ -28,7 +26,7 @@ class Stories:
         while True:
             await self._bell.wait()
             while self._wanted():
-                while await wrap_future(self._writer.submit(notify.follow)):
+                while await self._writer.run(notify.follow):
                     pass
                 self._idle = 0
 

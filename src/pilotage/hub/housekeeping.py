@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -37,7 +36,7 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
         before = clock.now() - units.seconds(settings.keep)
         for forget in (purge.forget, flows.forget, records.forget):
             step = functools.partial(forget, before=before)
-            while (paths := await wrap_future(writer.submit(step))) is not None:
+            while (paths := await writer.run(step)) is not None:
                 await anyio.to_thread.run_sync(purge.remove, paths)
         await anyio.sleep(_HOUR_S)
 
@@ -58,7 +57,7 @@ async def until_quiet(
     quiet = 0.0
     while quiet < _QUIET_S:
         await anyio.sleep(_GLANCE_S)
-        live = await wrap_future(writer.submit(functools.partial(_live, never=never)))
+        live = await writer.run(functools.partial(_live, never=never))
         quiet = quiet + _GLANCE_S if not live and all(one.idle for one in sources) else 0.0
 
 

@@ -144,7 +144,7 @@ class Clients:
                 states[number] = str(moves.cancel(db, job, now=self._clock.now()))
             return states
 
-        states = await wrap_future(self._writer.submit(step))
+        states = await self._writer.run(step)
         self._queue.poke()
         self._ring([])
         return {"states": states}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -108,7 +107,7 @@ class Sites:
     async def _stands(self, name: str) -> bool:
         """Say whether a name stands for the file of a site, and for no site with an agent."""
         stand = functools.partial(records.stand, site=name, way="batch")
-        return await wrap_future(self._writer.submit(stand))
+        return await self._writer.run(stand)
 
     async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
         """Keep one site at work."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from asyncio import wrap_future
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Protocol
@@ -83,7 +82,7 @@ async def up(
         if instead:
             await instead(project, writer, open_reader).run(seen_all)
             return
-        await wrap_future(writer.submit(lambda db: flows.upgrade(db, project)))
+        await writer.run(lambda db: flows.upgrade(db, project))
         hub = Hub(project, writer, open_reader)
         if target:
             await hub.watch(target, until_idle=until_idle, ready=seen_all)
@@ -140,7 +139,7 @@ class Hub:
             # Until pools have been looked at, they may have pilots for any job.
             pools = housekeeping.pools(self._project.root)
             self._queue.hope = lambda _: bool(pools)
-            await wrap_future(self._writer.submit(lambda db: records.begin(db, sites)))
+            await self._writer.run(lambda db: records.begin(db, sites))
             tasks.start_soon(self._keep_sites)
             tasks.start_soon(self._keep_pools)
             tasks.start_soon(self._keep_edges)
@@ -173,7 +172,7 @@ class Hub:
 
     async def _keep_pools(self) -> None:
         """Steer pools of pilots, from the first one on."""
-        before = await wrap_future(self._writer.submit(lambda db: db.rows("pool_all")))
+        before = await self._writer.run(lambda db: db.rows("pool_all"))
         if not before:
             await housekeeping.until_pools(self._project.root)
         from pilotage.pool.service import Pools  # most projects have none, and it is much to load
@@ -186,7 +185,7 @@ class Hub:
     async def _keep_edges(self) -> None:
         """Have jobs run at sites with an agent, from the first one on."""
         if not self._project.settings.bus.url:
-            ported = await wrap_future(self._writer.submit(edges.ported))
+            ported = await self._writer.run(edges.ported)
             while not (ported or self._lines.sites):
                 await self._lines.changed()
         from pilotage.edge.heartbeats import Edges
@@ -195,7 +194,7 @@ class Hub:
 
         text.prime_all()
         project = self._project
-        address = await wrap_future(self._writer.submit(lambda db: edge.address(db, project)))
+        address = await self._writer.run(lambda db: edge.address(db, project))
         sites = edge.make(
             project, self._writer, self._open_reader, self._queue, self._reception, self._lines,
             address,

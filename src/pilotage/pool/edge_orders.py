@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from asyncio import wrap_future
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 
@@ -30,7 +27,6 @@ from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.pilot")
-_T = TypeVar("_T")
 _LOOK_S = 1.0
 #: After an error it is tried again in 5 s.
 _RESTART = backoff.fixed(5.0)
@@ -64,13 +60,13 @@ class EdgePilots:
         except errors.Unavailable as error:
             home = str(error)
         turn = functools.partial(self._turn, home=home, now=self._now())
-        ordered, ended = await self._do(turn)
+        ordered, ended = await self._writer.run(turn)
         if ordered:
             crash.point("pilot.ordered")
         for number, words in ended:
             # One that has left by itself stays as it is.
             await self._roster.move(await self._roster.find(number), State.LOST, words)
-            await self._do(functools.partial(_forget, number=number))
+            await self._writer.run(functools.partial(_forget, number=number))
 
     def _turn(
         self, db: Db, home: Home | str, now: float
@@ -106,9 +102,6 @@ class EdgePilots:
             pilots.refuse(db, one, str(error), now)
             return False
         return True
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 def _forget(db: Db, number: int) -> None:

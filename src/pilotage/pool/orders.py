@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from asyncio import wrap_future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -19,7 +17,6 @@ from pilotage.pilot.table import OVER, Roster
 from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
-_T = TypeVar("_T")
 #: For how long a pilot that waits in a batch queue may still enrol, in seconds.
 WEEK_S = 7 * 86400.0
 
@@ -72,7 +69,7 @@ class Own:
 
     async def wanted(self) -> list[Lot]:
         """List the pilots that shall be submitted; end those that were called off before."""
-        rows = await self._do(lambda db: db.rows("pilot_wanted", site=self._site))
+        rows = await self._writer.run(lambda db: db.rows("pilot_wanted", site=self._site))
         lots: dict[tuple[str, str], list[int]] = {}
         for number, pool, body, asked in rows:
             if asked:
@@ -86,7 +83,7 @@ class Own:
 
     async def unwanted(self) -> set[int]:
         """List pilots that are submitted, and that nobody wants any more."""
-        rows = await self._do(lambda db: db.rows("pilot_unwanted", site=self._site))
+        rows = await self._writer.run(lambda db: db.rows("pilot_unwanted", site=self._site))
         return {number for (number,) in rows}
 
     async def homes(self, numbers: Iterable[int]) -> list[Home]:
@@ -98,7 +95,7 @@ class Own:
 
     async def wish(self, number: int) -> Wish:
         """Say what a pilot is to have."""
-        _, body = await self._do(lambda db: db.rows("pilot_wish", id=number)[0])
+        _, body = await self._writer.run(lambda db: db.rows("pilot_wish", id=number)[0])
         return msgspec.json.decode(body, type=Wish)
 
     async def papers(self, numbers: Sequence[int]) -> Papers:
@@ -116,12 +113,12 @@ class Own:
             return made
 
         names = {number: f"{self._site}-{number}" for number in numbers}
-        return Papers(here, await self._do(mint), names)
+        return Papers(here, await self._writer.run(mint), names)
 
     async def said(self, numbers: Sequence[int], words: str, *, known: bool) -> None:
         """Write down what is said of pilots that have not come, and whether they are submitted."""
         query, ids = "pilot_queued" if known else "pilot_say", text.dump(numbers)
-        await self._do(lambda db: db.run(query, ids=ids, reason=words))
+        await self._writer.run(lambda db: db.run(query, ids=ids, reason=words))
 
     async def begun(self, numbers: Sequence[int]) -> None:
         """Hear that pilots run; they say so themselves, too."""
@@ -129,15 +126,12 @@ class Own:
     async def over(self, number: int, words: str, *, stopped: bool) -> None:
         """End a pilot that never came, and give up one that did and has not left."""
         state, now = State.DOWN if stopped else State.FAILED, self._roster.now()
-        ended = await self._do(
+        ended = await self._writer.run(
             lambda db: db.value("pilot_never", id=number, state=state, reason=words, now=now)
         )
         pilot = self._roster.pilots.get(number)
         if ended is None and not stopped and pilot is not None and pilot.state not in OVER:
             await self._roster.move(pilot, State.LOST, words)
-
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
 
 
 async def home(address: Path) -> Home:

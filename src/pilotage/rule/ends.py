@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -66,7 +65,7 @@ class Ends:
             after = records.cursor(db, source)
             return story.read(db, int(after), self._root) if after else []
 
-        found = await wrap_future(self._writer.submit(some))
+        found = await self._writer.run(some)
         if not found:
             return False
         events = [event for _, event in found if event is not None]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import wrap_future
-
 import anyio
 import anyio.to_thread
 
@@ -38,7 +36,7 @@ class Timers:
     async def _serve(self, rule: Rule, pattern: TimerPattern) -> float:
         """Fire the ticks that are due; return when the next one is."""
         source, now = f"timer {rule.name}", self._clock.now()
-        last = await wrap_future(self._writer.submit(lambda db: _since(db, source, now)))
+        last = await self._writer.run(lambda db: _since(db, source, now))
         when = (pattern.every, pattern.cron, pattern.zone)
         ticks = timer.missed(*when, last, now, pattern.catch_up)
         if timer.next_tick(*when, last) <= now:

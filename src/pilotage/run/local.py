@@ -9,11 +9,10 @@ import itertools
 import logging
 import os
 import signal
-from asyncio import wrap_future
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -38,7 +37,6 @@ from pilotage.run.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
-_T = TypeVar("_T")
 _End = tuple[str, retry.End]
 _GLANCE_S = 0.2
 _MOMENT_S = 1.0
@@ -156,9 +154,6 @@ class LocalSite:
                 await self._turn()
             tasks.cancel_scope.cancel()
 
-    async def _do(self, step: Callable[[Db], _T]) -> _T:
-        return await wrap_future(self._writer.submit(step))
-
     # -- one turn --------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
@@ -241,7 +236,7 @@ class LocalSite:
             if declared:
                 outputs[claim.job] = [text.store_path(path) for path in declared]
         if outputs:
-            await self._do(lambda db: moves.declare(db, outputs))
+            await self._writer.run(lambda db: moves.declare(db, outputs))
         self._shelf.extend(ready)
         await self._start()
 
@@ -289,7 +284,7 @@ class LocalSite:
         """Write down that what an earlier starter did not begin is this one's, before it begins."""
         shelved = [(tenant.job, tenant.attempt) for tenant, _ in self._shelf]
         lock = str(self._starter.lock)
-        await self._do(lambda db: moves.hand_over(db, shelved, lock))
+        await self._writer.run(lambda db: moves.hand_over(db, shelved, lock))
 
     def _all_alike(self) -> bool:
         """Say whether all that the starter holds is plain, and nothing else runs here."""
@@ -356,7 +351,7 @@ class LocalSite:
             await anyio.sleep(_MOMENT_S)
             if self._pids:
                 pids, self._pids = self._pids, {}
-                await self._do(functools.partial(moves.note_pids, pids=pids))
+                await self._writer.run(functools.partial(moves.note_pids, pids=pids))
 
     async def _ask_again(self) -> None:
         """Ask anew now and then: what time alone changes, nobody tells whoever waits."""
@@ -403,7 +398,7 @@ class LocalSite:
     # -- after a restart -------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        for tenant in await self._do(lambda db: adopt.tenants(db, self._place)):
+        for tenant in await self._writer.run(lambda db: adopt.tenants(db, self._place)):
             self._tenants[tenant.key] = tenant
             self._offer = fit.carve(tenant.spec.resources, self._offer)
         await self._queue.do(self._join)

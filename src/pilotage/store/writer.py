@@ -50,6 +50,12 @@ class Writer:
                 self._steps.put((step, future))
         return future
 
+    async def run(self, step: Callable[[sqlite.Db], _T]) -> _T:
+        """Run a step and wait until it is on disk, in an event loop."""
+        from asyncio import wrap_future  # commands that end at once have no event loop
+
+        return await wrap_future(self.submit(step))
+
     def do(self, step: Callable[[sqlite.Db], _T]) -> _T:
         """Run a step and wait until it is on disk; not for the event loop's thread."""
         return self.submit(step).result()

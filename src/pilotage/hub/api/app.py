@@ -188,7 +188,7 @@ class Face:
         why = [self._hands.writer.trouble, self._hands.trouble()]
         if not any(why):
             with anyio.move_on_after(_READY_S) as patience:
-                await asyncio.wrap_future(self._hands.writer.submit(lambda _: None))
+                await self._hands.writer.run(lambda _: None)
             why.append("the store does not answer" if patience.cancelled_caught else "")
         why = [one for one in why if one]
         return _json(503 if why else 200, tell.Health("not ready" if why else "ok", why))
