@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.base import errors
-from pilotage.data.stage import names
+from pilotage.base import durable, errors
 from pilotage.data.stage.model import Digest, Folder, Wanted
 from pilotage.data.stage.pull import Puller
 from tests.fars import Far
@@ -217,7 +216,7 @@ async def test_after_a_cut_only_the_rest_moves(rig):
 async def test_a_part_that_was_spoiled_is_fetched_again(rig):
     content = os.urandom(12 * MIB)
     wanted = rig.wanted("big", content)
-    part = Path(names.aside(wanted.local, wanted.sha256)).name
+    part = Path(durable.aside(wanted.local, wanted.sha256)).name
     (rig.home / part).write_bytes(os.urandom(8 * MIB))
     await rig.puller.fetch([wanted])
     assert rig.here() == {"big": content}

@@ -7,7 +7,8 @@ from urllib.parse import unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.data.transfer import names, url
+from pilotage.base import paths
+from pilotage.data.transfer import url
 from pilotage.edge import handoff
 from pilotage.edge.handoff import HUB, Piece, Source, Store, Stores
 from pilotage.flow.model import Artifact, Take
@@ -33,7 +34,7 @@ def test_no_two_attempts_have_the_same_folder_nor_one_in_the_other(
 @given(NAMES, NAMES)
 def test_a_name_is_one_part_of_a_url_and_of_no_other_name(one: str, two: str):
     found = handoff.word(one)
-    names.check_one(found)
+    paths.check_name(found)
     assert (found == handoff.word(two)) == (one == two)
     assert len(found) <= 120
     where = url.parse(f"https://data.org/{found}/")

@@ -16,9 +16,9 @@ from pilotage.agent.app import command, hosts, parser, policy
 from pilotage.agent.app.command import Command
 from pilotage.agent.app.model import App
 from pilotage.base import durable, errors, text
+from pilotage.base.paths import inside
 from pilotage.batch.malleable import Fit
 from pilotage.bus.model import Job, Shape
-from pilotage.data.transfer.names import inside
 from pilotage.job.model import JobSpec
 
 #: What a config is called that came with the message itself.

@@ -29,10 +29,10 @@ from msgspec import UNSET
 from pilotage.agent.app import fill, hosts
 from pilotage.agent.app.model import App, Staging
 from pilotage.agent.contents import Contents, Shelf, Turn
-from pilotage.base import durable, errors, text, units
+from pilotage.base import durable, errors, paths, text, units
 from pilotage.batch.data import join
 from pilotage.bus.model import Input, Job, Left
-from pilotage.data.transfer import allow, names, settle, tree, url
+from pilotage.data.transfer import allow, settle, tree, url
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.fetch import Receipt
@@ -267,7 +267,7 @@ def _unpack(one: Input, target: str) -> Receipt:
 
 def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
     (item,) = tree.walk(target)
-    with tree.opened(target, item.name) as file:
+    with paths.opened(target, item.name) as file:
         found = tree.digest(file)
     if found != one.sha256:
         message = f"{text.show(one.url)} has the SHA-256 {found} instead of {one.sha256}"
@@ -296,11 +296,11 @@ def put(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT0
     path = given.removesuffix("/")
     named = path and not folder and not given.endswith("/")
     try:
-        if folder and _whole(source, names.inside(home, path) if path else home):
+        if folder and _whole(source, paths.inside(home, path) if path else home):
             return
         for item in tree.walk(source):
             name = path if named else f"{path}/{item.name}".removeprefix("/")
-            os.rename(os.path.join(source, item.name), names.inside(home, name))
+            os.rename(os.path.join(source, item.name), paths.inside(home, name))
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
         message = f"the inputs have {text.show(path or home)} as a file and as a folder"
         raise errors.Conflict(message) from error
@@ -332,8 +332,8 @@ async def send(
         _check(one.path, one.url, hosts.why_not(one.url, errand.app.staging))
         _check(one.below, one.url, hosts.why_not(one.url, errand.app.staging))
         groups.setdefault(one.url, {})[one.path, one.below] = None
-    for at, (address, paths) in enumerate(groups.items()):
-        source = await anyio.to_thread.run_sync(gather, errand.folder, paths, f"{aside}/{at}")
+    for at, (address, outputs) in enumerate(groups.items()):
+        source = await anyio.to_thread.run_sync(gather, errand.folder, outputs, f"{aside}/{at}")
         async with lanes.one() as sleep:
             work = _courier(errand, sleep).send(source, address, replace=again, anew=anew)
             sent = await _lasting(work)
@@ -341,19 +341,19 @@ async def send(
     return tuple(left)
 
 
-def gather(folder: str, paths: Iterable[tuple[str, str]], aside: str) -> str:
+def gather(folder: str, outputs: Iterable[tuple[str, str]], aside: str) -> str:
     """Name what goes to one URL: an output, or a folder that all of them are joined in.
 
     Each has its path, and what it is called at the URL.
     """
-    sources = [(inside(folder, path), below.removesuffix("/")) for path, below in paths]
+    sources = [(inside(folder, path), below.removesuffix("/")) for path, below in outputs]
     if len(sources) == 1 and _as_it_is(*sources[0]):
         return sources[0][0]
     shutil.rmtree(aside, ignore_errors=True)
     os.makedirs(aside, mode=0o700)
     for source, below in sources:
         for path, name in _named(source, below):
-            target = names.inside(aside, name)
+            target = paths.inside(aside, name)
             if os.path.lexists(target):
                 raise errors.Conflict(f"two outputs have the name {text.show(name)}")
             join(os.path.realpath(path), target)

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from pilotage.agent.model import Return, Tale, Word
 from pilotage.agent.settings import Settings
+from pilotage.base import errors, paths
 from pilotage.bus import speech, wire
 from pilotage.bus.fields import MOST_LOG, MOST_RESULT_TEXT, Speech
 from pilotage.bus.model import Job, Reason, Status
@@ -92,11 +93,10 @@ def streams(word: Word, tale: Tale) -> tuple[Tail, Tail]:
 def _tail(path: str) -> Tail:
     """Read the end of a file; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            at = max(0, file.seek(0, os.SEEK_END) - MOST_LOG)
-            file.seek(at)
-            return Tail(base64.b64encode(file.read(MOST_LOG)).decode(), at)
-    except OSError:
+        with paths.regular(path) as file:
+            at = max(0, os.fstat(file).st_size - MOST_LOG)
+            return Tail(base64.b64encode(os.pread(file, MOST_LOG, at)).decode(), at)
+    except (OSError, errors.Denied):
         return Tail()
 
 

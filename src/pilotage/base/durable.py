@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -134,6 +135,16 @@ def sync_folder(path: Path) -> None:
 def hidden(path: Path) -> str:
     """Return an unused name beside a file; rules and listings ignore names like it."""
     return os.path.join(os.path.dirname(path), f".{secrets.token_hex(16)}.part")
+
+
+def aside(path: str, content: str) -> str:
+    """Return the hidden name of a file that is put together over several attempts.
+
+    It is the same for the same path and `content`, so that another attempt goes on with it.
+    """
+    folder, name = os.path.split(path)
+    mark = hashlib.sha256(os.fsencode(f"{name}\0{content}")).hexdigest()[:32]
+    return os.path.join(folder, f".{mark}.part")
 
 
 def _fill(part: str, data: bytes | str, mode: int, *, flush: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from pilotage.base import durable, errors, text
+from pilotage.base import durable, errors, paths, text
 from pilotage.batch import job
 from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
@@ -18,7 +18,7 @@ from pilotage.batch.streams import Streams
 from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images
-from pilotage.data.stage import names, place
+from pilotage.data.stage import place
 from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
@@ -154,10 +154,10 @@ class Carrier:
 
 def _place(source: Path, local: str) -> None:
     """Give a file or a folder its name in the project; what else is in that folder stays."""
-    aside = names.aside(local, str(source))
+    aside = durable.aside(local, str(source))
     if source.is_dir() and os.path.lexists(local):
         for file in [one for one in source.rglob("*") if not one.is_dir()]:
-            _place(file, names.inside(local, str(file.relative_to(source))))
+            _place(file, paths.inside(local, str(file.relative_to(source))))
     elif source.is_dir():
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(source, aside, copy_function=join)

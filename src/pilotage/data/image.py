@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from pilotage.base import durable, errors
+from pilotage.base import durable, errors, paths
 
 _MAGIC = b"SIF_MAGIC"
 _MAGIC_AT = 32
@@ -85,8 +85,8 @@ def _keep(part: Path, path: Path) -> None:
 
 def _below(project: Path, name: str) -> Path:
     """Find a file of the project; a link must not lead out of it."""
-    top, path = os.path.realpath(project), os.path.realpath(project / name)
-    if not path.startswith(f"{top}{os.sep}"):
+    path = os.path.realpath(project / name)
+    if not paths.contains(project, path):
         raise errors.Denied(f"the image {name} is not in the project")
     if not os.path.isfile(path):
         raise errors.NotFound(f"there is no image {name} in the project", hint=_HINT)

@@ -13,7 +13,7 @@ from pathlib import Path
 from anyio.to_thread import run_sync
 
 from pilotage.agent import staging
-from pilotage.base import durable, errors
+from pilotage.base import durable, errors, paths
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import reach
@@ -71,7 +71,7 @@ def _put(piece: Piece, target: str, is_folder: bool, folder: Path) -> None:  # n
 
 def _check(piece: Piece, target: str) -> None:
     (item,) = tree.walk(target)
-    with tree.opened(target, item.name) as file:
+    with paths.opened(target, item.name) as file:
         found = tree.digest(file)
     if found != piece.sha256:
         message = f"{piece.url} has the SHA-256 {found} instead of {piece.sha256}"

@@ -30,8 +30,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from pilotage.base import crash, durable, errors, text
-from pilotage.data.transfer import headers, names, plan, settle, tree, trouble
+from pilotage.base import crash, durable, errors, paths, text
+from pilotage.data.transfer import headers, plan, settle, tree, trouble
 from pilotage.edge import records
 from pilotage.event import http, http_errors
 from pilotage.store import Db
@@ -266,7 +266,7 @@ def path_of(raw: bytes) -> str:
     parts = [os.fsdecode(unquote_to_bytes(one)) for one in told.removeprefix(TOP).split("/")]
     folder = parts[-1] == "" and len(parts) > 1
     name = "/".join(parts[:-1] if folder else parts)
-    names.check_one(name, who="an agent")
+    paths.check_name(name, who="an agent")
     odd = any(
         "/" in one or len(os.fsencode(one)) > _LONGEST_PART or durable.HIDDEN.fullmatch(one)
         or any(ord(char) < 32 or ord(char) == 127 for char in one)
@@ -328,7 +328,7 @@ def _open(top: str, name: str) -> FileIO | None:
     try:
         if os.path.islink(os.path.join(top, name)):
             raise errors.Denied(f"{text.show(name)} is a link")
-        with tree.opened(top, name) as found:
+        with paths.opened(top, name) as found:
             mode = os.fstat(found).st_mode
             if stat.S_ISDIR(mode):
                 return None
@@ -371,7 +371,7 @@ def _make_room(top: str, name: str, coming: int, spare: int) -> str:
     """Make the folder of a file, if all that is to come will fit; return its path."""
     os.makedirs(top, mode=0o700, exist_ok=True)
     plan.check_room("the hub's disk", settle.room(top), files=1, size=coming, spare=spare)
-    path = names.inside(top, name)
+    path = paths.inside(top, name)
     if os.path.islink(path) or os.path.isdir(path):
         raise errors.Conflict(f"{text.show(name)} is a folder or a link")
     return path

@@ -21,7 +21,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 from pilotage.agent.app import bounded, fill
 from pilotage.agent.app.model import App, Config
-from pilotage.base import errors, text, units
+from pilotage.base import errors, paths, text, units
 from pilotage.bus import strict
 
 #: The most bytes of a config, and of what a parser prints.
@@ -96,9 +96,8 @@ def inside(folder: str, file: str) -> str:
     """Return the whole path of a file below a folder; a link may not lead out of it."""
     if reason := fill.outside(file):
         raise errors.Denied(f"{text.show(file)} is not below the job's folder: {reason}")
-    home = os.path.realpath(folder)
-    path = os.path.realpath(os.path.join(home, file))
-    if not path.startswith(f"{home}/"):
+    path = os.path.realpath(os.path.join(folder, file))
+    if not paths.contains(folder, path):
         raise errors.Denied(f"{text.show(file)} leads out of the job's folder")
     if not os.path.isfile(path):
         raise errors.NotFound(f"there is no file {text.show(file)} in the job's folder")
@@ -106,11 +105,10 @@ def inside(folder: str, file: str) -> str:
 
 
 def _head(path: str) -> bytes:
-    with open(path, "rb") as source:
-        found = source.read(MOST_CONFIG_BYTES + 1)
-    if len(found) > MOST_CONFIG_BYTES:
-        raise errors.TooLarge(f"the config has more than {MOST_CONFIG_BYTES} bytes")
-    return found
+    try:
+        return paths.read(path, MOST_CONFIG_BYTES)
+    except errors.TooLarge:
+        raise errors.TooLarge(f"the config has more than {MOST_CONFIG_BYTES} bytes") from None
 
 
 async def _run(config: Config, folder: str, path: str) -> bytes:

@@ -16,9 +16,9 @@ from typing import Any, Self
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.base.paths import DIGEST
 from pilotage.data.stage.digest import Changed
 from pilotage.data.stage.model import Far, Key
-from pilotage.data.stage.names import DIGEST
 from pilotage.data.stage.plan import Record
 from pilotage.data.transfer.version import Version
 

@@ -8,7 +8,6 @@ import os
 import threading
 
 from pilotage.base import durable, errors, text
-from pilotage.data.stage import names
 from pilotage.data.stage.model import BIG, Wanted
 
 _CHUNK = 1 << 20
@@ -26,7 +25,7 @@ class Landing:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.path = names.aside(wanted.local, wanted.sha256)
+        self.path = durable.aside(wanted.local, wanted.sha256)
         self.offset = self._arrived()
         self._unflushed = 0
         self._flusher: threading.Thread | None = None

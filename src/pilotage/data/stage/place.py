@@ -7,8 +7,7 @@ import os
 
 import msgspec
 
-from pilotage.base import durable, errors, text
-from pilotage.data.stage import names
+from pilotage.base import durable, errors, paths, text
 from pilotage.data.stage.model import Folder, Wanted
 
 
@@ -38,17 +37,17 @@ def lay_out(one: Wanted | Folder) -> Place:
     """Say which files to bring and where; make the folders that they need."""
     os.makedirs(os.path.dirname(one.local) or ".", exist_ok=True)
     if isinstance(one, Wanted):
-        names.check_digest(one.sha256, one.size)
+        paths.check_digest(one.sha256, one.size)
         return Place([one])
-    names.check(one.files)
+    paths.check_names(one.files)
     for digest in one.files.values():
-        names.check_digest(digest.sha256, digest.size)
+        paths.check_digest(digest.sha256, digest.size)
     if os.path.lexists(one.local):
         _check_folder(one.local)
         return Place(_files(one, one.local))
     # The same list gets the same name, so that another attempt finds what has arrived.
     listed = text.dump(sorted((name, digest.sha256) for name, digest in one.files.items()))
-    made = names.aside(one.local, listed)
+    made = durable.aside(one.local, listed)
     os.makedirs(made, exist_ok=True)
     _check_folder(made)
     # What has its own name there was checked before it got it.
@@ -60,7 +59,7 @@ def _files(folder: Folder, top: str) -> list[Wanted]:
     return [
         Wanted(
             remote=os.path.join(folder.remote, name),
-            local=names.inside(top, name),
+            local=paths.inside(top, name),
             size=digest.size,
             sha256=digest.sha256,
         )
@@ -79,6 +78,6 @@ def _merge(made: str, target: str) -> None:
     for folder, _, files in os.walk(made):
         for file in files:
             path = os.path.join(folder, file)
-            os.rename(path, names.inside(target, os.path.relpath(path, made)))
+            os.rename(path, paths.inside(target, os.path.relpath(path, made)))
     for folder, _, _ in os.walk(made, topdown=False):
         os.rmdir(folder)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.paths import DIGEST
 from pilotage.data.stage.model import Hash, Key
-from pilotage.data.stage.names import DIGEST
 
 T = TypeVar("T")
 

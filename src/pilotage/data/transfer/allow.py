@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer.url import Url
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -135,8 +134,7 @@ async def _resolve(host: str) -> Sequence[str]:
 
 
 def _below(path: str, root: str) -> bool:
-    real, top = os.path.realpath(path), os.path.realpath(root)
-    return os.path.commonpath((real, top)) == top
+    return paths.contains(root, path)
 
 
 def _split(entry: str) -> tuple[str, int]:

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from pilotage.base import errors, text
-from pilotage.data.transfer import manifest, names, plan, settle, trouble
+from pilotage.base import errors, paths, text
+from pilotage.data.transfer import manifest, plan, settle, trouble
 from pilotage.data.transfer.manifest import Manifest
 from pilotage.data.transfer.model import MANIFEST, Carrier, Item
 from pilotage.data.transfer.patience import Steps
@@ -166,7 +166,7 @@ def _prepare(
                     f"{where} is there already, and is not what is at {found.base}",
                     hint="fetch into another folder, or allow it to be replaced",
                 )
-            case _ if known and item.sha256 and known.take(item, names.inside(target, item.name)):
+            case _ if known and item.sha256 and known.take(item, paths.inside(target, item.name)):
                 continue
             case _:
                 wanted.add(item)
@@ -195,7 +195,7 @@ def _make(part: str, found: Manifest, target: str) -> None:
         if entry.startswith(_mark(found)) and entry.endswith(".part") and path != part:
             # The source has changed since: these are beginnings of what is not there any more.
             shutil.rmtree(path, ignore_errors=True)
-    names.inside(target, os.path.basename(part))
+    paths.inside(target, os.path.basename(part))
     os.makedirs(part, mode=0o700, exist_ok=True)
 
 

@@ -10,8 +10,7 @@ from typing import IO
 
 import msgspec
 
-from pilotage.base import errors, text
-from pilotage.data.transfer import names
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.data.transfer.url import Url
 
@@ -36,8 +35,8 @@ class Manifest:
 
     def add(self, item: Item) -> None:
         """Take one file in; raise `Denied` for a name or a digest that cannot be."""
-        names.check_one(item.name, who=str(self.base))
-        if (item.sha256 and not names.DIGEST.fullmatch(item.sha256)) or item.size < UNKNOWN:
+        paths.check_name(item.name, who=str(self.base))
+        if (item.sha256 and not paths.DIGEST.fullmatch(item.sha256)) or item.size < UNKNOWN:
             raise errors.Denied(f"{self.base} says what cannot be of {text.show(item.name)}")
         line = text.dump(item).encode() + b"\n"
         self._sum.update(line)

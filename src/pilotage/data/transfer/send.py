@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer import plan, tree, trouble
 from pilotage.data.transfer.fetch import Receipt, published
 from pilotage.data.transfer.manifest import Manifest
@@ -72,7 +72,7 @@ def _list(source: str, url: Url) -> tuple[Manifest, str, str]:
     for item in _items(folder, only):
         if item.name == MANIFEST:
             raise errors.Conflict(f"{MANIFEST} is a name that results may not have")
-        with tree.opened(folder, item.name) as file:
+        with paths.opened(folder, item.name) as file:
             facts = os.fstat(file)
             sha256 = tree.digest(file)
             if tree.item(item.name, facts).mark != item.mark or not _same(file, item):
@@ -83,7 +83,7 @@ def _list(source: str, url: Url) -> tuple[Manifest, str, str]:
 
 def _items(folder: str, only: str) -> Iterator[Item]:
     if only:
-        with tree.opened(folder, only) as file:
+        with paths.opened(folder, only) as file:
             yield tree.item(only, os.fstat(file))
     else:
         yield from tree.walk(folder)
@@ -129,7 +129,7 @@ def _moves(item: Item, there: dict[str, There], url: Url, *, replace: bool) -> b
 
 def _unchanged(items: Sequence[Item], folder: str) -> None:
     for item in items:
-        with tree.opened(folder, item.name) as file:
+        with paths.opened(folder, item.name) as file:
             if not _same(file, item):
                 raise trouble.changed(item.name)
 

@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import Sequence
 
-from pilotage.base import durable, errors, text
-from pilotage.data.transfer import names, plan, tree, trouble
+from pilotage.base import durable, errors, paths, text
+from pilotage.data.transfer import plan, tree, trouble
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.data.transfer.plan import Room, Step, There
 
@@ -71,7 +71,7 @@ def _one(item: Item, part: str, target: str) -> None:
         durable.sync_file(file)
     finally:
         os.close(file)
-    path = names.inside(target, item.name)
+    path = paths.inside(target, item.name)
     try:
         os.rename(here, path)
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -111,7 +111,7 @@ def look(item: Item, target: str) -> Step:
     step = plan.step(item, there)
     if step is not Step.COMPARE:
         return step
-    with tree.opened(target, item.name) as file:
+    with paths.opened(target, item.name) as file:
         same = tree.digest(file) == item.sha256
     return Step.HAVE if same else Step.CONFLICT
 

@@ -11,8 +11,8 @@ import stat
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import ClassVar
 
-from pilotage.base import durable, errors, text
-from pilotage.data.transfer import allow, names, tree, trouble
+from pilotage.base import durable, errors, paths, text
+from pilotage.data.transfer import allow, tree, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.model import Flags, Item, Listing
 from pilotage.data.transfer.url import Url
@@ -90,7 +90,7 @@ def _fetch_some(top: str, items: Sequence[Item], folder: str) -> None:
 
 def _fetch(top: str, item: Item, folder: str) -> None:
     try:
-        with tree.opened(top, item.name) as source:
+        with paths.opened(top, item.name) as source:
             if tree.item(item.name, os.fstat(source)).mark != item.mark and item.mark:
                 raise trouble.changed(item.name)
             target = os.open(os.path.join(folder, item.name), _NEW, 0o600)
@@ -129,9 +129,9 @@ def _copying(source: int, target: int, at: int, size: int) -> None:
 def _send(top: str, item: Item, folder: str) -> None:
     try:
         os.makedirs(top, exist_ok=True)
-        path = names.inside(top, item.name)
+        path = paths.inside(top, item.name)
         aside = durable.hidden(path)
-        with tree.opened(folder, item.name) as source:
+        with paths.opened(folder, item.name) as source:
             mode = 0o777 if item.executable else 0o666
             target = os.open(aside, _NEW | os.O_EXCL, mode)
             try:

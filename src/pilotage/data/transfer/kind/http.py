@@ -12,7 +12,7 @@ from typing import ClassVar
 import httpx2
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer import settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.each import each
@@ -144,7 +144,7 @@ class Http:
         where = base.join(item.name)
         above, _ = where.above
         aside = above.join(f".{secrets.token_hex(8)}.part") if moves else where
-        with tree.opened(folder, item.name) as source:
+        with paths.opened(folder, item.name) as source:
             content = functools.partial(_read, source, item.size)
             async with self._web.ask(
                 "PUT", aside, headers=self._told(item), content=content, write=True

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer import allow, keys, settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.each import each
@@ -122,7 +122,7 @@ class Objects:
 
 
 def _put(store: Any, folder: str, name: str, path: str) -> None:  # noqa: ANN401 - fsspec's
-    with tree.opened(folder, name) as source, store.open(path, "wb") as target:
+    with paths.opened(folder, name) as source, store.open(path, "wb") as target:
         at = 0
         while data := os.pread(source, 8 * tree.CHUNK, at):
             target.write(data)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import ClassVar
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer import allow, program, tree, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.each import each
@@ -233,7 +233,7 @@ async def _send(wire: Wire, path: str, item: Item, folder: str) -> None:
     flags = sftp_wire.WRITE | sftp_wire.CREATE | sftp_wire.EXCLUSIVE
     handle = await wire.open(aside, flags)
     try:
-        with tree.opened(folder, item.name) as source:
+        with paths.opened(folder, item.name) as source:
             at = 0
             while data := await asyncio.to_thread(os.pread, source, _STRETCH, at):
                 blocks = range(0, len(data), BLOCK)
