@@ -98,7 +98,7 @@ def test_the_application_is_a_file_with_limits():
 def test_what_its_file_cannot_say(name: str, app: App, at: tuple[str, ...]):
     with pytest.raises(check.Mistake) as caught:
         check.check(name, app)
-    assert caught.value.at == at
+    assert caught.value.keys == at
 
 
 # -- orders ----------------------------------------------------------------------------------------

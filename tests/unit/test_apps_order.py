@@ -42,7 +42,7 @@ def test_such_an_application_has_the_name_that_hubs_know_and_nothing_else():
     ):
         with pytest.raises(check.Mistake) as caught:
             check.check(name, app)
-        assert caught.value.at[0] == word
+        assert caught.value.keys[0] == word
 
 
 def test_it_is_read_from_a_file_and_written():

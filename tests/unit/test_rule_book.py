@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.base import errors
+from pilotage.base import errors, toml
 from pilotage.event.model import Kind
 from pilotage.job.model import Command, Limit, Python, Resources, Retry, Script, State
-from pilotage.rule import book, draft, locate
+from pilotage.rule import book, draft
 from pilotage.rule.model import FilePattern, Gather, Rate, TimerPattern
 from pilotage.rule.place import Place
 from pilotage.rule.schema import RuleText
@@ -371,11 +371,11 @@ def test_a_book_file_must_be_readable(tmp_path):
 
 def test_lines_are_found():
     source = '[a]\nx = """\ny = 1\n"""\n"y" = [\n 1, # ]\n]\nz.w = "\\""\n[b."c.d"]\nq = 1'
-    assert locate.line_of(source, ("a", "y")) == 5
-    assert locate.line_of(source, ("a", "z", "w")) == 8
-    assert locate.line_of(source, ("b", "c.d", "q")) == 10
-    assert locate.line_of(source, ("a", "nothing")) == 1
-    assert locate.line_of(source, ("nothing",)) is None
+    assert toml.line_of(source, ("a", "y")) == 5
+    assert toml.line_of(source, ("a", "z", "w")) == 8
+    assert toml.line_of(source, ("b", "c.d", "q")) == 10
+    assert toml.line_of(source, ("a", "nothing")) == 1
+    assert toml.line_of(source, ("nothing",)) is None
 
 
 # -- whatever is written, only BadRule comes out ---------------------------------------------------

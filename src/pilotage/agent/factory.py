@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pilotage.rule import named
+from pilotage.base import toml
 
 FOLDER = "hubs"
 #: Keys that both have, and what the same is called in the file of an application.
@@ -24,7 +24,7 @@ _APP = 'apps/pilot.toml:\ntakes = "pilot"'
 
 def instead(root: Path) -> str:
     """Return what the files of an agent would say; empty if a folder is not that of a factory."""
-    found = {name: _read(root / FOLDER / f"{name}.toml") for name in named.names(root / FOLDER)}
+    found = {name: _read(root / FOLDER / f"{name}.toml") for name in toml.names(root / FOLDER)}
     if not found:
         return ""
     ours = sorted({site for hub in found.values() for site in _sites(hub).values()})

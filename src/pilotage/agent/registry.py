@@ -14,10 +14,9 @@ import msgspec
 from pilotage.agent import shortage
 from pilotage.agent.app import files, hosts, policy, trust
 from pilotage.agent.app.model import App
-from pilotage.base import errors
+from pilotage.base import errors, toml
 from pilotage.bus.model import BatchQueue
 from pilotage.data.transfer.version import Version
-from pilotage.rule import named
 
 #: Applications that a heartbeat names.
 _MOST = 1000
@@ -82,7 +81,7 @@ class Registry:
             raise errors.NotFound(f"there is no application {name!r}")
         try:
             with shortage.waits():
-                return self._read(name, f"{self._folder}/{name}{named.SUFFIX}")
+                return self._read(name, f"{self._folder}/{name}{toml.SUFFIX}")
         except OSError as error:
             message = f"the application `{name}` cannot be read: {error.strerror}"
             raise errors.ConfigError(message) from error

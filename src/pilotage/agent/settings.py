@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,20 @@ import msgspec
 
 from pilotage.agent import factory
 from pilotage.agent.app import trust
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 from pilotage.batch import model
 from pilotage.batch.model import Site
 from pilotage.bus.amqp.model import place
 from pilotage.data.transfer.keys import Keys
-from pilotage.rule import named
 
 #: An address to listen at.
 _PLACE = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
 #: Settings that are durations.
-_MEASURES = ("heartbeat", "keep.done", "keep.failed", "keep.refused")
+_MEASURES: dict[tuple[str, ...], Callable[[Any], object]] = {
+    ("heartbeat",): units.seconds, ("keep", "done"): units.seconds,
+    ("keep", "failed"): units.seconds, ("keep", "refused"): units.seconds,
+    ("limits", "free"): units.size, ("limits", "cache"): units.size,
+}  # fmt: skip
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -283,31 +287,37 @@ def _placed(made: Settings, folder: Path) -> Settings:
 
 def parse(source: str, file: Path, hub: str = "") -> Settings:
     """Make settings of the text of a file."""
-    return named.parse(source, file, functools.partial(_make, hub=hub), "the edge service")
-
-
-def _make(found: dict[str, Any], hub: str) -> Settings:
-    hubs = found.get("hubs")
-    if isinstance(hubs, dict):
-        found = {**found, "hubs": {name: _named(name, one) for name, one in hubs.items()}}
-    made = msgspec.convert(found, Settings)
-    if hub:
-        made = msgspec.structs.replace(made, hub=msgspec.structs.replace(made.hub, url=hub))
-    model.check(made.site, made.batch)
-    _check_carrier(made)
-    if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
-        raise errors.ConfigError("`relay.listen` cannot be that: it is HOST:PORT of the cluster")
-    for key in _MEASURES:
-        table, _, name = key.rpartition(".")
-        units.seconds(getattr(getattr(made, table) if table else made, name))
-    for size in (made.limits.free, made.limits.cache):
-        units.size(size)
-    _check_numbers(made)
+    found = toml.decode(source, file)
+    with toml.located(source, file, "the page on the edge service lists all settings"):
+        made = toml.convert(_filled(found), Settings)
+        if hub:
+            made = msgspec.structs.replace(made, hub=msgspec.structs.replace(made.hub, url=hub))
+        _check(made)
     return made
 
 
+def _filled(found: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what each of several hubs is called and where its token is, unless it is said."""
+    hubs = found.get("hubs")
+    if not isinstance(hubs, dict):
+        return found
+    return {**found, "hubs": {name: _named(name, one) for name, one in hubs.items()}}
+
+
+def _check(made: Settings) -> None:
+    with toml.at("batch"):
+        model.check(made.site, made.batch)
+    _check_carrier(made)
+    if made.relay.hub and not _PLACE.fullmatch(made.relay.listen):
+        message = "`relay.listen` cannot be that: it is HOST:PORT of the cluster"
+        raise errors.ConfigError(message, keys=("relay", "listen"))
+    for keys, read in _MEASURES.items():
+        with toml.at(*keys):
+            read(functools.reduce(getattr, keys, made))
+    _check_numbers(made)
+
+
 def _named(name: str, table: object) -> object:
-    """Fill in what one of several hubs is called and where its token is, unless it is said."""
     if not isinstance(table, dict):
         return table
     return {"user": name, "token_file": f"{name}-token", **table}
@@ -317,57 +327,65 @@ def _check_carrier(made: Settings) -> None:
     """Have jobs come by a broker or a hub, and from further hubs, each a user of its own."""
     if made.hub.url and made.bus != Bus():
         message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
-        raise errors.ConfigError(message, hint="leave one of the two tables out")
+        raise errors.ConfigError(message, hint="leave one of the two tables out", keys=("bus",))
     if not made.carriers:
         message = "`bus.url` is not there, nor is `hub.url`: jobs come from nowhere"
         raise errors.ConfigError(message, hint="name a broker or a hub")
     if made.bus.url and not made.bus.url.startswith(("amqps://", "amqp://")):
-        raise errors.ConfigError("`bus.url` cannot be that: it must begin with `amqps://`")
+        message = "`bus.url` cannot be that: it must begin with `amqps://`"
+        raise errors.ConfigError(message, keys=("bus", "url"))
     for name in made.hubs:
         if not model.NAME.fullmatch(name):
             message = f"`hubs.{name}` cannot be there: a hub has another name"
-            raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
+            hint = "letters, digits, `-` and `_`"
+            raise errors.ConfigError(message, hint=hint, keys=("hubs", name))
     users: dict[str, str] = {}
     for carrier, one in made.dialled.items():
-        table = f"hubs.{carrier}" if carrier else "hub"
-        _check_hub(table, one)
+        keys = ("hubs", carrier) if carrier else ("hub",)
+        _check_hub(keys, one)
         if other := users.get(one.user):
-            message = f"`{table}.user` cannot be `{one.user}`: that is `{other}.user`"
-            raise errors.ConfigError(message, hint="jobs and limits are each hub's own")
-        users[one.user] = table
+            message = f"`{'.'.join(keys)}.user` cannot be `{one.user}`: that is `{other}.user`"
+            hint = "jobs and limits are each hub's own"
+            raise errors.ConfigError(message, hint=hint, keys=(*keys, "user"))
+        users[one.user] = ".".join(keys)
 
 
-def _check_hub(table: str, one: Hub) -> None:
+def _check_hub(table: tuple[str, ...], one: Hub) -> None:
+    wrong: dict[str, str] = {}
     if not one.url.startswith(("https://", "http://")):
-        raise errors.ConfigError(f"`{table}.url` cannot be that: it must begin with `https://`")
+        wrong["url"] = "cannot be that: it must begin with `https://`"
     if not one.user:
-        raise errors.ConfigError(f"`{table}.user` cannot be empty: jobs are somebody's")
+        wrong["user"] = "cannot be empty: jobs are somebody's"
     if one.site and not model.NAME.fullmatch(one.site):
-        raise errors.ConfigError(f"`{table}.site` cannot be that: it is the name of a site")
+        wrong["site"] = "cannot be that: it is the name of a site"
     if one.relay and not _PLACE.fullmatch(one.relay):
-        raise errors.ConfigError(f"`{table}.relay` cannot be that: it is HOST:PORT of the cluster")
+        wrong["relay"] = "cannot be that: it is HOST:PORT of the cluster"
+    for key, why in wrong.items():
+        keys = (*table, key)
+        raise errors.ConfigError(f"`{'.'.join(keys)}` {why}", keys=keys)
 
 
 def _check_numbers(made: Settings) -> None:
     """Refuse what would let nothing go on, or would never rest."""
     bus, limits = made.bus, made.limits
-    least: dict[str, tuple[float, float]] = {
-        "bus.ahead": (bus.ahead, 1), "bus.heartbeat": (bus.heartbeat, 1),
-        "bus.patience": (bus.patience, 1), "bus.retry": (bus.retry, 0.1),
-        "limits.transfers": (limits.transfers, 1),
-        "limits.jobs": (limits.jobs, 0), "limits.user": (limits.user, 0),
-        "limits.queue": (limits.queue, 0),
-        **{f"limits.users.{name}": (most, 0) for name, most in limits.users.items()},
-        **{f"limits.queues.{name}": (most, 0) for name, most in limits.queues.items()},
+    least: dict[tuple[str, ...], tuple[float, float]] = {
+        ("bus", "ahead"): (bus.ahead, 1), ("bus", "heartbeat"): (bus.heartbeat, 1),
+        ("bus", "patience"): (bus.patience, 1), ("bus", "retry"): (bus.retry, 0.1),
+        ("limits", "transfers"): (limits.transfers, 1),
+        ("limits", "jobs"): (limits.jobs, 0), ("limits", "user"): (limits.user, 0),
+        ("limits", "queue"): (limits.queue, 0),
+        **{("limits", "users", name): (most, 0) for name, most in limits.users.items()},
+        **{("limits", "queues", name): (most, 0) for name, most in limits.queues.items()},
     }  # fmt: skip
     for carrier, hub in {"": made.hub, **made.hubs}.items():
-        table = f"hubs.{carrier}" if carrier else "hub"
+        table = ("hubs", carrier) if carrier else ("hub",)
         least |= {
-            f"{table}.heartbeat": (hub.heartbeat, 1), f"{table}.patience": (hub.patience, 1),
-            f"{table}.retry": (hub.retry, 0.1),
+            (*table, "heartbeat"): (hub.heartbeat, 1), (*table, "patience"): (hub.patience, 1),
+            (*table, "retry"): (hub.retry, 0.1),
         }  # fmt: skip
-    for name, (value, bound) in least.items():
+    for keys, (value, bound) in least.items():
         if value < bound:
-            raise errors.ConfigError(f"`{name}` cannot be below {bound}")
+            raise errors.ConfigError(f"`{'.'.join(keys)}` cannot be below {bound}", keys=keys)
     if not units.seconds(made.heartbeat):
-        raise errors.ConfigError("`heartbeat` cannot be 0: it is the time between two of them")
+        message = "`heartbeat` cannot be 0: it is the time between two of them"
+        raise errors.ConfigError(message, keys=("heartbeat",))

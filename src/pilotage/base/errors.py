@@ -122,6 +122,11 @@ class ConfigError(PilotageError):
     code = "E300"
     exit_status = 3
 
+    def __init__(self, message: str, *, hint: str = "", keys: tuple[str, ...] = ()) -> None:
+        """Name the keys that lead to what is wrong in the file, where they are known."""
+        super().__init__(message, hint=hint)
+        self.keys = keys
+
 
 class NoProject(ConfigError):
     """There is no Pilotage project here or in any folder above."""

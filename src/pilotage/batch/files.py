@@ -6,14 +6,12 @@ import contextlib
 import re
 import secrets
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from pilotage.base import durable, errors
+from pilotage.base import durable, toml
 from pilotage.batch import model
 from pilotage.batch.model import Site
-from pilotage.rule import named
 
 FOLDER = "sites"
 
@@ -22,33 +20,13 @@ _IDENTITY = "id"
 _TABLE = ("env", "defaults", "plugin")
 
 
-def file_of(root: Path, name: str) -> Path:
-    """Return the file of a site of the project in `root`."""
-    return root / FOLDER / f"{name}{named.SUFFIX}"
-
-
-def names(root: Path) -> list[str]:
-    """List the sites of a project by name, those with mistakes in their files too."""
-    return named.names(root / FOLDER)
-
-
-def read(root: Path, name: str) -> Site:
-    """Read one site."""
-    file = file_of(root, name)
-    try:
-        source = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        known = ", ".join(names(root)) or "none yet"
-        message = f"there is no site `{name}`"
-        raise errors.NotFound(message, hint=f"sites are {known}; `pilotage site add`") from None
-    except UnicodeDecodeError as error:
-        raise errors.ConfigError(f"{file}: {error}") from error
-    return parse(source, name, file)
-
-
-def read_all(root: Path) -> dict[str, Site]:
-    """Read all sites of a project."""
-    return {name: read(root, name) for name in names(root)}
+SITES = toml.Folder(
+    folder=FOLDER, kind=Site, noun="site", page="sites", hint="`pilotage site add`",
+    check=model.check,
+)  # fmt: skip
+file_of, names, read, read_all, parse = (
+    SITES.file, SITES.names, SITES.read, SITES.read_all, SITES.parse,
+)  # fmt: skip
 
 
 def place(site: Site, state: Path) -> str:
@@ -65,28 +43,10 @@ def identity(state: Path) -> str:
     return file.read_text().strip()
 
 
-def parse(source: str, name: str, file: Path) -> Site:
-    """Read the text of a site's file; say where a mistake is."""
-
-    def make(found: dict[str, Any]) -> Site:
-        site = msgspec.convert(found, Site)
-        model.check(name, site)
-        return site
-
-    return named.parse(source, file, make, "sites")
-
-
 def write(root: Path, name: str, site: Site) -> Path:
     """Write the file of a new site; one that is there stays as it is."""
     model.check(name, site)
-    file = file_of(root, name)
-    file.parent.mkdir(exist_ok=True)
-    try:
-        durable.create(file, text(name, site))
-    except FileExistsError:
-        message = f"there is a site `{name}` already"
-        raise errors.Conflict(message, hint=f"change {file} as you like") from None
-    return file
+    return SITES.create(root, name, text(name, site))
 
 
 def text(name: str, site: Site) -> str:

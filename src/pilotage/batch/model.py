@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 from pilotage.batch.system import known, plugin
 
 #: What the file of a site was once told that gives pilots by a process of its own.
@@ -99,7 +100,11 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     plugin: dict[str, str | int | float | bool] = {}
 
 
-_MEASURES = (("poll", units.seconds), ("settle", units.seconds))
+#: What is read as a measure, and whether it must be there.
+_MEASURES: tuple[tuple[str, Callable[[str], float], bool], ...] = (
+    ("poll", units.seconds, True), ("settle", units.seconds, True),
+    ("memory", units.size, False), ("cache", units.size, False),
+)  # fmt: skip
 
 
 def check(name: str, site: Site) -> None:
@@ -113,31 +118,34 @@ def check(name: str, site: Site) -> None:
             f"remove this file, make a token with `pilotage token new agent --site {name}`, and "
             "have the site run `pilotage agent run` with it"
         )
-        raise errors.ConfigError(message, hint=hint)
+        raise errors.ConfigError(message, hint=hint, keys=("batch",))
     check_batch(site)
     for one in site.allow:
         bare = one.partition("=")[0]
         if not bare.startswith("-") or bare in _NEVER:
-            raise errors.ConfigError(f"site {name}: `allow` cannot have {one!r}")
-    for key, read in _MEASURES:
-        read(getattr(site, key))
-    for written in (site.memory, site.cache):
-        if written:
-            units.size(written)
+            message = f"site {name}: `allow` cannot have {one!r}"
+            raise errors.ConfigError(message, keys=("allow",))
+    for key, read, needed in _MEASURES:
+        with toml.at(key):
+            if needed or getattr(site, key):
+                read(getattr(site, key))
     if site.defaults.time:
-        units.seconds(site.defaults.time)
+        with toml.at("defaults", "time"):
+            units.seconds(site.defaults.time)
     if site.host.startswith("-"):
-        raise errors.ConfigError(f"site {name}: {site.host!r} is no host")
+        raise errors.ConfigError(f"site {name}: {site.host!r} is no host", keys=("host",))
 
 
 def check_batch(site: Site) -> None:
     """Raise `ConfigError` for a batch system that is neither ours nor a plug-in."""
     if site.batch in known.OURS:
         if site.plugin:
-            raise errors.ConfigError(f"`plugin` cannot be there: {site.batch} is none")
+            message = f"`plugin` cannot be there: {site.batch} is none"
+            raise errors.ConfigError(message, keys=("plugin",))
     elif not plugin.is_name(site.batch):
         hint = f"it may be {', '.join(known.OURS)}, a plug-in, or `package.module:Class`"
-        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}", hint=hint)
+        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}", hint=hint, keys=("batch",))
     elif ":" not in site.batch and site.batch not in (there := plugin.names()):
         hint = f"it may be {', '.join((*known.OURS, *there))}, or `package.module:Class`"
-        raise errors.ConfigError(f"`batch` cannot be {site.batch!r}: there is none", hint=hint)
+        message = f"`batch` cannot be {site.batch!r}: there is none"
+        raise errors.ConfigError(message, hint=hint, keys=("batch",))

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage.base import errors, text
+from pilotage.base import errors, text, toml
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.project import settings
-from pilotage.rule import locate
 
 app = App(name="config", help="Show and check the settings.", group_commands="Commands")
 
@@ -32,7 +31,7 @@ def show(
     data, shown = [], list[Shown]()
     for path, value, is_default in _flat(found, settings.Settings()):
         where = "default"
-        if not is_default and (number := locate.line_of(source, path)):
+        if not is_default and (number := toml.line_of(source, path)):
             where = f"{settings.FILE}:{number}"
         data.append({"name": ".".join(path), "value": value, "origin": where})
         pieces: list[Cell] = [

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
-from pilotage.base import durable, errors
+from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.edge import view
@@ -88,7 +87,7 @@ def add(
             raise errors.UsageError(str(error), hint=error.hint) from error
         agents = view.pilot_sites(project.db, project.clock.now(), running=project.running())
         pool_site.read(project.root, made.site, agents)
-        file = _write(project.root, name, made)
+        file = files.POOLS.create(project.root, name, text(name, made))
         shown = file.relative_to(project.root)
         idle = not project.running()
     closed = agents[made.site].closed if made.site in agents and not idle else ""
@@ -99,18 +98,6 @@ def add(
     )
     data = {"pool": msgspec.to_builtins(made) | {"name": name}, "file": str(file)}
     return Answer(data, (f"wrote {shown}",), (name,), notes)
-
-
-def _write(root: Path, name: str, made: Pool) -> Path:
-    file = files.file_of(root, name)
-    file.parent.mkdir(exist_ok=True)
-    try:
-        durable.create(file, text(name, made))
-    except FileExistsError:
-        message = f"there is a pool `{name}` already"
-        hint = f"change {file} as you like, or `pilotage pool set {name}`"
-        raise errors.Conflict(message, hint=hint) from None
-    return file
 
 
 def text(name: str, made: Pool) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from pilotage.base import errors, text
+from pilotage.base import errors, paths, text
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.version import Version
 from pilotage.edge import folders, reach
@@ -70,7 +70,7 @@ class Publisher:
         Return nothing for a larger one, a program, a folder, and one that changes meanwhile.
         """
         path = _path(self._root, name)
-        with tree.opened(os.path.dirname(path), os.path.basename(path)) as file:
+        with paths.opened(os.path.dirname(path), os.path.basename(path)) as file:
             before = os.fstat(file)
             if not stat.S_ISREG(before.st_mode) or before.st_mode & 0o111 or before.st_size > most:
                 return None

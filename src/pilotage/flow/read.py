@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, text, toml
 from pilotage.base.names import closest
 from pilotage.bus.fields import Email, Route
 from pilotage.flow import check, template
@@ -22,7 +22,6 @@ from pilotage.flow.chain import from_chain
 from pilotage.flow.model import Flow, Notify
 from pilotage.flow.schema import FlowText
 from pilotage.flow.steps import step
-from pilotage.rule import locate
 from pilotage.rule.draft import convert
 from pilotage.rule.place import key
 from pilotage.rule.trigger import texts
@@ -290,7 +289,7 @@ def _placed(file: str, source: str) -> Iterator[None]:
     except errors.BadRule as error:
         line = error.line
         if not error.file and source and error.at:
-            line = locate.line_of(source, error.at.split("."))
+            line = toml.line_of(source, error.at.split("."))
         found = errors.BadFlow(
             error.message, hint=error.hint, file=error.file or file, line=line, at=error.at
         )

@@ -11,14 +11,13 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from pilotage.base import errors, text, units
+from pilotage.base import errors, text, toml, units
 from pilotage.base.clock import Clock
 from pilotage.batch import files
 from pilotage.event import records
 from pilotage.flow import forget as flows
 from pilotage.job import purge
 from pilotage.project.settings import Retention
-from pilotage.rule import named
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.hub")
@@ -77,7 +76,7 @@ async def until_sites(root: Path) -> None:
 
 def pools(root: Path) -> list[str]:
     """List the pools of a project by name, without loading what steers them."""
-    return named.names(root / "pools")
+    return toml.names(root / "pools")
 
 
 async def until_pools(root: Path) -> None:

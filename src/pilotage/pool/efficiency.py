@@ -12,7 +12,7 @@ import math
 import msgspec
 from msgspec.structs import replace
 
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 
 
 class Efficiency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -34,10 +34,12 @@ class Efficiency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def check(self) -> None:
         """Raise `ConfigError` for what cannot be."""
         if not 0 <= self.low <= self.high <= 1:
-            raise errors.ConfigError(f"`low` cannot be {self.low}: 0 ≤ `low` ≤ `high` ≤ 1")
+            message = f"`low` cannot be {self.low}: 0 ≤ `low` ≤ `high` ≤ 1"
+            raise errors.ConfigError(message, keys=("low",))
         for key in ("least", "smooth", "lasting", "again"):
-            if not units.seconds(getattr(self, key)) > 0:
-                raise errors.ConfigError(f"`{key}` cannot be {getattr(self, key)}")
+            with toml.at(key):
+                if not units.seconds(getattr(self, key)) > 0:
+                    raise errors.ConfigError(f"`{key}` cannot be {getattr(self, key)}")
 
 
 class Meter(msgspec.Struct, frozen=True, omit_defaults=True):

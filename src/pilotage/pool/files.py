@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 from pilotage.batch import wish
 from pilotage.batch.wish import Wish
 from pilotage.pool.controller.linear import Linear, judge
@@ -21,7 +20,6 @@ from pilotage.pool.model import Controller
 from pilotage.pool.outside import Carried, Told
 from pilotage.pool.policy.hinted import Hinted
 from pilotage.pool.policy.windowed import Windowed
-from pilotage.rule import named
 
 FOLDER = "pools"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -250,26 +248,38 @@ def check(name: str, pool: Pool) -> None:
     if not _NAME.fullmatch(name):
         message = f"{name!r} cannot be the name of a pool"
         raise errors.ConfigError(message, hint="letters, digits, `-` and `_`")
-    pool.pilot.wish()
+    with toml.at("pilot"):
+        pool.pilot.wish()
     if pool.maximum < pool.pilot.cpus:
         message = f"`maximum` cannot be {pool.maximum}: one pilot has {pool.pilot.cpus} cores"
-        raise errors.ConfigError(message)
+        raise errors.ConfigError(message, keys=("maximum",))
     if not 0 <= pool.minimum <= pool.maximum:
-        raise errors.ConfigError(f"`minimum` cannot be {pool.minimum}: `maximum` is {pool.maximum}")
+        message = f"`minimum` cannot be {pool.minimum}: `maximum` is {pool.maximum}"
+        raise errors.ConfigError(message, keys=("minimum",))
     if pool.pending < 1:
-        raise errors.ConfigError(f"`pending` cannot be {pool.pending}: no pilot would ever come")
+        message = f"`pending` cannot be {pool.pending}: no pilot would ever come"
+        raise errors.ConfigError(message, keys=("pending",))
     if pool.ask_above < 0:
-        raise errors.ConfigError(f"`ask_above` cannot be {pool.ask_above}")
-    if not pool.seconds > 0:
-        raise errors.ConfigError(f"`interval` cannot be {pool.interval}")
-    pool.efficiency.check()
+        raise errors.ConfigError(f"`ask_above` cannot be {pool.ask_above}", keys=("ask_above",))
+    with toml.at("interval"):
+        if not pool.seconds > 0:
+            raise errors.ConfigError(f"`interval` cannot be {pool.interval}")
+    with toml.at("efficiency"):
+        pool.efficiency.check()
+    with toml.at("control"):
+        _check_control(pool)
+
+
+def _check_control(pool: Pool) -> None:
     match pool.control:
         case Aimd() as one:
             _bounds(one)
         case Steps(step=steps) if not steps or steps[0].supply:
-            raise errors.ConfigError("`step` cannot begin above 0: the first has no `supply`")
+            message = "`step` cannot begin above 0: the first has no `supply`"
+            raise errors.ConfigError(message, keys=("step",))
         case Outside() as one if not one.seconds > 0:
-            raise errors.ConfigError(f"`control.silence` cannot be {one.silence}")
+            message = f"`control.silence` cannot be {one.silence}"
+            raise errors.ConfigError(message, keys=("silence",))
         case _:
             pool.controller()
 
@@ -280,42 +290,17 @@ def _bounds(control: Aimd) -> None:
     for key in (*_ABOVE, *_ANY):
         value = getattr(law, key, 1.0)
         if not 0 <= value < math.inf or (key in _ABOVE and not value):
-            raise errors.ConfigError(f"`control.{key}` cannot be {getattr(control, key)}")
+            message = f"`control.{key}` cannot be {getattr(control, key)}"
+            raise errors.ConfigError(message, keys=(key,))
 
 
-def file_of(root: Path, name: str) -> Path:
-    """Return the file of a pool of the project in `root`."""
-    return root / FOLDER / f"{name}{named.SUFFIX}"
+def _prepare(found: dict[str, Any]) -> None:
+    if isinstance(found.get("control"), dict):
+        found["control"].setdefault("kind", "aimd")
 
 
-def names(root: Path) -> list[str]:
-    """List the pools of a project by name, those with mistakes in their files too."""
-    return named.names(root / FOLDER)
-
-
-def read(root: Path, name: str) -> Pool:
-    """Read one pool."""
-    file = file_of(root, name)
-    try:
-        source = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        known = ", ".join(names(root)) or "none yet"
-        message = f"there is no pool `{name}`"
-        hint = f"pools are {known}; a pool is a file `{FOLDER}/NAME{named.SUFFIX}`"
-        raise errors.NotFound(message, hint=hint) from None
-    except UnicodeDecodeError as error:
-        raise errors.ConfigError(f"{file}: {error}") from error
-    return parse(source, name, file)
-
-
-def parse(source: str, name: str, file: Path) -> Pool:
-    """Read the text of a pool's file; say where a mistake is."""
-
-    def make(found: dict[str, Any]) -> Pool:
-        if isinstance(found.get("control"), dict):
-            found["control"].setdefault("kind", "aimd")
-        pool = msgspec.convert(found, Pool)
-        check(name, pool)
-        return pool
-
-    return named.parse(source, file, make, "pools")
+POOLS = toml.Folder(
+    folder=FOLDER, kind=Pool, noun="pool", page="pools",
+    hint=f"a pool is a file `{FOLDER}/NAME{toml.SUFFIX}`", check=check, prepare=_prepare,
+)  # fmt: skip
+file_of, names, read, parse = POOLS.file, POOLS.names, POOLS.read, POOLS.parse

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 from pilotage.data.transfer import url
 from pilotage.data.transfer.keys import Keys
 from pilotage.event.file.model import Options
 from pilotage.match.model import Offer
 from pilotage.match.negotiate import Matcher
 from pilotage.match.share import Shares, Slice
-from pilotage.rule import locate
 from pilotage.run.launch import Place
 
 FILE = "pilotage.toml"
@@ -29,7 +26,6 @@ STATE = ".pilotage"
 #: Where the hub is found unless the settings say otherwise.
 PORT = 8420
 
-_UNKNOWN = re.compile("unknown field `([^`]+)`")
 #: Settings that are durations or sizes.
 _MEASURES: tuple[tuple[str, str, Callable[[str], float]], ...] = (
     ("events", "poll_interval", units.seconds),
@@ -291,59 +287,38 @@ def read(root: Path) -> Settings:
         return Settings()
     try:
         source = file.read_text(encoding="utf-8")
-        found: dict[str, Any] = tomllib.loads(source)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        message = f"{file}: {error}"
-        raise errors.ConfigError(message, hint="this is a mistake of TOML syntax") from error
-    try:
-        settings = msgspec.convert(found, Settings)
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"{file}: {error}", hint="it is text in UTF-8") from error
+    found = toml.decode(source, file)
+    with toml.located(source, file, "`pilotage config show` lists all settings"):
+        settings = toml.convert(found, Settings)
         _check(settings)
-    except (msgspec.ValidationError, errors.UsageError) as error:
-        line = locate.line_of(source, _keys(str(error)))
-        place = f"{file}:{line}" if line else str(file)
-        message = f"{place}: {error}"
-        raise errors.ConfigError(
-            message, hint="`pilotage config show` lists all settings"
-        ) from error
     return settings
-
-
-def _keys(message: str) -> list[str]:
-    """Read from a message which key it is about."""
-    _, _, at = message.partition("`$.")
-    keys = at.rstrip("`").removesuffix("[...]").split(".") if at else []
-    unknown = _UNKNOWN.search(message)
-    return [*keys, unknown[1]] if unknown else keys
 
 
 def _check_places(flows: Flows) -> None:
     """Refuse places of data that nobody could use."""
-    places = {"data": flows.data, "here": flows.here}
+    places: dict[tuple[str, ...], str] = {("data",): flows.data, ("here",): flows.here}
     for name, one in flows.site.items():
-        places |= {f"site.{name}.data": one.data, f"site.{name}.read": one.read}
-    for name, address in places.items():
-        try:
-            if address or name.startswith("site."):
+        places |= {("site", name, "data"): one.data, ("site", name, "read"): one.read}
+    for keys, address in places.items():
+        with toml.at("flows", *keys):
+            if address or keys[0] == "site":
                 url.parse(address)
-        except errors.UsageError as error:
-            raise errors.UsageError(f"{error} - at `$.flows.{name}`") from None
     if flows.here and not flows.data:
-        message = "it names the folder of `data` for this hub, and there is no `data`"
-        raise errors.UsageError(f"{message} - at `$.flows.here`")
+        message = "`flows.here` names the folder of `flows.data` for this hub, and there is none"
+        raise errors.ConfigError(message, keys=("flows", "here"))
 
 
 def _check(settings: Settings) -> None:
     if settings.bus.url and not settings.bus.url.startswith(("amqps://", "amqp://")):
-        raise errors.UsageError("it begins with `amqps://` - at `$.bus.url`")
+        raise errors.ConfigError("`bus.url` begins with `amqps://`", keys=("bus", "url"))
     _check_places(settings.flows)
     for table, name, read in _MEASURES:
         written = getattr(getattr(settings, table), name)
-        try:
+        with toml.at(table, name):
             if written or (table, name) not in _MAY_BE_EMPTY:
                 read(written)
-        except errors.UsageError as error:
-            message = f"{error.message} - at `$.{table}.{name}`"
-            raise errors.UsageError(message, hint=error.hint) from None
 
 
 def port_folder(state: Path) -> Path:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, text, toml
 from pilotage.base.names import closest
 from pilotage.job.model import Workflow
-from pilotage.rule import locate, trigger
+from pilotage.rule import trigger
 from pilotage.rule.model import Rule
 
 _STEPS = re.compile(r"^\s*\[step[.\]]", re.MULTILINE)
@@ -78,7 +78,7 @@ def _check_parameters(rule: Rule, params: dict[str, object], source: str) -> Non
 
 def _wrong(rule: Rule, source: str, at: str, message: str, hint: str = "") -> errors.BadRule:
     path = ["rule", rule.name, *at.split(".")]
-    line = locate.line_of(source, path) if source else None
+    line = toml.line_of(source, path) if source else None
     return errors.BadRule(
         message, hint=hint, file=rule.book, line=line or rule.line, at=".".join(path)
     )

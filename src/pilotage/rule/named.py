@@ -1,4 +1,4 @@
-"""Folders of TOML files that each describe one thing by its name: sites, pools, hubs, apps."""
+"""Files of hubs that a factory feeds; everything else is read by `base.toml`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pilotage.base import errors
-from pilotage.rule import locate
+from pilotage.base import errors, toml
+from pilotage.base.toml import SUFFIX, names
 
-SUFFIX = ".toml"
+__all__ = ["SUFFIX", "names", "parse"]
+
 _T = TypeVar("_T")
 _UNKNOWN = re.compile("unknown field `([^`]+)`")
 _CANNOT = re.compile(r"`([\w.]+)` cannot")
 
 #: Says which key a mistake is about; it is given what the file holds, too.
 Keys = Callable[[Exception, dict[str, Any]], list[str]]
-
-
-def names(folder: Path) -> list[str]:
-    """List what a folder describes by name, what has mistakes in its file too."""
-    return sorted(file.stem for file in folder.glob(f"*{SUFFIX}") if file.is_file())
 
 
 def keys_of(error: Exception, _found: dict[str, Any]) -> list[str]:
@@ -50,7 +46,7 @@ def parse(
     try:
         return make(found)
     except (msgspec.ValidationError, errors.ConfigError, errors.UsageError) as error:
-        line = locate.line_of(source, keys(error, found))
+        line = toml.line_of(source, keys(error, found))
         place = f"{file}:{line}" if line else str(file)
         hint = getattr(error, "hint", "") or f"the page on {page} lists all settings"
         raise errors.ConfigError(f"{place}: {error}", hint=hint) from error

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from pilotage.base import errors
-from pilotage.rule import locate
+from pilotage.base import errors, toml
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -25,7 +24,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def line_of(self, *keys: str) -> int | None:
         """Return the line of a key of the table."""
-        return self.line or locate.line_of(self.source, (*self.path, *keys))
+        return self.line or toml.line_of(self.source, (*self.path, *keys))
 
 
 @contextmanager

@@ -6,8 +6,7 @@ import re
 import tomllib
 from typing import Any
 
-from pilotage.base import errors, names
-from pilotage.rule import locate
+from pilotage.base import errors, names, toml
 from pilotage.rule.draft import Draft
 from pilotage.rule.place import Place
 
@@ -24,7 +23,7 @@ def drafts(text: str, file: str, base: str, folder: str) -> tuple[list[Draft], l
                 f"a book has no table {name!r}",
                 hint=names.closest(name, ("recipe", "rule")),
                 file=file,
-                line=locate.line_of(text, (name,)),
+                line=toml.line_of(text, (name,)),
                 at=name,
             )
     found: list[list[Draft]] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pilotage.agent.app import fill
 from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
-from pilotage.base import errors, units
+from pilotage.base import errors, toml, units
 from pilotage.batch.system import known
 from pilotage.bus.strict import BAD
 from pilotage.job import template
@@ -41,8 +41,7 @@ class Mistake(errors.ConfigError):
 
     def __init__(self, at: _At, text: str, *, hint: str = "") -> None:
         """Name the key by its path."""
-        super().__init__(f"`{'.'.join(at)}` cannot be {text}", hint=hint)
-        self.at = at
+        super().__init__(f"`{'.'.join(at)}` cannot be {text}", hint=hint, keys=at)
 
 
 def check(name: str, app: App) -> None:
@@ -188,9 +187,13 @@ def _environment(app: App) -> None:
 
 
 def _config(config: Config) -> None:
-    if not 0 < units.seconds(config.time) <= 600:
+    with toml.at("config", "time"):
+        seconds = units.seconds(config.time)
+    with toml.at("config", "memory"):
+        memory = units.size(config.memory)
+    if not 0 < seconds <= 600:
         raise Mistake(("config", "time"), f"{config.time!r}: a parser has up to 10 minutes")
-    if units.size(config.memory) < 2**20:
+    if memory < 2**20:
         raise Mistake(("config", "memory"), f"{config.memory!r}: no parser can live with that")
     if config.format == "words":
         if config.word is None:
@@ -212,8 +215,11 @@ def _limits(at: _At, limits: Limits | OwnLimits) -> None:
         if value is not None and value < 0:
             raise Mistake((*at, key), str(value))
     if limits.memory:
-        units.size(limits.memory)
-    if limits.time is not None and not units.seconds(limits.time or 0) > 0:
+        with toml.at(*at, "memory"):
+            units.size(limits.memory)
+    with toml.at(*at, "time"):
+        seconds = 1.0 if limits.time is None else units.seconds(limits.time or 0)
+    if not seconds > 0:
         raise Mistake((*at, "time"), f"{limits.time!r}: a job needs some")
     for one in limits.options or ():
         if not one.startswith("-"):

@@ -9,14 +9,10 @@ from typing import Any
 import msgspec
 
 from pilotage.agent.app import check
-from pilotage.agent.app.model import App, OwnLimits, Parameter
-from pilotage.base import durable, errors
-from pilotage.rule import named
+from pilotage.agent.app.model import App, Parameter
+from pilotage.base import durable, errors, toml
 
 FOLDER = "apps"
-_UNKNOWN = re.compile("unknown field `([^`]+)`")
-_MISSING = re.compile("missing required field `([^`]+)`")
-_TABLES: dict[str, Any] = {"parameter": dict[str, Parameter], "user": dict[str, OwnLimits]}
 _ENABLED = re.compile(r"^enabled[ \t]*=[ \t]*(?:true|false)[ \t]*(#.*)?$", re.MULTILINE)
 #: Keys of the file itself that a new one has, and a word on each.
 _ABOUT = {
@@ -41,55 +37,17 @@ _TABLE_ABOUT = {
 }
 
 
-def file_of(root: Path, name: str) -> Path:
-    """Return the file of an application of the project in `root`."""
-    return root / FOLDER / f"{name}{named.SUFFIX}"
-
-
-def names(root: Path) -> list[str]:
-    """List applications by name, those with mistakes in their files too."""
-    return named.names(root / FOLDER)
-
-
-def read(root: Path, name: str) -> App:
-    """Read one application."""
-    file = file_of(root, name)
-    try:
-        if "/" in name:
-            raise FileNotFoundError(name)
-        source = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        known = ", ".join(names(root)) or "none yet"
-        message = f"there is no application `{name}`"
-        hint = f"applications are {known}; `pilotage app add`"
-        raise errors.NotFound(message, hint=hint) from None
-    except UnicodeDecodeError as error:
-        raise errors.ConfigError(f"{file}: {error}") from error
-    return parse(source, name, file)
-
-
-def parse(source: str, name: str, file: Path) -> App:
-    """Read the text of an application's file; say where a mistake is."""
-
-    def make(found: dict[str, Any]) -> App:
-        app = msgspec.convert(found, App)
-        check.check(name, app)
-        return app
-
-    return named.parse(source, file, make, "applications", _keys)
+APPS = toml.Folder(
+    folder=FOLDER, kind=App, noun="application", page="applications", hint="`pilotage app add`",
+    check=check.check, mode=0o644,
+)  # fmt: skip
+file_of, names, read, parse = APPS.file, APPS.names, APPS.read, APPS.parse
 
 
 def write(root: Path, name: str, app: App) -> Path:
     """Write the file of a new application, which only its owner may change."""
     check.check(name, app)
-    file = file_of(root, name)
-    file.parent.mkdir(mode=0o755, exist_ok=True)
-    try:
-        durable.create(file, text(name, app), mode=0o644)
-    except FileExistsError:
-        message = f"there is an application `{name}` already"
-        raise errors.Conflict(message, hint=f"change {file} as you like") from None
-    return file
+    return APPS.create(root, name, text(name, app))
 
 
 def switch(root: Path, name: str, *, enabled: bool) -> Path:
@@ -178,26 +136,3 @@ def _toml(value: object) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _keys(error: Exception, found: dict[str, Any]) -> list[str]:
-    """Say which key a mistake is about."""
-    if isinstance(error, check.Mistake):
-        return list(error.at)
-    _, _, at = str(error).partition("`$.")
-    head, some, tail = at.rstrip("`").partition("[...]")
-    keys = head.partition("[")[0].split(".") if head else []
-    if some:
-        keys += [_which(head, found), *tail.removeprefix(".").partition("[")[0].split(".")]
-    told = _UNKNOWN.search(str(error)) or _MISSING.search(str(error))
-    return [key for key in (*keys, told[1] if told else "") if key]
-
-
-def _which(table: str, found: dict[str, Any]) -> str:
-    """Find the member of a table that cannot be read; the checker does not tell."""
-    for name, one in found[table].items():
-        try:
-            msgspec.convert({name: one}, _TABLES.get(table, dict[str, str]))
-        except msgspec.ValidationError:
-            return str(name)
-    return ""
