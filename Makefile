@@ -46,7 +46,7 @@ soak: $(VENV)/.dev  ## repetition: hundreds of kills and bursts; NAME= chooses; 
 	@[ "$$(id -u)" -ne 0 ] || $(BIN)/python -m testbed prepare
 	@$(call pytest,soak) $(if $(NAME),-k $(NAME))
 
-check: $(VENV)/.dev  ## format, lint, types, imports; prints our sizes beside our peers'
+check: $(VENV)/.dev  ## format, lint, types, imports, bounds; prints our sizes beside our peers'
 	@tools/check $(BIN) $(TYPED)
 
 bench: $(VENV)/.dev  ## one benchmark: make bench NAME=rules

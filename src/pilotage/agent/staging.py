@@ -14,12 +14,10 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
 )
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -30,6 +28,7 @@ from pilotage.agent.app import fill, hosts
 from pilotage.agent.app.model import App, Staging
 from pilotage.agent.contents import Contents, Shelf, Turn
 from pilotage.base import durable, errors, paths, text, units
+from pilotage.base.supervise import together
 from pilotage.batch.data import join
 from pilotage.bus.model import Input, Job, Left
 from pilotage.data.transfer import allow, settle, tree, url
@@ -157,7 +156,7 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) ->
     if before is not None:
         return before
     work = [_fetch(errand, one, f"{aside}/{at}", lanes, contents) for at, one in enumerate(inputs)]
-    receipts = await _all(work)
+    receipts = await together(work)
     for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
         await anyio.to_thread.run_sync(
             put, one.path, f"{aside}/{at}", receipt.folder, errand.folder
@@ -165,17 +164,6 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) ->
     size = sum(receipt.bytes for receipt in receipts)
     await anyio.to_thread.run_sync(_mark, errand.folder, done, size)
     return size
-
-
-async def _all(work: list[Coroutine[Any, Any, Receipt]]) -> list[Receipt]:
-    """Do all at once; the first that fails ends the others."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _fetch(

@@ -1,4 +1,7 @@
-"""Keep parts of a process running: one that fails is restarted with back-off, the others go on."""
+"""Keep parts of a process running: one that fails is restarted with back-off, the others go on.
+
+`Background` is for work that is done once, beside the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,12 +18,50 @@ from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock, dice
 
+_T = TypeVar("_T")
 Part = Callable[[], Awaitable[object]]
 
 #: Seconds that a part must run after a restart before its trouble is over.
 _CALM_S = 5.0
 #: What can happen to any part without a mistake in it: a full disk, a peer that is away.
 _EXPECTED = (errors.PilotageError, OSError)
+
+
+class Background:
+    """Tasks that run beside their owner: kept until they end, and what one raises is logged."""
+
+    def __init__(
+        self, log: logging.Logger, name: str, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin with none; `ended` is called after each."""
+        self._log, self._name, self._ended = log, name, ended
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run something beside."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            mistake = None if isinstance(error, _EXPECTED) else error
+            self._log.error("%s: %s", self._name, error, exc_info=mistake)
+        self._ended()
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -107,3 +149,25 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(one)
     else:
         yield error
+
+
+async def race(*those: Awaitable[object]) -> list[bool]:
+    """Wait until one of some things is done, and cancel the others; return which are done."""
+    tasks = [asyncio.ensure_future(one) for one in those]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return [one.done() for one in tasks]
+    finally:
+        for one in tasks:
+            one.cancel()
+
+
+async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Do all at once; the first that fails ends the others, and is raised when they have ended."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

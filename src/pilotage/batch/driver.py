@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -19,6 +19,7 @@ import anyio
 from pilotage.base import crash, errors, units
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import Clock
+from pilotage.base.supervise import Background
 from pilotage.batch import records, submission
 from pilotage.batch.errand import Errands
 from pilotage.batch.party import End, Party
@@ -61,7 +62,8 @@ class Driver:
         self.fencing = asyncio.Lock()
         self._parties: dict[bool, Party] = {}
         self._look = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: What is done beside.
+        self.beside = Background(_log, f"site {remote.name}")
         #: News that came before it was known what is out.
         self._early: list[dict[str, Any]] | None = []
         #: What is wrong, by what it keeps from being done.
@@ -100,7 +102,7 @@ class Driver:
         early, self._early = self._early, None
         # Whoever loads must have made of it what there is to be made before it hears of ends.
         asyncio.get_running_loop().call_soon(self._hear, early or [])
-        self.spawn(self._tidy())
+        self.beside.start(self._tidy())
         self._look.set()
         return found
 
@@ -129,8 +131,7 @@ class Driver:
                 with anyio.move_on_after(max(0.0, self._poll - _BREATH_S)):
                     await self._look.wait()
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self.beside.cancel()
 
     # -- submit ----------------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ class Driver:
             self.poke()
         self.out[one.key] = one
         one.asking = True
-        self.spawn(self.sender.ask(one, items))
+        self.beside.start(self.sender.ask(one, items))
         return one
 
     async def know(self, one: Submission, number: str) -> None:
@@ -183,13 +184,13 @@ class Driver:
             if not found.known:
                 # It speaks, so the batch system has it; what id it has there, a listing may say.
                 found.known = True
-                self.spawn(self.know(found, _batch_id(one.get("body"))))
+                self.beside.start(self.know(found, _batch_id(one.get("body"))))
             if what == "ended":
                 self._ended(found, work, one)
         for works in began.values():
             self.party(works[0][0]).begun(works, "")
         if useless:
-            self.spawn(self._dismiss(useless))
+            self.beside.start(self._dismiss(useless))
 
     async def _dismiss(self, names: list[str]) -> None:
         """Let go of news that tell nothing, of what is out or over here.
@@ -277,19 +278,6 @@ class Driver:
             else:
                 self.note_trouble("stop", "")
                 return
-
-    # -- what all of this uses -------------------------------------------------------------------
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("site %s: %s", self.remote.name, error, exc_info=error)
 
 
 def _batch_id(body: Any) -> str:  # noqa: ANN401 - what came from the site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from pilotage.base import crash
 from pilotage.base.owner import me
+from pilotage.base.supervise import Background
 from pilotage.batch import job, offer, ordering
 from pilotage.batch import records as submissions
 from pilotage.batch.driver import Driver
@@ -69,7 +70,7 @@ class Direct:
             name, driver, self._house, writer, place, data, listener, self._telling
         )
         self._follow = Follow(name, driver, self._house, data, self._telling)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, f"site {name}")
         self._waiting = False
         driver.join(self, pilots=False)
 
@@ -83,8 +84,7 @@ class Direct:
                     await self._turn()
         finally:
             # What is at the site goes on there, and is adopted by the next process.
-            for task in self._tasks:
-                task.cancel()
+            self._beside.cancel()
 
     # -- before anything -------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Direct:
                 adopted = loose.pop((work.job, work.attempt), None)
                 if adopted is None:
                     # Its end is on disk already, only the site has not been told.
-                    self._spawn(self._driver.forget([(out, work)]))
+                    self._beside.start(self._driver.forget([(out, work)]))
                 else:
                     self._house.out[adopted.attempt] = (out, work)
                     if out.order.fit is not None:
@@ -198,9 +198,9 @@ class Direct:
                 out.append(found)
             if one.claim.rule:
                 self._listener.ended(one.claim.rule, one.claim.job)
-            self._spawn(self._data.leave(one))
+            self._beside.start(self._data.leave(one))
         if out:
-            self._spawn(self._driver.forget(out))
+            self._beside.start(self._driver.forget(out))
 
     # -- to the site -----------------------------------------------------------------------------
 
@@ -208,12 +208,12 @@ class Direct:
         fresh = await self._guests(granted.claims, granted.specs)
         self._house.guests.update({one.attempt: one for one in fresh})
         if trouble := self._follow.trouble:
-            self._spawn(self._telling.say([one.attempt for one in fresh], trouble))
+            self._beside.start(self._telling.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
         for some in ordering.groups(guests, self._site):
-            self._spawn(self._outward.send(some))
+            self._beside.start(self._outward.send(some))
 
     # -- what the driver says --------------------------------------------------------------------
 
@@ -226,12 +226,12 @@ class Direct:
         """Hear that the batch system has jobs."""
         why = one.order.fit.why if one.order.fit else ""
         for words, attempts in self._waiting_in(one, why).items():
-            self._spawn(self._telling.progress(attempts, State.SUBMITTED, words))
+            self._beside.start(self._telling.progress(attempts, State.SUBMITTED, words))
 
     def said(self, one: Submission, words: str) -> None:
         """Hear what is said of jobs that wait to run."""
         for told, attempts in self._waiting_in(one, words).items():
-            self._spawn(self._telling.say(attempts, told))
+            self._beside.start(self._telling.say(attempts, told))
 
     def _waiting_in(self, one: Submission, words: str) -> dict[str, list[Attempt]]:
         """Group what waits by what is said of it, or else of all."""
@@ -246,9 +246,9 @@ class Direct:
         """Hear that a job is over at the site."""
         found = self._house.guests.get((work.job, work.attempt))
         if found is None:
-            self._spawn(self._driver.forget([(one, work)]))
+            self._beside.start(self._driver.forget([(one, work)]))
         else:
-            self._spawn(self._close(found, Room(one.root, one.key, work.place), end))
+            self._beside.start(self._close(found, Room(one.root, one.key, work.place), end))
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
         """Write the orders of jobs anew, under another key."""
@@ -273,7 +273,7 @@ class Direct:
         self._house.stop({(stop.job, stop.attempt): stop.words for stop in fresh})
         out = [self._house.out.get((stop.job, stop.attempt)) for stop in fresh]
         if known := [one for one in out if one is not None]:
-            self._spawn(self._driver.stop(known))
+            self._beside.start(self._driver.stop(known))
 
     async def _look(self) -> None:
         """Look after what is at the site, and hear whether it is to take more."""
@@ -291,13 +291,3 @@ class Direct:
 
     def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("site %s: %s", self._name, error, exc_info=error)

@@ -107,7 +107,7 @@ class Sender:
         """Submit anew what the batch system does not have, all of which is fenced."""
         submission.forget_listings(one)
         one.asking = True
-        self._driver.spawn(self._renew(one))
+        self._driver.beside.start(self._renew(one))
 
     async def _renew(self, one: Submission) -> None:
         key = submission.new_key()

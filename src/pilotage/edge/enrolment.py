@@ -10,6 +10,7 @@ import anyio
 import msgspec
 
 from pilotage.base import crash, errors, text
+from pilotage.base.supervise import Background
 from pilotage.edge.port import model
 from pilotage.edge.port.serve import Served
 from pilotage.edge.port.sites import Lines
@@ -40,7 +41,7 @@ class Agents:
         """Take who knows tokens, who hears sites that are connected, and what we speak."""
         self._versions = versions
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, "agents at the port")
 
     async def admit(self, message: messages.Agent) -> tuple[Admitted, int]:
         """Find out which site speaks, and in which version."""
@@ -60,9 +61,7 @@ class Agents:
 
     def take_over(self, transport: asyncio.Transport, one: Admitted) -> None:
         """Go on with the connection of an agent."""
-        task = asyncio.get_running_loop().create_task(self._serve(transport, one))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside.start(self._serve(transport, one))
 
     async def _serve(self, transport: asyncio.Transport, one: Admitted) -> None:
         reader, writer = streams(transport)

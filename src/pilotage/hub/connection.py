@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from pilotage.base import errors
+from pilotage.base.supervise import Background
 from pilotage.edge.enrolment import Agents
 from pilotage.hub.programs import Client, Clients
 from pilotage.pilot import messages
@@ -38,7 +39,7 @@ class Link(asyncio.Protocol):
         self._asked: bytes | None = b""
         self._pilots: dict[int, Pilot] = {}
         self._client: Client | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, "a connection", self._ended)
         self._timer: asyncio.TimerHandle | None = None
         self._full = False
         self._transport: asyncio.Transport
@@ -54,8 +55,7 @@ class Link(asyncio.Protocol):
         self._known()
         for pilot in self._pilots.values():
             self._desk.cut(pilot, self)
-        for task in self._tasks:
-            task.cancel()
+        self._beside.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in."""
@@ -101,10 +101,8 @@ class Link(asyncio.Protocol):
                 self._start(self._answer(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        if len(self._tasks) >= _MOST_TASKS and not self._full:
+        self._beside.start(work)
+        if len(self._beside) >= _MOST_TASKS and not self._full:
             self._full = True
             self._transport.pause_reading()
 
@@ -126,14 +124,14 @@ class Link(asyncio.Protocol):
 
     def _check_unused(self) -> None:
         """Refuse to leave a connection to somebody on which others speak."""
-        if self._pilots or self._client or len(self._tasks) > 1:
+        if self._pilots or self._client or len(self._beside) > 1:
             raise errors.UsageError("this connection is for messages", hint="open another")
 
     def _hand_over(self, message: messages.Data) -> None:
         """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
         try:
             pilot = self._desk.carry(message)
-            if self._pilots or self._client or self._tasks:
+            if self._pilots or self._client or self._beside:
                 raise errors.UsageError("this connection is for messages", hint="open another")
         except errors.PilotageError as error:
             self.send(messages.refusal(message.n, message.p, error))
@@ -143,9 +141,8 @@ class Link(asyncio.Protocol):
         self.send(messages.answer(message, {}))
         self._desk.take_over(self._transport, pilot)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if self._full and len(self._tasks) <= _MOST_TASKS // 2:
+    def _ended(self) -> None:
+        if self._full and len(self._beside) <= _MOST_TASKS // 2:
             self._full = False
             self._transport.resume_reading()
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.supervise import Background
 from pilotage.link.connect import Stream, close, reach
 from pilotage.node import spool
 from pilotage.node.dial import Route
@@ -67,7 +68,7 @@ class Relay:
         self._way = way
         self._bounds = bounds
         self.tally = Tally()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, "a connection")
         #: Why the hub could not be reached the last time; empty if it could.
         self._trouble = ""
 
@@ -110,9 +111,7 @@ class Relay:
 
     async def end(self) -> None:
         """End all connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._beside.end()
 
     # -- one connection --------------------------------------------------------------------------
 
@@ -128,13 +127,11 @@ class Relay:
         self._begin(await asyncio.open_connection(sock=ours))
 
     def _begin(self, pilot: Stream) -> None:
-        if len(self._tasks) >= self._bounds.connections:
+        if len(self._beside) >= self._bounds.connections:
             self.tally.refused += 1
             pilot[1].close()
             return
-        task = asyncio.create_task(self._carry(pilot))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside.start(self._carry(pilot))
 
     async def _carry(self, pilot: Stream) -> None:
         """Carry bytes between a pilot and the hub until both are done, or one has vanished."""

@@ -240,4 +240,6 @@ def _is_here(wanted: Wanted) -> bool:
 
 def _settle(arrival: Arrival) -> None:
     for folder in {os.path.dirname(file.wanted.local) for file in arrival.files}:
-        durable.sync_folder(folder)
+        # A new folder was flushed before it got its name, and has its old one no more.
+        with contextlib.suppress(FileNotFoundError):
+            durable.sync_folder(folder)

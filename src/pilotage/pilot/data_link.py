@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.supervise import Background
 from pilotage.data.stage.landing import Landing, Wrong
 from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
@@ -48,14 +49,11 @@ class DataLinks:
     def __init__(self, staging: Staging, most: int = 64) -> None:
         self.staging = staging
         self.turn = asyncio.Semaphore(most)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, "data of pilots")
 
     def take_over(self, transport: asyncio.Transport, pilot: Pilot) -> None:
         """Go on with a connection on which a pilot has said who it is."""
-        link = DataLink(self, pilot, *streams(transport))
-        task = asyncio.get_running_loop().create_task(link.serve())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._beside.start(DataLink(self, pilot, *streams(transport)).serve())
 
 
 class DataLink:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import shlex
@@ -12,6 +11,7 @@ import anyio
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.supervise import Background
 from pilotage.batch import submission, wish
 from pilotage.batch.driver import Driver, End
 from pilotage.batch.submission import Submission, Work
@@ -37,7 +37,7 @@ class Factory:
         self._driver = driver
         self._doors = doors
         self._patron = patron
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, f"pilots of {name}")
         driver.join(self, pilots=True)
 
     async def run(self) -> None:
@@ -152,14 +152,14 @@ class Factory:
             if work.pilot in unwanted and not work.stopping
         ]
         if found:
-            self._spawn(self._driver.stop(found))
+            self._beside.start(self._driver.stop(found))
 
     # -- what the driver says --------------------------------------------------------------------
 
     def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
         """Hear that pilots run."""
         del words
-        self._spawn(self._patron.begun([work.pilot for _, work in works]))
+        self._beside.start(self._patron.begun([work.pilot for _, work in works]))
 
     def taken(self, one: Submission) -> None:
         """Hear that the batch system has pilots."""
@@ -171,11 +171,11 @@ class Factory:
         for work in one.live:
             by_words.setdefault(one.say(self._name, work.words or words), []).append(work.pilot)
         for told, numbers in by_words.items():
-            self._spawn(self._patron.said(numbers, told, known=one.known))
+            self._beside.start(self._patron.said(numbers, told, known=one.known))
 
     def over(self, one: Submission, work: Work, end: End) -> None:
         """Hear that a pilot is over."""
-        self._spawn(self._close(one, work, end))
+        self._beside.start(self._close(one, work, end))
 
     async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
         """Write the orders of pilots anew, under another key."""
@@ -191,16 +191,6 @@ class Factory:
         words = "called off" if work.stopping else _words(end)
         await self._patron.over(work.pilot, words, stopped=work.stopping)
         await self._driver.forget([(one, work)])
-
-    def _spawn(self, work: Any) -> None:  # noqa: ANN401 - a coroutine of any kind
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("pilots of %s: %s", self._name, error, exc_info=error)
 
 
 def _words(end: End) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pilotage.base import backoff, errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import ManualClock
-from pilotage.base.supervise import Supervisor
+from pilotage.base.supervise import Background, Supervisor, race, together
 
 LOG = logging.getLogger("pilotage.test")
 RESTART = Backoff(first=0.5, limit=60.0)
@@ -187,5 +187,65 @@ def test_a_supervisor_ends_when_it_is_cancelled():
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+
+    anyio.run(run)
+
+
+# -- work that is done once ------------------------------------------------------------------------
+
+
+def test_work_beside_is_kept_until_it_ends(caplog: pytest.LogCaptureFixture):
+    async def run() -> None:
+        ended: list[int] = []
+        beside = Background(LOG, "beside", lambda: ended.append(len(beside)))
+        beside.start(away())
+        beside.start(mistaken())
+        beside.start(anyio.sleep_forever())
+        assert len(beside) == 3
+        await anyio.wait_all_tasks_blocked()
+        assert ended == [2, 1]
+        await beside.end()
+        await asyncio.sleep(0)
+        assert (len(beside), ended) == (0, [2, 1, 0])
+
+    anyio.run(run)
+    logged = [(one.getMessage(), bool(one.exc_info)) for one in caplog.records]
+    assert logged == [("beside: away", False), ("beside: 'x'", True)]
+
+
+def test_the_first_of_a_race_ends_the_others():
+    async def run() -> None:
+        gone = asyncio.Event()
+
+        async def waits() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                gone.set()
+
+        assert await race(waits(), ended()) == [False, True]
+        await gone.wait()
+
+    anyio.run(run)
+
+
+def test_work_together_ends_with_the_first_failure():
+    async def one(value: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        return value
+
+    async def run() -> None:
+        assert await together(one(value) for value in (1, 2)) == [1, 2]
+        gone: list[int] = []
+
+        async def waits() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                gone.append(1)
+
+        with pytest.raises(errors.Unavailable):
+            await together([waits(), away()])
+        assert gone == [1]
 
     anyio.run(run)

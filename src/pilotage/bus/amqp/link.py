@@ -19,6 +19,7 @@ from yarl import URL
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import dice
+from pilotage.base.supervise import race
 
 from .model import Broker
 
@@ -45,12 +46,7 @@ class Line:
 
     async def lost(self) -> None:
         """Return once the connection or its channel is over."""
-        ends = [asyncio.ensure_future(one.closed()) for one in (self.connection, self.channel)]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in ends:
-                one.cancel()
+        await race(self.connection.closed(), self.channel.closed())
 
 
 class Link:
@@ -102,14 +98,8 @@ class Link:
 
     async def _renewal(self, line: Line) -> bool:
         """Wait until a connection is lost, or is to be another one; say which."""
-        renewed = asyncio.ensure_future(self._renewed.wait())
-        lost = asyncio.ensure_future(line.lost())
-        try:
-            await asyncio.wait((renewed, lost), return_when=asyncio.FIRST_COMPLETED)
-            return renewed.done() and not lost.done()
-        finally:
-            renewed.cancel()
-            lost.cancel()
+        renewed, lost = await race(self._renewed.wait(), line.lost())
+        return renewed and not lost
 
     def _set(self, line: Line | None, trouble: str) -> None:
         self._line, self.trouble = line, trouble

@@ -13,6 +13,7 @@ import anyio
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from anyio.abc import TaskStatus
 
+from pilotage.base.supervise import race
 from pilotage.bus.port import Message
 
 from .link import TROUBLES, Line, Link, asked, closed
@@ -117,7 +118,7 @@ class Receiver:
             if not self._told:
                 self._told = True
                 task_status.started()
-            await _first(channel.closed(), gone.wait())
+            await race(channel.closed(), gone.wait())
         finally:
             self._here.clear()
             self._held.clear()
@@ -138,13 +139,3 @@ class Receiver:
 def _number(one: AbstractIncomingMessage) -> int:
     """Return which delivery of its channel it is."""
     return one.delivery_tag or 0
-
-
-async def _first(*those: Awaitable[object]) -> None:
-    """Return once one of some things has come to pass."""
-    tasks = [asyncio.ensure_future(one) for one in those]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in tasks:
-            one.cancel()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from pilotage.base.supervise import together
 from pilotage.data.transfer.model import Item
 
 
@@ -16,10 +16,4 @@ async def each(items: Sequence[Item], act: Callable[[Item], Awaitable[None]], mo
         for item in todo:
             await act(item)
 
-    workers = [asyncio.create_task(work()) for _ in range(min(most, len(items)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for one in workers:
-            one.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await together(work() for _ in range(min(most, len(items))))

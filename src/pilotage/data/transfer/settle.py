@@ -37,8 +37,8 @@ def settle(items: Sequence[Item], part: str, target: str) -> None:
                 failed.append(error)
             else:
                 folders.add(os.path.dirname(os.path.join(target, item.name)))
-        for _ in pool.map(durable.sync_folder, folders):
-            pass
+        flushed = [pool.submit(durable.sync_folder, folder) for folder in folders]
+        failed += [error for one in flushed if (error := one.exception())]
     for error in failed:
         if isinstance(error, OSError):
             raise trouble.trouble(error) from error

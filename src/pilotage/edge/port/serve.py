@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine
 from typing import Any, assert_never
 
 import msgspec
 
 from pilotage.base import errors
+from pilotage.base.supervise import Background
 from pilotage.bus.port import Bus, Message
 from pilotage.edge.port import model
 from pilotage.pilot import messages as wire
@@ -42,7 +42,7 @@ class Served:
         self._patience = _MISSING * min(max(beat, _BEATS_S[0]), _BEATS_S[1])
         self._frames = wire.Frames(model.MOST)
         self._room = asyncio.Semaphore(_MOST_TASKS)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._beside = Background(_log, "an agent", self._room.release)
         self._subscriptions: dict[int, asyncio.Task[None]] = {}
         #: What was delivered and not acknowledged, with the subscription that it is of.
         self._held: dict[int, tuple[object, Message]] = {}
@@ -73,10 +73,10 @@ class Served:
     async def _end(self) -> None:
         # Whoever cancels this, the connection is over and what was not acknowledged goes back.
         self._writer.close()
-        tasks = (*self._tasks, *self._subscriptions.values())
-        for task in tasks:
+        for task in self._subscriptions.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._beside.end()
+        await asyncio.gather(*self._subscriptions.values(), return_exceptions=True)
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
@@ -85,7 +85,7 @@ class Served:
             case model.Publish() | model.Request() | model.Reply():
                 # No more is read while too much is under way.
                 await self._room.acquire()
-                self._start(self._do(verb))
+                self._beside.start(self._do(verb))
             case model.Subscribe():
                 self._subscribe(verb)
             case model.Unsubscribe():
@@ -96,15 +96,6 @@ class Served:
                 await self._send(wire.answer(verb, {}))
             case _:
                 assert_never(verb)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._room.release()
 
     async def _do(self, verb: model.Publish | model.Request | model.Reply) -> None:
         await self._answer(verb, await self._called(verb))
