@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from pilotage.base import errors, text
-from pilotage.base.clock import ManualClock
 from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
@@ -24,6 +23,7 @@ from pilotage.pool.orders import Home
 from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
+from pilotage.testing.clock import ManualClock
 
 MINE = Address("abcd1234")
 HOME = Home("hub", "https://hub.example.org:8420", "PEM", 8420)

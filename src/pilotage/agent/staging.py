@@ -246,10 +246,7 @@ def _unpack(one: Input, target: str) -> Receipt:
     """Write a file that came with the message; its digest was compared before."""
     body = hosts.carried(one)
     os.makedirs(target, exist_ok=True)
-    with open(os.path.join(target, os.path.basename(one.path)), "wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write(os.path.join(target, os.path.basename(one.path)), body)
     return Receipt(1, len(body), 0, "", folder=False)
 
 

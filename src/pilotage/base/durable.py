@@ -172,3 +172,11 @@ def _part(path: Path) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+
+
+def write_all(file: int, data: bytes | memoryview, at: int) -> None:
+    """Write all of it at an offset."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done

@@ -382,7 +382,7 @@ def _create(part: str) -> FileIO:
 
 
 def _write(file: FileIO, data: bytes, at: int, digest: Sum) -> None:
-    tree.write_all(file.fileno(), data, at)
+    durable.write_all(file.fileno(), data, at)
     digest.update(data)
 
 

@@ -6,7 +6,7 @@ import base64
 import logging
 import os
 
-from pilotage.data.transfer import tree
+from pilotage.base import durable
 from pilotage.job import moves
 
 _log = logging.getLogger("pilotage.pilot")
@@ -36,6 +36,6 @@ def put(
     with open(os.open(f"{folder}/{stream}", flags, 0o600), "wb", buffering=0) as file:
         begin = file.seek(0, os.SEEK_END) if at < 0 else at
         if begin < _MOST:
-            tree.write_all(file.fileno(), data, begin)
+            durable.write_all(file.fileno(), data, begin)
             if last:
                 file.truncate(begin + len(data))

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pilotage.base import backoff, errors
 from pilotage.base.backoff import Backoff, Pauses
-from pilotage.base.clock import ManualClock
 from pilotage.base.supervise import Background, Supervisor, race, together
+from pilotage.testing.clock import ManualClock
 
 LOG = logging.getLogger("pilotage.test")
 RESTART = Backoff(first=0.5, limit=60.0)

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from pilotage.base import errors, paths, text
+from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import trouble
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.data.transfer.version import Version
@@ -64,15 +64,7 @@ def copy(source: int, target: int, at: int, size: int) -> None:
             data = os.pread(source, min(CHUNK, end - start), start)
             if not data:
                 return
-            write_all(target, data, start)
+            durable.write_all(target, data, start)
             start += len(data)
         at = end
     os.ftruncate(target, size)
-
-
-def write_all(file: int, data: bytes | memoryview, at: int) -> None:
-    """Write all of it at an offset."""
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(file, view, at)
-        view, at = view[done:], at + done

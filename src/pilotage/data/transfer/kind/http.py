@@ -12,7 +12,7 @@ from typing import ClassVar
 import httpx2
 import msgspec
 
-from pilotage.base import errors, paths, text
+from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed, Resolve
 from pilotage.data.transfer.each import each
@@ -198,7 +198,7 @@ async def _write(answer: httpx2.Response, path: str, at: int, item: Item, where:
             async for data in _gathered(answer, where):
                 if item.size >= 0 and at + len(data) > item.size:
                     raise trouble.changed(item.name)
-                await asyncio.to_thread(tree.write_all, target, data, at)
+                await asyncio.to_thread(durable.write_all, target, data, at)
                 at += len(data)
         finally:
             os.close(target)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pilotage.base import errors, paths, text
+from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, keys, settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.each import each
@@ -81,7 +81,7 @@ class Objects:
                     data = await _call(base, store.cat_file, path, at, end)
                     if not data:
                         raise trouble.changed(item.name)
-                    await asyncio.to_thread(tree.write_all, target, data, at)
+                    await asyncio.to_thread(durable.write_all, target, data, at)
                     at += len(data)
             except OSError as error:
                 raise trouble.trouble(error) from error

@@ -14,8 +14,8 @@ import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import ClassVar
 
-from pilotage.base import errors, paths, text
-from pilotage.data.transfer import allow, program, tree, trouble
+from pilotage.base import durable, errors, paths, text
+from pilotage.data.transfer import allow, program, trouble
 from pilotage.data.transfer.allow import Allowed
 from pilotage.data.transfer.each import each
 from pilotage.data.transfer.keys import NONE, Keys
@@ -199,7 +199,7 @@ async def _fetch(wire: Wire, path: str, item: Item, folder: str) -> None:
         try:
             at = min(os.fstat(target).st_size, before.size)
             while data := await _stretch(wire, handle, at, min(_STRETCH, before.size - at)):
-                await asyncio.to_thread(tree.write_all, target, data, at)
+                await asyncio.to_thread(durable.write_all, target, data, at)
                 at += len(data)
             os.ftruncate(target, at)
         except OSError as error:
