@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
+import pilotage
 from pilotage.agent import settings as agent
 from pilotage.agent.app import fill
 from pilotage.agent.app import model as apps
@@ -362,7 +366,28 @@ def agent_keys() -> str:
     return "\n\n".join(parts)
 
 
+def packages() -> str:
+    """Write the packages in the order of their layers, each by the start of its `__init__`."""
+    source = Path(pilotage.__file__).parent
+    contracts = tomllib.loads((source.parents[1] / "pyproject.toml").read_text())
+    (layers,) = (
+        one["layers"]
+        for one in contracts["tool"]["importlinter"]["contracts"]
+        if one["id"] == "layers"
+    )
+    names = [name for layer in layers for name in layer.split(" | ")]
+    rows = [(code(f"{name}/"), _head(source / name / "__init__.py")) for name in names]
+    return table(("package", "what comes in, and what goes out"), rows)
+
+
+def _head(file: Path) -> str:
+    """Return the first paragraph of the docstring of a module."""
+    words = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return " ".join(words.partition("\n\n")[0].split())
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "packages": packages,
     "settings": settings,
     "site-keys": site_keys,
     "pool-keys": pool_keys,

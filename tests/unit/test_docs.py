@@ -416,3 +416,16 @@ def test_the_page_of_benchmarks_has_all_headlines_and_all_goals_that_are_missed(
     saved = [msgspec.json.decode(file.read_bytes()) for file in figures.FOLDER.glob("*.json")]
     lost = [one["name"] for run in saved for one in run["figures"] if one["met"] is False]
     assert [name for name in lost if f"| {name} |" not in text] == []
+
+
+def test_every_file_that_the_page_on_the_design_names_exists():
+    """Paths begin at the package, or at the top of the repository."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    named = re.findall(r"`((?:\w+/)+(?:[\w*-]+\.\w+)?)`", text)
+    missing = [
+        name
+        for name in named
+        if not any([*top.glob(name.rstrip("/"))] for top in (ROOT, ROOT / "src" / "pilotage"))
+    ]
+    assert named
+    assert not missing
