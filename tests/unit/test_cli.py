@@ -12,7 +12,8 @@ import pytest
 from pilotage.cli import about, main, render
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
-from pilotage.hub import project as projects
+from pilotage.hub.project import Project
+from pilotage.project import folder
 from pilotage.testing.clock import ManualClock
 from tests import every
 
@@ -23,7 +24,7 @@ START = 1_700_000_000.0
 def run(tmp_path, monkeypatch, capfd):
     (tmp_path / "pilotage.toml").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(projects, "WallClock", lambda: ManualClock(START))
+    monkeypatch.setattr(folder, "WallClock", lambda: ManualClock(START))
     for name in ("PILOTAGE_OUTPUT", "PILOTAGE_PROJECT", "PILOTAGE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
 
@@ -123,7 +124,7 @@ def test_what_was_not_foreseen_says_how_to_report_it(run, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(projects.Project, "jobs", fail)
+    monkeypatch.setattr(Project, "jobs", fail)
     status, _, err = run("job", "ls")
     assert status == 70
     assert "ZeroDivisionError" in err
