@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage import run
+from pilotage import payload
 from pilotage.payload.sandbox import rule
 
 #: What every machine has; the tests' own interpreter may be where only root can go.
@@ -110,7 +110,7 @@ class Ward:
 
     def starter(self) -> Path:
         """Copy the starter and its sandboxes to where the pilot's user can read them."""
-        source = Path(run.__file__).parent
+        source = Path(payload.__file__).parent
         for name in ("starter", "sandbox"):
             shutil.copytree(source / name, self.root / "code" / name, dirs_exist_ok=True)
         return self.root / "code" / "starter"
