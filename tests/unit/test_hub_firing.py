@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pilotage.event.model import Event, Kind
 from pilotage.job import records
 from pilotage.job.model import Binding, Command, Job, JobSpec, Limit, State
-from pilotage.rule import firing, gather
+from pilotage.rule import firing
 from pilotage.rule.model import FilePattern, Gather, Rule
 from pilotage.store import Db, connect
 
@@ -203,8 +203,8 @@ BY_VALUES = Gather(by="{match.scan}", item="{match.i}", values=("1", "2", "03"))
 
 def come(db: Db, how: Gather, path: str, version: str = "1", **groups: str) -> None:
     rule = firing.Ready(a_rule(), records.intern(db, a_rule().spec), "/d")
-    one = gather.arrival(rule, how, closed(path, version), groups)
-    gather.note(db, one, lambda _: AT)
+    one = firing.arrival(rule, how, closed(path, version), groups)
+    firing.note(db, one, lambda _: AT)
 
 
 def sets(db: Db) -> list[tuple[str, ...]]:
@@ -274,16 +274,16 @@ def test_names_that_are_not_text_are_gathered_too(db):
 
 @given(st.lists(st.sampled_from("123456789"), unique=True), st.integers(1, 9))
 def test_a_count_is_reached_or_not(items, count):
-    assert gather.complete(Gather(count=count), items) == (len(items) >= count)
+    assert firing.complete(Gather(count=count), items) == (len(items) >= count)
 
 
 @given(st.sets(st.integers(0, 20), min_size=1), st.data())
 def test_values_are_all_there_in_any_order_or_not(values, data):
     wanted = Gather(item="x", values=tuple(f"{value:03d}" for value in values))
     items = data.draw(st.permutations([str(value) for value in values]))
-    assert gather.complete(wanted, items)
-    assert gather.complete(wanted, [*items, "99"])
-    assert not gather.complete(wanted, items[1:])
+    assert firing.complete(wanted, items)
+    assert firing.complete(wanted, [*items, "99"])
+    assert not firing.complete(wanted, items[1:])
 
 
 # -- into the store ------------------------------------------------------------------------------

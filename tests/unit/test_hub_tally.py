@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pilotage.hub import metrics
-from pilotage.hub.api import tally
+from pilotage.hub.api import overview
+from pilotage.hub.api.overview import Tally
 from pilotage.hub.api.reader import Memo
-from pilotage.hub.api.tally import Tally
 from pilotage.hub.metrics import Family
 from pilotage.job import moves, records
 from pilotage.job.model import Command, JobSpec, NewJob
@@ -59,7 +59,7 @@ def test_counts_follow_every_move_without_counting_again(db, monkeypatch):
 
 
 def test_who_is_far_behind_counts_anew_and_forgets_no_end(db, monkeypatch):
-    monkeypatch.setattr(tally, "_MOST_LINES", 5)
+    monkeypatch.setattr(overview, "_MOST_LINES", 5)
     found = Tally()
     jobs = add(db, 20)
     found.catch_up(db, 100.0)

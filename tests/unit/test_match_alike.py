@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from pilotage.job.model import Resources
-from pilotage.match.alike import classes, to_job
 from pilotage.match.place import Place
+from pilotage.match.prospect import classes, to_job
 from pilotage.match.why import Change, SlotClass, why
 
 G = 10**9

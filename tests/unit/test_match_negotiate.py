@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.job.model import App, Command, JobSpec, Resources
-from pilotage.match import patience
+from pilotage.match import turn as patience
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Picked, Queued
 from pilotage.match.place import Lease, Place

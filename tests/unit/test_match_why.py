@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pilotage.base import units
 from pilotage.job.model import Resources
+from pilotage.match.clause import figure
 from pilotage.match.expr import parse
-from pilotage.match.figure import figure
 from pilotage.match.why import Change, SlotClass, why
 
 G = 10**9

@@ -11,7 +11,7 @@ from pilotage.base import errors
 from pilotage.event.model import Event, Kind
 from pilotage.hub.project import Project
 from pilotage.job.model import Workflow
-from pilotage.rule import book, dryrun, flows, graph, rulebook
+from pilotage.rule import book, dryrun, graph, rulebook
 from pilotage.rule.model import Rule
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -71,9 +71,9 @@ def test_a_flow_within_the_flow_is_read_with_it(tmp_path: Path):
 )
 def test_a_workflow_is_known_however_its_toml_is_written(tmp_path: Path, text: str):
     (tmp_path / "flow.toml").write_text(text)
-    assert flows.is_workflow(tmp_path / "flow.toml")
+    assert rulebook.is_workflow(tmp_path / "flow.toml")
     (tmp_path / "book.toml").write_text(f"[rule.step]\nscript = '''\n{text}'''\nfiles = '*'\n")
-    assert not flows.is_workflow(tmp_path / "book.toml")
+    assert not rulebook.is_workflow(tmp_path / "book.toml")
 
 
 def test_a_workflow_in_the_folder_of_rules_is_no_book(tmp_path: Path):

@@ -36,7 +36,7 @@ from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
 from pilotage.edge.order import PILOT
 from pilotage.match.queue import Queue
-from pilotage.project import poke as pokes
+from pilotage.project import folder as pokes
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import AGENT_FILE

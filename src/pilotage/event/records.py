@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pilotage.base import text
+from pilotage.event.file.model import Entry
 from pilotage.event.model import Event, Kind
+from pilotage.store import Db
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,3 +98,27 @@ def forget(db: Db, before: float) -> list[str] | None:
     db.run("event_purge", ids=text.dump([number for number, _, _ in found]))
     messages = [text.load(data) for _, kind, data in found if kind == Kind.MESSAGE]
     return [text.load_path(facts[_OTHER]) for facts in messages if _OTHER in facts]
+
+
+class StoredFiles:
+    """The `file` table, read side."""
+
+    def __init__(self, db: Db) -> None:
+        """Read through a connection of its own."""
+        self._db = db
+        self._lock = threading.Lock()
+
+    def listing(self, directory: str) -> dict[str, Entry]:
+        """Return the rows of the entries of a directory by name."""
+        with self._lock:
+            rows = self._db.rows("file_listing", dir=text.store_path(directory))
+        return {
+            text.load_path(name): Entry(bool(is_dir), inode, size, mtime_ns)
+            for name, is_dir, inode, size, mtime_ns in rows
+        }
+
+    def below(self, directory: str) -> list[str]:
+        """Return the directories at or below one that have rows for entries."""
+        with self._lock:
+            rows = self._db.rows("file_dirs_below", dir=text.store_path(directory))
+        return [text.load_path(row[0]) for row in rows]

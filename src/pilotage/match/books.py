@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.base.owner import me
-from pilotage.job import bulk, moves
+from pilotage.job import bulk, moves, records
 from pilotage.job.model import Workflow
 from pilotage.match.blackhole import Guard
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.order import Queued
 from pilotage.match.place import Lease, Place, mark
-from pilotage.match.specs import Specs
 from pilotage.store import Db
+
+if TYPE_CHECKING:
+    from pilotage.job.model import JobSpec
+    from pilotage.store import Db
+
+#: Definitions kept at hand.
+_MOST = 20_000
+
+
+class Specs:
+    """Reads each definition once, as long as it is at hand."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, JobSpec] = {}
+
+    def get(self, db: Db, number: int) -> JobSpec:
+        """Read a definition."""
+        spec = self._known.get(number)
+        if spec is None:
+            if len(self._known) >= _MOST:
+                # The oldest is the least likely to be asked for again.
+                del self._known[next(iter(self._known))]
+            spec = self._known[number] = records.read_spec(db.value("spec_body", id=number))
+        return spec
 
 
 class Books:

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from pilotage.job.model import Resources
-from pilotage.match.clause import Asked, Edit, meant, needs, required
+from pilotage.match.clause import Asked, Edit, figure, meant, needs, required
 from pilotage.match.expr.value import is_number
-from pilotage.match.figure import figure
 from pilotage.match.wish import FOLDER
 
 _FEW = 3

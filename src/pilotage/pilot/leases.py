@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from pilotage.base import text
-from pilotage.match import patience
+from pilotage.match import turn
 from pilotage.match.cluster import QUEUE
 from pilotage.match.queue import Queue
 from pilotage.match.share import Row
@@ -79,13 +79,13 @@ class Watchman:
             pilot = self._roster.known(db, number)
             self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
         matcher = ledger.matcher
-        patience.keep_room(matcher, now)
+        turn.keep_room(matcher, now)
         if self._preempt:
-            for place, lease in patience.preempt(matcher, now):
+            for place, lease in turn.preempt(matcher, now):
                 ledger.stop(place, lease, "preempted by a job of higher priority", now)
         if self._round % _WRITE == 0:
             _note_begun(ledger, db, now)
-            patience.charge_running(matcher, now)
+            turn.charge_running(matcher, now)
             ledger.tidy()
             self._write(ledger, db, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import threading
@@ -233,3 +234,25 @@ def at_home(db: Db, state: Path, now: float) -> str:
     secret, _ = mint(db, Scope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub")
     durable.write(file, f"{secret}\n", mode=0o600)
     return secret
+
+
+def read(file: Path) -> str:
+    """Read a token from a file of the user's."""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        message = f"cannot read the token file {file}: {error.strerror}"
+        raise errors.ConfigError(message, hint="make it, or leave `token_file` out") from error
+    if not token:
+        message = f"the token file {file} is empty"
+        raise errors.ConfigError(message, hint="put one line of secret text into it")
+    return token
+
+
+def keep(file: Path) -> str:
+    """Read our own token, and make it if there is none yet."""
+    if not file.exists():
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as fresh:
+            fresh.write(secrets.token_urlsafe(32) + "\n")
+    return read(file)

@@ -16,7 +16,7 @@ from pilotage.event import content, records
 from pilotage.event.file.model import UNFINISHED, Batch
 from pilotage.event.model import Event, FileVersion, Kind
 from pilotage.job.model import State
-from pilotage.rule import firing, gather, guard
+from pilotage.rule import firing, guard
 from pilotage.rule.model import FilePattern, Rule
 from pilotage.rule.pattern import Index
 from pilotage.store import Db, Writer
@@ -36,7 +36,7 @@ class Plan:
         self.events: list[list[Any]] = []
         self.jobs: list[firing.Row] = []
         self.pending: list[tuple[str, str, float, Event]] = []
-        self.gathered: list[gather.Arrival] = []
+        self.gathered: list[firing.Arrival] = []
 
 
 class Intake:
@@ -223,7 +223,7 @@ class Intake:
                 event = _hashed(event, as_version=pattern.version == "content")
             if pattern.gather:
                 ready = self._ready[rule.name]
-                plan.gathered.append(gather.arrival(ready, pattern.gather, event, groups))
+                plan.gathered.append(firing.arrival(ready, pattern.gather, event, groups))
                 return
         self._fire(plan, rule, event, groups, now, None)
 
@@ -238,7 +238,7 @@ class Intake:
         ready = self._ready[rule.name]
         plan.jobs.extend(firing.rows(ready, event, groups, number, circumstance))
 
-    def _complete(self, db: Db, one: gather.Arrival) -> firing.Circumstance:
+    def _complete(self, db: Db, one: firing.Arrival) -> firing.Circumstance:
         """Say how a complete set fires; in the writer's thread, which has its own connection."""
         with self._lock:
             return self._circumstance(one.ready.rule, one.event, self._clock.now(), db)
@@ -309,7 +309,7 @@ class Intake:
                 stored = text.store_path(path)
                 db.run("pending_put", rule=name, path=stored, due=due, event=text.dump(event))
             for arrival in plan.gathered:
-                gather.note(db, arrival, lambda one: self._complete(db, one))
+                firing.note(db, arrival, lambda one: self._complete(db, one))
             made = int(db.value("job_last")) - before
             if made:
                 db.run("rule_hits", after=before)

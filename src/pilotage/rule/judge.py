@@ -9,7 +9,7 @@ import msgspec
 from pilotage.base import text, units
 from pilotage.bus import port as bus
 from pilotage.event.model import Event, Kind
-from pilotage.rule import glob, regex, topic
+from pilotage.rule import glob, regex, trigger
 from pilotage.rule.exclude import excluded_by
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
 
@@ -127,7 +127,7 @@ def _judge_topic(pattern: MessagePattern, event: Event) -> list[str]:
 
 def _judge_job(pattern: JobPattern, event: Event) -> list[str]:
     reasons = []
-    if not topic.ended_match(pattern.names, event):
+    if not trigger.ended_match(pattern.names, event):
         reasons.append(f"job {_show(event.subject)} does not match {_any_of(pattern.names)}")
     state = event.data.get("state", "unknown")
     if state not in pattern.states:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, text, toml
+from pilotage.base.names import closest
 from pilotage.event import records
 from pilotage.job.model import Workflow
 from pilotage.rule import book as books
-from pilotage.rule import flows as rule_flow
+from pilotage.rule import trigger
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 from pilotage.store import Db
@@ -60,7 +63,7 @@ def load(file: Path, base: Path) -> books.Book:
 
 def _completed(one: books.Book) -> books.Book:
     """Read the workflows that the rules of a book start."""
-    rules = {name: rule_flow.complete(rule, _toml(one)) for name, rule in one.rules.items()}
+    rules = {name: complete(rule, _toml(one)) for name, rule in one.rules.items()}
     return msgspec.structs.replace(one, rules=rules)
 
 
@@ -88,7 +91,7 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
         try:
             texts = {one.origin: _toml(one) for one in found}
             rules = {
-                name: rule_flow.complete(rule, texts.get(rule.book, ""))
+                name: complete(rule, texts.get(rule.book, ""))
                 for name, rule in books.combine(found).items()
             }
         except errors.BadRule as error:
@@ -113,7 +116,7 @@ def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> froze
 
 def _files(folder: Path) -> list[Path]:
     """List the books of a folder; workflows that rules name may lie beside them."""
-    return [file for file in _shown(folder) if not rule_flow.is_workflow(file)]
+    return [file for file in _shown(folder) if not is_workflow(file)]
 
 
 def _shown(folder: Path) -> list[Path]:
@@ -227,3 +230,73 @@ def summary(diff: Diff) -> str:
     changed = tuple(change.name for change in diff.changed)
     parts = (("new", diff.added), ("changed", changed), ("gone", diff.removed))
     return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
+
+
+_STEPS = re.compile(r"^\s*\[step[.\]]", re.MULTILINE)
+_RULES = re.compile(r"^\s*\[(rule|recipe)[.\]]", re.MULTILINE)
+
+
+def is_workflow(file: Path) -> bool:
+    """Say whether a file in the folder of rules is a workflow that rules name, and no book."""
+    if file.suffix != ".toml":
+        return False
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if "step" not in source:
+        return False
+    try:
+        found = tomllib.loads(source)
+    except tomllib.TOMLDecodeError:
+        # A mistake in a workflow is told with the rule that names it, and not as one of a book.
+        return bool(_STEPS.search(source)) and not _RULES.search(source)
+    return "step" in found and found.keys().isdisjoint({"rule", "recipe"})
+
+
+def complete(rule: Rule, source: str) -> Rule:
+    """Put the definition of its workflow into a rule; `source` is the text of a TOML book.
+
+    Raise `BadRule` with the place of what is wrong: in the workflow, or in the rule.
+    """
+    recipe = rule.spec.recipe
+    if not isinstance(recipe, Workflow) or recipe.flow:
+        return rule
+    from pilotage.flow import read  # few rules start workflows, and it is much to load
+
+    file, found = Path(recipe.file), {recipe.file}
+    try:
+        flow = read.read(
+            file.read_bytes(), form="json" if file.suffix == ".json" else "toml", base=file.parent,
+            file=recipe.file, later=True, files=found,
+        )  # fmt: skip
+    except OSError as error:
+        raise _wrong(rule, source, "flow", f"cannot be read: {error.strerror}") from None
+    _check_parameters(rule, flow.params, source)
+    # As the store will have it: a rule that was read again is no other one.
+    plain = text.load(text.dump(flow))
+    whole = msgspec.structs.replace(recipe, flow=plain, files=tuple(sorted(found)))
+    spec = msgspec.structs.replace(rule.spec, recipe=whole)
+    return msgspec.structs.replace(rule, spec=spec)
+
+
+def _check_parameters(rule: Rule, params: dict[str, object], source: str) -> None:
+    """Refuse parameters that the workflow does not have, and those that would have no value."""
+    for name in rule.spec.params:
+        if name not in params:
+            message = f"the flow has no parameter `{name}`"
+            raise _wrong(rule, source, f"params.{name}", message, closest(name, params))
+    given = {*rule.spec.params, *trigger.groups(rule.pattern), *rule.points[0]}
+    for name, usual in params.items():
+        if usual is None and name not in given:
+            message = f"the parameter `{name}` of the flow has no value"
+            hint = f"write it among the `params` of the rule: `{name} = …`"
+            raise _wrong(rule, source, "flow", message, hint)
+
+
+def _wrong(rule: Rule, source: str, at: str, message: str, hint: str = "") -> errors.BadRule:
+    path = ["rule", rule.name, *at.split(".")]
+    line = toml.line_of(source, path) if source else None
+    return errors.BadRule(
+        message, hint=hint, file=rule.book, line=line or rule.line, at=".".join(path)
+    )

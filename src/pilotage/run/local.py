@@ -22,7 +22,7 @@ from pilotage.base import crash, errors, text
 from pilotage.job import model, moves, records, retry
 from pilotage.job.bulk import Ended
 from pilotage.job.outcome import Cause
-from pilotage.match import fit
+from pilotage.match import model as fit
 from pilotage.match.model import Offer
 from pilotage.match.queue import Queue
 from pilotage.match.turn import Ledger

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
+import mimetypes
 import re
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route as Path
+from starlette.routing import Route as WebRoute
 from starlette.types import ASGIApp
 
 from pilotage.base import errors, text
@@ -22,13 +25,15 @@ from pilotage.edge import port_data
 from pilotage.edge.port_data import PortData
 from pilotage.event import http, http_errors
 from pilotage.hub import metrics
-from pilotage.hub.api import measure, openapi, routes, tell
+from pilotage.hub.api import openapi, pools, routes, sites, tell
 from pilotage.hub.api.call import Call, Hands, Route
 from pilotage.hub.api.live import Live
 from pilotage.hub.api.overview import Whole
-from pilotage.hub.api.page import Page
 from pilotage.hub.api.reader import Readers
+from pilotage.hub.metrics import Family
+from pilotage.job.model import State
 from pilotage.project.tokens import Gate, Grant, Scope
+from pilotage.store import Db
 
 _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
@@ -68,18 +73,18 @@ class Face:
         document = text.dump(openapi.document(self.routes)).encode()
         places = [self._place(path) for path in dict.fromkeys(one.path for one in self.routes)]
         places += [
-            Path("/openapi.json", functools.partial(_static, document), methods=["GET"]),
-            Path("/metrics", self._metrics, methods=["GET"]),
-            Path("/healthz", self._health, methods=["GET"]),
-            Path("/readyz", self._ready, methods=["GET"]),
-            Path("/", page.first, methods=["GET"]),
-            Path("/static/{path:path}", page.file, methods=["GET"]),
+            WebRoute("/openapi.json", functools.partial(_static, document), methods=["GET"]),
+            WebRoute("/metrics", self._metrics, methods=["GET"]),
+            WebRoute("/healthz", self._health, methods=["GET"]),
+            WebRoute("/readyz", self._ready, methods=["GET"]),
+            WebRoute("/", page.first, methods=["GET"]),
+            WebRoute("/static/{path:path}", page.file, methods=["GET"]),
         ]
         if events is not None:
-            places.append(Path("/events/{topic}", events))
+            places.append(WebRoute("/events/{topic}", events))
         if self._data is not None:
             serve = functools.partial(self._port, self._data)
-            places.append(Path(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
+            places.append(WebRoute(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
         failure = http_errors.answer
         made = Starlette(
             routes=places,
@@ -90,11 +95,11 @@ class Face:
         made.router.redirect_slashes = False
         return made
 
-    def _place(self, path: str) -> Path:
+    def _place(self, path: str) -> WebRoute:
         """Make one place of all that can be done there, so that it knows its methods."""
         here = {route.method: route for route in self.routes if route.path == path}
         act = functools.partial(self._dispatch, here)
-        return Path(routes.PREFIX + path, act, methods=list(here))
+        return WebRoute(routes.PREFIX + path, act, methods=list(here))
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Face:
     async def _metrics(self, request: Request) -> Response:
         self._grant(request, Scope.READ)
         now = self._hands.clock.now()
-        found = await self._readers.ask(lambda db: measure.text(db, self._whole, now))
+        found = await self._readers.ask(lambda db: measure(db, self._whole, now))
         return Response(found, headers=http_errors.HEADERS, media_type=metrics.MEDIA)
 
     async def _health(self, _: Request) -> Response:
@@ -225,3 +230,84 @@ def _decode(sent: bytes, kind: type | None) -> Any:  # noqa: ANN401 - of this ki
         raise errors.UsageError(f"in the body: {error}", hint="/openapi.json has it all") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise http_errors.Malformed(f"the body is not JSON: {error}") from None
+
+
+FOLDER = Path(__file__).parents[2] / "web"
+_FIRST = "index.html"
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of the page."""
+
+    content: bytes
+    media: str
+    mark: str
+
+
+class Page:
+    """All files of the page; nothing else can be asked for."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        """Read them."""
+        found = (file for file in folder.rglob("*") if file.is_file())
+        self._files = {file.relative_to(folder).as_posix(): _read(file) for file in found}
+
+    async def first(self, request: Request) -> Response:
+        """Answer with the page itself."""
+        return self._answer(request, _FIRST)
+
+    async def file(self, request: Request) -> Response:
+        """Answer with one of its files."""
+        return self._answer(request, request.path_params["path"])
+
+    def _answer(self, request: Request, name: str) -> Response:
+        file = self._files.get(name)
+        if file is None:
+            raise HTTPException(404)
+        headers = _HEADERS | {"ETag": file.mark}
+        known = request.headers.get("if-none-match", "")
+        if file.mark in (one.strip() for one in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media)
+
+
+def _read(file: Path) -> File:
+    content = file.read_bytes()
+    media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    if file.suffix == ".js":
+        media = "text/javascript"
+    return File(content, media, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
+
+
+def measure(db: Db, whole: Whole, now: float) -> str:
+    """Measure everything."""
+    view, tally = whole.overview(db, now, now), whole.tally
+    rates = {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}
+    queued = view.counts.get(State.QUEUED, 0)
+    return metrics.write([
+        Family("pilotage_jobs", "gauge", "Jobs by state.", view.counts, "state"),
+        Family("pilotage_queue_depth", "gauge", "Jobs that wait for a place.", queued),
+        Family("pilotage_jobs_submitted_total", "counter", "Jobs that came.", tally.submitted),
+        Family("pilotage_jobs_started_total", "counter", "Attempts that began.", tally.started),
+        Family("pilotage_jobs_ended_total", "counter", "Jobs that ended.", tally.ended, "state"),
+        Family("pilotage_jobs_per_second", "gauge", "Of the last minute.", rates, "step"),
+        Family("pilotage_pilots", "gauge", "Pilots by state.", view.pilots, "state"),
+        Family("pilotage_cpus", "gauge", "Cores that places have.", view.cpus),
+        Family("pilotage_cpus_used", "gauge", "Cores in use.", view.used),
+        Family("pilotage_alarms", "gauge", "What needs a person.", len(view.alarms)),
+        *pools.families(db, now),
+        *sites.families(db, now),
+        *metrics.process(),
+    ])  # fmt: skip

@@ -11,8 +11,10 @@ from pilotage.base import errors
 from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
-from pilotage.pool import files, view
+from pilotage.pool import demands, files, view
+from pilotage.pool.demands import Taken
 from pilotage.pool.reading import Set
+from pilotage.pool.view import Look
 from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
@@ -92,3 +94,20 @@ def families(db: Db, now: float) -> list[Family]:
         if known:
             found.append(Family(f"pilotage_pool_{key}", "gauge", about, known, "pool"))
     return found
+
+
+def show(db: Db, call: Call) -> Look:
+    """See one pool."""
+    root, name = named(call)
+    return view.pool(db, root, name, call.now)
+
+
+def demand(db: Db, call: Call) -> Taken:
+    """Ask a pool for so many cores."""
+    asked: ask.Demand = call.body
+    name = call.path.name
+    if not call.grant.steers(name):
+        message = f"a token for {call.grant.scope} cannot steer the pool {name}"
+        raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
+    root, _ = named(call)
+    return demands.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

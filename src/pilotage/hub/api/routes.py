@@ -5,20 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pilotage.flow.picture import Picture
-from pilotage.hub.api import (
-    about,
-    ask,
-    ends,
-    flows,
-    jobs,
-    outside,
-    pilots,
-    pools,
-    rules,
-    sites,
-    tell,
-    tokens,
-)
+from pilotage.hub.api import ask, flows, jobs, live, pilots, pools, rules, sites, tell, tokens
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Whole
 from pilotage.pool.demands import Taken
@@ -43,15 +30,15 @@ def table(whole: Whole) -> tuple[Route, ...]:
         ),
         _get("/jobs/{id}", jobs.show, tell.JobSheet, "Read all about a job.", named=ask.One),
         _get(
-            "/jobs/{id}/explain", about.explain, tell.Why, "Say why a job is where it is.",
+            "/jobs/{id}/explain", jobs.explain, tell.Why, "Say why a job is where it is.",
             named=ask.One,
         ),
         _get(
-            "/jobs/{id}/story", about.told, tell.Told, "Tell all that happened to a job.",
+            "/jobs/{id}/story", jobs.told, tell.Told, "Tell all that happened to a job.",
             named=ask.One,
         ),
         _get(
-            "/jobs/{id}/logs", about.log, tell.Written, "Read a part of what a job wrote.",
+            "/jobs/{id}/logs", jobs.log, tell.Written, "Read a part of what a job wrote.",
             named=ask.One, query=ask.LogAsk,
         ),
         _post("/jobs/{id}/cancel", jobs.cancel, tell.Became, "Call a job off.", _USER),
@@ -59,7 +46,7 @@ def table(whole: Whole) -> tuple[Route, ...]:
         _post("/jobs/{id}/release", jobs.release, tell.Became, "Let a held job go on.", _USER),
         _post("/jobs/{id}/retry", jobs.retry, tell.Became, "Try a job again.", _USER),
         Route(
-            method="GET", path="/ends", scope=_READ, kind="live", act=ends.wait,
+            method="GET", path="/ends", scope=_READ, kind="live", act=live.wait,
             says="Read the ends of jobs, and wait for one.", query=ask.EndsAsk, answer=tell.Ends,
         ),
         _get(
@@ -135,11 +122,11 @@ def table(whole: Whole) -> tuple[Route, ...]:
             query=ask.PoolSamplesAsk,
         ),
         _get(
-            "/pools/{name}", outside.show, Look, "See one pool.", named=ask.Named, scope=_POOL
+            "/pools/{name}", pools.show, Look, "See one pool.", named=ask.Named, scope=_POOL
         ),
         Route(
             method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",
-            act=outside.demand, says="Ask a pool that is steered from outside for cores.",
+            act=pools.demand, says="Ask a pool that is steered from outside for cores.",
             named=ask.Named, body=ask.Demand, answer=Taken,
         ),
         _post(
