@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.hub.project import Project
 from pilotage.job.model import Workflow
 from pilotage.rule import book, dryrun, graph, rulebook
@@ -116,7 +116,7 @@ def test_what_a_pattern_captures_and_a_sweep_gives_are_parameters(tmp_path: Path
     flow = FLOW.replace('["raw"]', '["sample", "size"]').replace("{raw}", "{sample} {size}")
     rule = RULE.replace('params = { raw = "{path}" }', "sweep = { size = [1, 2] }")
     found = load(tmp_path, rule, flow)
-    event = Event(Kind.FILE_CLOSED, f"{tmp_path}/raw/x.txt", 1.0)
+    event = Event(EventKind.FILE_CLOSED, f"{tmp_path}/raw/x.txt", 1.0)
     (trial,) = dryrun.dry_run([found], event, 1.0, str(tmp_path)).trials
     assert (trial.what, trial.count) == ("flow", 2)
     assert trial.jobs[1].params == {"sample": "x", "size": 2}

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from pilotage.base import errors
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 
 _DAY = 86400
 #: Before and after these moments there may be no local time that Python can write.
@@ -279,7 +279,7 @@ def missed(
 def tick(name: str, at: float, now: float) -> Event:
     """Make the event of a tick of a rule."""
     text = rfc3339(at)
-    return Event(Kind.TIMER, name, now, text, data={"tick": text})
+    return Event(EventKind.TIMER, name, now, text, data={"tick": text})
 
 
 def rfc3339(moment: float) -> str:

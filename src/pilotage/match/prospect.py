@@ -12,7 +12,7 @@ from pilotage.job.model import JobSpec, Resources
 from pilotage.match.clause import figure
 from pilotage.match.cluster import QUEUE, Cluster, Clusters
 from pilotage.match.place import Place
-from pilotage.match.why import SlotClass, Why, why
+from pilotage.match.why import MatchReport, PlaceClass, why
 
 #: Why an offer gets no work now, the least trouble first.
 KEPT, BOOTING, DRAINING, SILENT, BLOCKED, LOST = IDLE = (
@@ -44,7 +44,7 @@ class Prospect(msgspec.Struct, frozen=True):
     """What a job may hope for."""
 
     #: How it goes together with all offers that are not lost.
-    why: Why
+    why: MatchReport
     #: Offers that take work: those that would do if they were empty, and those that would do now.
     ever: int = 0
     now: int = 0
@@ -73,7 +73,7 @@ class Offers:
         self._kinds: dict[str, list[Offered]] = {}
         for one in offered:
             self._kinds.setdefault(one.idle, []).append(one)
-        self._slots: dict[tuple[str, ...], dict[str, list[SlotClass]]] = {}
+        self._slots: dict[tuple[str, ...], dict[str, list[PlaceClass]]] = {}
         self._clusters = Clusters()
         self._known: dict[int, Prospect] = {}
 
@@ -112,7 +112,7 @@ class Offers:
             tuple(Idle(kind, count, self._words(kind)) for kind, count in idle if count),
         )
 
-    def _alike(self, names: tuple[str, ...]) -> dict[str, list[SlotClass]]:
+    def _alike(self, names: tuple[str, ...]) -> dict[str, list[PlaceClass]]:
         if names not in self._slots:
             self._slots[names] = {
                 kind: classes((one.place for one in offered), names, self._now)
@@ -124,7 +124,7 @@ class Offers:
         return Counter(one.words for one in self._kinds[kind]).most_common(1)[0][0]
 
 
-def _short(cluster: Cluster, slots: Sequence[SlotClass]) -> tuple[str, ...]:
+def _short(cluster: Cluster, slots: Sequence[PlaceClass]) -> tuple[str, ...]:
     """Say what is too little of that which is free where the job could run."""
     wanted = cluster.wants.resources
     needs = {name: getattr(wanted, name) or 0 for name in ("cpus", "memory", "gpus", "disk")}
@@ -154,7 +154,7 @@ _Key = tuple[object, ...]
 _NEEDS = ("cpus", "memory", "gpus", "disk", "time")
 
 
-def classes(places: Iterable[Place], names: Collection[str], now: float) -> list[SlotClass]:
+def classes(places: Iterable[Place], names: Collection[str], now: float) -> list[PlaceClass]:
     """Count places that do not differ in what they have, what is free, and in these attributes."""
     found: dict[_Key, list[Place]] = {}
     left: dict[float, float] = {}
@@ -172,11 +172,11 @@ def classes(places: Iterable[Place], names: Collection[str], now: float) -> list
 
 
 def to_job(
-    slots: Iterable[SlotClass], wanted: Resources, names: Collection[str]
-) -> list[SlotClass]:
+    slots: Iterable[PlaceClass], wanted: Resources, names: Collection[str]
+) -> list[PlaceClass]:
     """Count those as one that are the same to a job: only whether there is room matters."""
     needs = {name: getattr(wanted, name) for name in _NEEDS if getattr(wanted, name)}
-    found: dict[_Key, SlotClass] = {}
+    found: dict[_Key, PlaceClass] = {}
     for slot in slots:
         room = all(slot.free.get(name, math.inf) >= need for name, need in needs.items())
         seen = (repr(slot.attributes.get(name)) for name in names)
@@ -192,7 +192,7 @@ def _seen(place: Place, names: Collection[str]) -> list[str]:
     return [repr(place.attributes.get(name)) for name in names]
 
 
-def _slot(place: Place, left: float, count: int) -> SlotClass:
+def _slot(place: Place, left: float, count: int) -> PlaceClass:
     total: dict[str, float] = {
         "cpus": place.cpus, "memory": place.memory, "gpus": place.gpus, "disk": place.disk,
     }  # fmt: skip
@@ -202,4 +202,4 @@ def _slot(place: Place, left: float, count: int) -> SlotClass:
     }  # fmt: skip
     if left < math.inf:
         total["time"] = free["time"] = left
-    return SlotClass(place.attributes, count, total, free)
+    return PlaceClass(place.attributes, count, total, free)

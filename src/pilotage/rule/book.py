@@ -17,7 +17,7 @@ from pilotage.rule import draft as drafts
 from pilotage.rule import python
 from pilotage.rule.draft import Draft
 from pilotage.rule.model import Rule
-from pilotage.rule.place import Place
+from pilotage.rule.span import SourceSpan
 
 _LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _END = " (at end of document)"
@@ -37,10 +37,10 @@ def toml_drafts(text: str, file: str, base: str, folder: str) -> tuple[list[Draf
             )
     found: list[list[Draft]] = []
     for kind in ("recipe", "rule"):
-        tables = _table(data.get(kind, {}), Place(file, text, (kind,)))
+        tables = _table(data.get(kind, {}), SourceSpan(file, text, (kind,)))
         found.append([])
         for name, value in tables.items():
-            place = Place(file, text, (kind, name))
+            place = SourceSpan(file, text, (kind, name))
             found[-1].append(Draft(name, place, _table(value, place), base, folder))
     return found[0], found[1]
 
@@ -61,7 +61,7 @@ def _parse(text: str, file: str) -> dict[str, Any]:
         raise errors.BadRule(f"not TOML: {message}", hint=hint, file=file, line=line) from None
 
 
-def _table(value: Any, place: Place) -> dict[str, Any]:  # noqa: ANN401 - what a person wrote
+def _table(value: Any, place: SourceSpan) -> dict[str, Any]:  # noqa: ANN401 - what a person wrote
     if isinstance(value, dict):
         return value
     path = ".".join(place.path)
@@ -77,7 +77,7 @@ def _table(value: Any, place: Place) -> dict[str, Any]:  # noqa: ANN401 - what a
 _IRRELEVANT = ("book", "line")
 
 
-class Book(msgspec.Struct, frozen=True):
+class RuleFile(msgspec.Struct, frozen=True):
     """The rules and recipes of one file."""
 
     #: What people call it.
@@ -105,7 +105,7 @@ class FieldChange(msgspec.Struct, frozen=True):
     new: Any
 
 
-class Change(msgspec.Struct, frozen=True):
+class RuleChange(msgspec.Struct, frozen=True):
     """What is different in a rule."""
 
     #: The rule.
@@ -119,11 +119,11 @@ class Diff(msgspec.Struct, frozen=True):
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    changed: tuple[Change, ...] = ()
+    changed: tuple[RuleChange, ...] = ()
     same: tuple[str, ...] = ()
 
 
-def load(path: Path | str, base: str) -> Book:
+def load(path: Path | str, base: str) -> RuleFile:
     """Read a book by its suffix: `.toml` or `.py`."""
     file = Path(path)
     try:
@@ -143,12 +143,12 @@ def load(path: Path | str, base: str) -> Book:
     )
 
 
-def load_text(name: str, text: str, base: str, folder: str) -> Book:
+def load_text(name: str, text: str, base: str, folder: str) -> RuleFile:
     """Read a TOML book that is not in a file."""
     return _book(name, name, text, toml_drafts(text, name, base, folder))
 
 
-def combine(books: Iterable[Book]) -> dict[str, Rule]:
+def combine(books: Iterable[RuleFile]) -> dict[str, Rule]:
     """Put the rules of all books together; recipes of any serve rules of any.
 
     A rule whose recipe is nowhere is left out.
@@ -176,7 +176,7 @@ def diff(old: Mapping[str, Rule], new: Mapping[str, Rule]) -> Diff:
     return Diff(
         added=tuple(sorted(new.keys() - old.keys())),
         removed=tuple(sorted(old.keys() - new.keys())),
-        changed=tuple(Change(name, fields) for name, fields in changes.items() if fields),
+        changed=tuple(RuleChange(name, fields) for name, fields in changes.items() if fields),
         same=tuple(name for name, fields in changes.items() if not fields),
     )
 
@@ -197,11 +197,11 @@ def load_rule(text: str) -> Rule:
     return msgspec.convert(json.loads(text), Rule)
 
 
-def _book(name: str, origin: str, source: str, found: tuple[list[Draft], list[Draft]]) -> Book:
+def _book(name: str, origin: str, source: str, found: tuple[list[Draft], list[Draft]]) -> RuleFile:
     recipes = _unique(found[0], "recipe")
     for recipe in recipes.values():
         drafts.check_recipe(recipe)
-    book = Book(name, origin, source, {}, recipes, {}, {})
+    book = RuleFile(name, origin, source, {}, recipes, {}, {})
     for rule in _unique(found[1], "rule").values():
         asked = drafts.recipe_of(rule)
         if asked and asked not in recipes:

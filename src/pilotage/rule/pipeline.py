@@ -28,7 +28,7 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import Http, Tcp
 from pilotage.rule import ends, guard, rulebook
 from pilotage.rule.book import Diff
-from pilotage.rule.ends import Ends, Story
+from pilotage.rule.ends import EndEvents, EndSource
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.run.local import Listener
@@ -39,12 +39,12 @@ _log = logging.getLogger("pilotage.event")
 _FOLDER_S = 0.5
 
 
-class Reception(Listener):
+class EventPipeline(Listener):
     """Takes events in and makes jobs of them; hears what becomes of those."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
-        stories: Mapping[str, Story], on_new_jobs: Callable[[], None],
+        stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None],
     ) -> None:  # fmt: skip
         """Put the parts together; nothing happens before `begin`.
 
@@ -59,16 +59,16 @@ class Reception(Listener):
         self._on_new_jobs = on_new_jobs
         self._lineage = guard.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
-        self._keeper = Keeper(project, writer, self._intake, stories, self._ring_all)
+        self._keeper = RuleReloader(project, writer, self._intake, stories, self._ring_all)
         self._keeper.load()
         index = self._intake.index
         self._files = FileSource(
             index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
             config.options(project.settings, project.state), _log.warning,
         )  # fmt: skip
-        self._timers = Timers(self._intake, writer, now, self._timing)
-        self._ends = Ends(self._intake, writer, self._ended, stories, str(project.root))
-        self.doors = Doors(project, writer, self._intake, self._inbox)
+        self._timers = TimerTask(self._intake, writer, now, self._timing)
+        self._ends = EndEvents(self._intake, writer, self._ended, stories, str(project.root))
+        self.doors = MessageInbox(project, writer, self._intake, self._inbox)
         self.sources = (self._files, self._intake, self._ends)
 
     async def begin(self, tasks: TaskGroup) -> None:
@@ -100,7 +100,7 @@ class Reception(Listener):
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
         """Let the loop guard know what runs."""
-        runs = guard.Runs(claim.job, claim.depth, binding.path, self._now.now())
+        runs = guard.RunningJob(claim.job, claim.depth, binding.path, self._now.now())
         self._lineage.started(claim.rule, runs, outputs)
 
     def writes(self, job: int, depth: int, outputs: list[str]) -> None:
@@ -170,7 +170,7 @@ async def _follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> Non
             await anyio.to_thread.run_sync(refresh)
 
 
-class Timers:
+class TimerTask:
     """Fires the rules that wait for points in time."""
 
     def __init__(self, intake: Intake, writer: Writer, clock: Clock, bell: Wakeup) -> None:
@@ -218,7 +218,7 @@ def _since(db: Db, source: str, now: float) -> float:
 _AGAIN_S = 5
 
 
-class Doors:
+class MessageInbox:
     """Takes messages in; each is answered once it is on disk."""
 
     def __init__(
@@ -299,12 +299,12 @@ class Doors:
 _rules_log = logging.getLogger("pilotage.rules")
 
 
-class Keeper:
+class RuleReloader:
     """Blocking, for a worker thread: file systems are read and events flushed on the way."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, intake: Intake,
-        stories: Mapping[str, Story], changed: Callable[[], None],
+        stories: Mapping[str, EndSource], changed: Callable[[], None],
     ) -> None:  # fmt: skip
         """Begin with no rules; `changed` is called when they have changed."""
         self._project = project
@@ -368,12 +368,12 @@ class Keeper:
     def _look(self) -> str:
         return rulebook.fingerprint(self._project.folder, self._flows)
 
-    def _apply(self, db: Db) -> tuple[rulebook.Loaded, Diff]:
+    def _apply(self, db: Db) -> tuple[rulebook.LoadedRuleFiles, Diff]:
         loaded = rulebook.read(db, self._project.folder, self._project.root)
         return loaded, rulebook.apply(db, loaded, self._project.clock.now())
 
     def _swap(self) -> None:
-        def step(db: Db) -> tuple[int, dict[str, rulebook.Known], dict[str, int]]:
+        def step(db: Db) -> tuple[int, dict[str, rulebook.StoredRule], dict[str, int]]:
             found = rulebook.known(db)
             specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
             live = (one.rule.pattern for one in found.values() if one.enabled)

@@ -29,7 +29,7 @@ _IN_FORCE = "rules in force"
 _OBJECTS = "rules as objects"
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedRuleFiles(msgspec.Struct, frozen=True):
     """What reading all books came to."""
 
     #: The rules of the books that could be read.
@@ -42,7 +42,7 @@ class Loaded(msgspec.Struct, frozen=True):
     flows: frozenset[str] = frozenset()
 
 
-class Known(msgspec.Struct, frozen=True):
+class StoredRule(msgspec.Struct, frozen=True):
     """A rule as the store has it."""
 
     rule: Rule
@@ -56,25 +56,25 @@ class Known(msgspec.Struct, frozen=True):
     loaded: float
 
 
-def load(file: Path, base: Path) -> books.Book:
+def load(file: Path, base: Path) -> books.RuleFile:
     """Read a book with the workflows that its rules start."""
     return _completed(books.load(file, str(base)))
 
 
-def _completed(one: books.Book) -> books.Book:
+def _completed(one: books.RuleFile) -> books.RuleFile:
     """Read the workflows that the rules of a book start."""
     rules = {name: complete(rule, _toml(one)) for name, rule in one.rules.items()}
     return msgspec.structs.replace(one, rules=rules)
 
 
-def _toml(one: books.Book) -> str:
+def _toml(one: books.RuleFile) -> str:
     """Return the text of a book in which keys have lines."""
     return "" if one.origin.endswith(".py") else one.source
 
 
-def read(db: Db, folder: Path, base: Path) -> Loaded:
+def read(db: Db, folder: Path, base: Path) -> LoadedRuleFiles:
     """Read every book; a mistake in one leaves the others in force."""
-    found: list[books.Book] = []
+    found: list[books.RuleFile] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
@@ -104,7 +104,7 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
     inert = {
         name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
     }
-    return Loaded(rules, failed, inert, _workflows(rules.values(), failed.values()))
+    return LoadedRuleFiles(rules, failed, inert, _workflows(rules.values(), failed.values()))
 
 
 def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> frozenset[str]:
@@ -126,10 +126,10 @@ def _shown(folder: Path) -> list[Path]:
     return sorted(file for file in names if not file.name.startswith((".", "_")))
 
 
-def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
+def _added(name: str, origin: str, source: str, base: Path) -> books.RuleFile:
     if origin == _OBJECTS:
         rules = (msgspec.convert(one, Rule) for one in text.load(source))
-        return books.Book(name, name, source, {rule.name: rule for rule in rules})
+        return books.RuleFile(name, name, source, {rule.name: rule for rule in rules})
     if origin.endswith(".py"):
         return books.load(Path(origin), str(base))
     folder = str(Path(origin).parent) if origin else str(base)
@@ -151,18 +151,18 @@ def put(db: Db, name: str, rules: Iterable[Rule], now: float) -> None:
     db.run("book_put", name=name, origin=_OBJECTS, source=source, now=now)
 
 
-def known(db: Db) -> dict[str, Known]:
+def known(db: Db) -> dict[str, StoredRule]:
     """Read the rules in force."""
     found = {}
     for name, _, digest, body, enabled, loaded, settled, hits in db.rows("rule_list"):
         rule = books.load_rule(body)
         written = rule.enabled
         rule = msgspec.structs.replace(rule, enabled=bool(enabled))
-        found[name] = Known(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
+        found[name] = StoredRule(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
     return found
 
 
-def apply(db: Db, loaded: Loaded, now: float) -> Diff:
+def apply(db: Db, loaded: LoadedRuleFiles, now: float) -> Diff:
     """Make the rules in force those of the books; rules that did not change are left alone."""
     old = known(db)
     kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from pilotage.base import errors, names, units
 from pilotage.event import message, timer
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.job import template
 from pilotage.job.model import State
 from pilotage.rule import exclude, glob, regex, sweep
@@ -23,14 +23,14 @@ from pilotage.rule.model import (
     Pattern,
     TimerPattern,
 )
-from pilotage.rule.place import key
 from pilotage.rule.schema import TRIGGER_KEYS, TRIGGERS, GatherText, RuleText, Texts
+from pilotage.rule.span import key
 
 #: How a job can end.
 FINAL = (State.DONE, State.FAILED, State.CANCELLED, State.REJECTED)
 _EVENTS = {
-    **{kind.value: kind for kind in Kind if kind.startswith(("file.", "dir."))},
-    **{kind.removeprefix("file."): kind for kind in Kind if kind.startswith("file.")},
+    **{kind.value: kind for kind in EventKind if kind.startswith(("file.", "dir."))},
+    **{kind.removeprefix("file."): kind for kind in EventKind if kind.startswith("file.")},
 }
 
 
@@ -111,7 +111,7 @@ def _check_bounds(built: FilePattern) -> None:
             raise errors.BadRule(f"{built.max_age} s is below `min_age` {built.min_age} s")
 
 
-def _events(written: tuple[str, ...] | None) -> frozenset[Kind]:
+def _events(written: tuple[str, ...] | None) -> frozenset[EventKind]:
     if written is None:
         return COMPLETE
     with key("events"):

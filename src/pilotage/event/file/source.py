@@ -11,14 +11,14 @@ from queue import Empty, SimpleQueue
 from pilotage.base import crash
 from pilotage.base.clock import Clock
 from pilotage.event.file.bits import EXISTED, MADE
-from pilotage.event.file.complete import Gate
+from pilotage.event.file.complete import CompletenessGate
 from pilotage.event.file.live import Live
-from pilotage.event.file.model import Known, Options, Scope, Sink, split, within
+from pilotage.event.file.model import KnownFiles, Options, Sink, WatchScope, split, within
 from pilotage.event.file.outbox import FULL, Outbox
-from pilotage.event.file.queue import Call, Chunk, Inbox, Queue
+from pilotage.event.file.queue import Chunk, Inbox, InotifyQueue, WakeCall
 from pilotage.event.file.survey import Survey, Visit
 from pilotage.event.file.watches import Watches
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 
 
 def outermost(roots: tuple[str, ...]) -> list[str]:
@@ -33,7 +33,7 @@ def outermost(roots: tuple[str, ...]) -> list[str]:
 class Roots:
     """The roots, and which directory was found at each."""
 
-    def __init__(self, known: Known, outbox: Outbox, watches: Watches, survey: Survey) -> None:
+    def __init__(self, known: KnownFiles, outbox: Outbox, watches: Watches, survey: Survey) -> None:
         """Begin with none."""
         self._known = known
         self._outbox = outbox
@@ -118,9 +118,9 @@ class FileSource:
 
     def __init__(
         self,
-        scope: Scope,
-        kinds: frozenset[Kind],
-        known: Known,
+        scope: WatchScope,
+        kinds: frozenset[EventKind],
+        known: KnownFiles,
         sink: Sink,
         clock: Clock,
         options: Options | None = None,
@@ -138,7 +138,7 @@ class FileSource:
         self._started = threading.Event()
         self._stopped = threading.Event()
         self._ended = threading.Event()
-        self._queue: Queue | None = None
+        self._queue: InotifyQueue | None = None
         self._turned = 0.0
         self._warned: set[str] = set()
 
@@ -169,9 +169,9 @@ class FileSource:
     def stop(self) -> None:
         """End `run` soon."""
         self._stopped.set()
-        self._inbox.put(Call("wake"))
+        self._inbox.put(WakeCall("wake"))
 
-    def reshape(self, scope: Scope, kinds: frozenset[Kind]) -> None:
+    def reshape(self, scope: WatchScope, kinds: frozenset[EventKind]) -> None:
         """Look elsewhere from now on; return when new ground is watched and scanned."""
         self._shape = (scope, kinds)
         if self._started.is_set():
@@ -183,16 +183,16 @@ class FileSource:
             self._ask("rescan")
 
     def _ask(self, what: str) -> None:
-        call = Call(what)
+        call = WakeCall(what)
         self._inbox.put(call)
         while not call.done.wait(0.1) and not self._ended.is_set():
             pass
 
-    def _open(self) -> Queue | None:
+    def _open(self) -> InotifyQueue | None:
         if self._options.mode == "poll":
             return None
         try:
-            return Queue(self._inbox)
+            return InotifyQueue(self._inbox)
         except OSError as error:
             self.warnings(
                 f"inotify cannot be used ({error.strerror}): directories are polled instead;"
@@ -204,7 +204,7 @@ class FileSource:
         scope, kinds = self._shape
         mode = self._options.mode
         self._outbox.reshape(kinds)
-        self._gate = Gate(self._outbox, self._options.settle, self._idle)
+        self._gate = CompletenessGate(self._outbox, self._options.settle, self._idle)
         self._watches = Watches(self._queue, kinds, mode, self._warn)
         self._survey = Survey(
             self._known, self._outbox, self._gate, self._watches, self._options.skip, self._warn
@@ -318,7 +318,7 @@ class FileSource:
         self._outbox.send()
         self._poll_at = time.monotonic() + self._options.poll_interval
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: WakeCall) -> None:
         if call.what == "reshape":
             self._reshape()
         elif call.what == "rescan":
@@ -332,7 +332,7 @@ class FileSource:
                 item = self._inbox.get_nowait()
             except Empty:
                 return
-            if isinstance(item, Call):
+            if isinstance(item, WakeCall):
                 item.done.set()
 
     def _reshape(self) -> None:

@@ -13,9 +13,9 @@ from inotify_simple import flags
 from pilotage.base.text import show
 from pilotage.event.file.bits import file_mask, way_mask
 from pilotage.event.file.model import split
-from pilotage.event.file.queue import Queue
-from pilotage.event.file.tree import Node, Role, Tree
-from pilotage.event.model import Kind
+from pilotage.event.file.queue import InotifyQueue
+from pilotage.event.file.tree import DirectoryNode, Role, Tree
+from pilotage.event.model import EventKind
 
 #: Types whose files other hosts or servers change; inotify sees only what this host does.
 BLIND = frozenset(
@@ -74,7 +74,11 @@ class Watches:
     """The watched directories, and the ones that cannot be watched."""
 
     def __init__(
-        self, queue: Queue | None, kinds: frozenset[Kind], mode: str, warn: Callable[[str], None]
+        self,
+        queue: InotifyQueue | None,
+        kinds: frozenset[EventKind],
+        mode: str,
+        warn: Callable[[str], None],
     ) -> None:
         """Begin with none; without a queue everything is polled."""
         self.tree = Tree()
@@ -89,7 +93,7 @@ class Watches:
         self._blind: dict[int, bool] = {}
         self.reshape(kinds)
 
-    def reshape(self, kinds: frozenset[Kind]) -> None:
+    def reshape(self, kinds: frozenset[EventKind]) -> None:
         """Ask only for what these kinds need, of each directory that is set from now on."""
         self._masks = {Role.FULL: file_mask(kinds), Role.WAY: way_mask(), Role.EDGE: way_mask()}
 
@@ -135,7 +139,7 @@ class Watches:
         for top in [top for top in self.polled if top == path or top.startswith(path + "/")]:
             del self.polled[top]
 
-    def drop_node(self, node: Node) -> None:
+    def drop_node(self, node: DirectoryNode) -> None:
         """Take back the watches of a directory and all below it, wherever it is now."""
         for number in self.tree.forget(node):
             self.unwatch(number)

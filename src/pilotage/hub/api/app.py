@@ -25,25 +25,26 @@ from pilotage.edge import port_data
 from pilotage.edge.port_data import PortData
 from pilotage.event import http, http_errors
 from pilotage.hub import metrics
-from pilotage.hub.api import openapi, pools, routes, sites, tell
-from pilotage.hub.api.call import Call, Hands, Route
+from pilotage.hub.api import answers, openapi, pools, routes, sites
+from pilotage.hub.api.call import ApiCall, ApiContext, Route
 from pilotage.hub.api.live import Live
-from pilotage.hub.api.overview import Whole
+from pilotage.hub.api.overview import Overviews
 from pilotage.hub.api.reader import Readers
 from pilotage.hub.metrics import Family
 from pilotage.job.model import State
-from pilotage.project.tokens import Gate, Grant, Scope
+from pilotage.project.tokens import Grant, TokenGate, TokenScope
 from pilotage.store import Db
 
 _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
 
 
-class Face:
+class Api:
     """The application and what lives beside it."""
 
     def __init__(
-        self, hands: Hands, gate: Gate, events: ASGIApp | None = None, data: PortData | None = None
+        self, hands: ApiContext, gate: TokenGate, events: ASGIApp | None = None,
+        data: PortData | None = None,
     ) -> None:  # fmt: skip
         """Put the parts together; `events` takes what is posted to `/events/TOPIC`.
 
@@ -53,7 +54,7 @@ class Face:
         self._hands = hands
         self._gate = gate
         self._data = data
-        self._whole = Whole()
+        self._whole = Overviews()
         self._readers = Readers(hands.open_reader)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         #: Tells what changes; poke it when something was written.
@@ -113,13 +114,13 @@ class Face:
         call = await self._call(route, request)
         found = await self._act(route, call)
         if route.kind == "write":
-            if route.scope is Scope.ADMIN:
+            if route.scope is TokenScope.ADMIN:
                 self._gate.forget()
             self._hands.poke()
             self.live.poke()
         return Response(text.dump(found), route.status, http_errors.HEADERS, "application/json")
 
-    async def _act(self, route: Route, call: Call) -> Any:  # noqa: ANN401 - what the route answers
+    async def _act(self, route: Route, call: ApiCall) -> Any:  # noqa: ANN401 - what the route answers
         if route.kind == "read":
             return await self._readers.ask(lambda db: route.act(db, call))
         if route.kind == "live":
@@ -127,7 +128,7 @@ class Face:
         step = self._hands.writer.submit(lambda db: route.act(db, call))
         return await asyncio.wrap_future(step)
 
-    async def _call(self, route: Route, request: Request) -> Call:
+    async def _call(self, route: Route, request: Request) -> ApiCall:
         async with aclosing(request.stream()) as stream:
             try:
                 grant = self._grant(request, route.scope)
@@ -138,9 +139,9 @@ class Face:
                 await http.discard(request, stream)
                 raise
         body = _decode(sent, route.body)
-        return Call(self._hands, grant, named, query, body, self._hands.clock.now())
+        return ApiCall(self._hands, grant, named, query, body, self._hands.clock.now())
 
-    def _grant(self, request: Request, scope: Scope) -> Grant:
+    def _grant(self, request: Request, scope: TokenScope) -> Grant:
         if "token" in request.query_params:
             raise http_errors.NoToken(
                 "a token does not belong into an address, where logs would keep it",
@@ -173,7 +174,7 @@ class Face:
 
     async def _port(self, data: PortData, request: Request) -> Response:
         def site() -> str:
-            grant = self._grant(request, Scope.AGENT)
+            grant = self._grant(request, TokenScope.AGENT)
             if not grant.lasting:
                 raise http_errors.NoToken("this token enrols an agent, whose key it is not")
             return grant.site
@@ -181,13 +182,13 @@ class Face:
         return await data.answer(request, site)
 
     async def _metrics(self, request: Request) -> Response:
-        self._grant(request, Scope.READ)
+        self._grant(request, TokenScope.READ)
         now = self._hands.clock.now()
         found = await self._readers.ask(lambda db: measure(db, self._whole, now))
         return Response(found, headers=http_errors.HEADERS, media_type=metrics.MEDIA)
 
     async def _health(self, _: Request) -> Response:
-        return _json(200, tell.Health("ok"))
+        return _json(200, answers.Health("ok"))
 
     async def _ready(self, _: Request) -> Response:
         why = [self._hands.writer.trouble, self._hands.trouble()]
@@ -196,7 +197,7 @@ class Face:
                 await self._hands.writer.run(lambda _: None)
             why.append("the store does not answer" if patience.cancelled_caught else "")
         why = [one for one in why if one]
-        return _json(503 if why else 200, tell.Health("not ready" if why else "ok", why))
+        return _json(503 if why else 200, answers.Health("not ready" if why else "ok", why))
 
 
 async def _static(content: bytes, _: Request) -> Response:
@@ -248,7 +249,7 @@ _HEADERS = {
 }
 
 
-class File(msgspec.Struct, frozen=True):
+class PageFile(msgspec.Struct, frozen=True):
     """A file of the page."""
 
     content: bytes
@@ -283,15 +284,15 @@ class Page:
         return Response(file.content, headers=headers, media_type=file.media)
 
 
-def _read(file: Path) -> File:
+def _read(file: Path) -> PageFile:
     content = file.read_bytes()
     media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     if file.suffix == ".js":
         media = "text/javascript"
-    return File(content, media, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
+    return PageFile(content, media, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
 
 
-def measure(db: Db, whole: Whole, now: float) -> str:
+def measure(db: Db, whole: Overviews, now: float) -> str:
     """Measure everything."""
     view, tally = whole.overview(db, now, now), whole.tally
     rates = {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}

@@ -7,10 +7,10 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from pilotage.hub.api import pilots, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, pilots
+from pilotage.hub.api.answers import Rates
+from pilotage.hub.api.call import ApiCall
 from pilotage.hub.api.reader import Memo
-from pilotage.hub.api.tell import Rates
 from pilotage.job.machine import FINAL
 from pilotage.job.model import State
 from pilotage.store import Db
@@ -26,7 +26,7 @@ _ANEW_S = 60.0
 _ANEW_TIMES = 200.0
 
 
-class Tally:
+class JobCounts:
     """Counts of jobs; one thread at a time."""
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ _HISTORY_S = 3600.0
 _STALE_S = 60.0
 
 
-class Whole:
+class Overviews:
     """What answers share: counts that are kept, and answers that cost much."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self.tally = Tally()
+        self.tally = JobCounts()
         self.memo = Memo()
         self._lock = threading.Lock()
 
@@ -122,13 +122,13 @@ class Whole:
         with self._lock:
             self.tally.catch_up(db, now)
 
-    def overview(self, db: Db, now: float, since: float) -> tell.Overview:
+    def overview(self, db: Db, now: float, since: float) -> answers.Overview:
         """Say how things stand, with the history since a time."""
         self.count(db, now)
         last = db.rows("api_history", since=now - _STALE_S)
         cpus, used = last[-1][2:] if last else self.cores(db)
         history = db.rows("api_history", since=since)
-        return tell.Overview(
+        return answers.Overview(
             now,
             dict(self.tally.counts),
             self.tally.rates(now),
@@ -151,15 +151,15 @@ class Whole:
         """Count jobs that run or wait by owner."""
         return self.memo.get("owners", lambda: db.rows("api_owners"))
 
-    def show(self, db: Db, call: Call) -> tell.Overview:
+    def show(self, db: Db, call: ApiCall) -> answers.Overview:
         """Answer with the history of the last hour."""
         return self.overview(db, call.now, call.now - _HISTORY_S)
 
-    def shares(self, db: Db, call: Call) -> tell.Shares:
+    def shares(self, db: Db, call: ApiCall) -> answers.Shares:
         """Answer who has used how much."""
         return pilots.shares(db, call, self.owners(db))
 
 
-def alarms(db: Db) -> list[tell.Alarm]:
+def alarms(db: Db) -> list[answers.Alarm]:
     """Read what needs a person."""
-    return [tell.Alarm(*one) for one in db.rows("alarm_all")]
+    return [answers.Alarm(*one) for one in db.rows("alarm_all")]
