@@ -20,13 +20,13 @@ from pilotage.edge.message import Handoff
 from pilotage.edge.port_data import Limits, PortData
 from pilotage.flow import moves as flows
 from pilotage.flow.model import Flow, NewFlow, Step
-from pilotage.hub import api, front
+from pilotage.hub import api, port
 from pilotage.hub.project import Project
 from pilotage.job import bulk, moves, records
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.job.retry import Next
 from pilotage.project import settings, tokens
-from pilotage.project.tokens import Gate, Scope
+from pilotage.project.tokens import TokenGate, TokenScope
 from pilotage.store import Db, Writer, connect
 
 SPEC = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo", "hi"]}}
@@ -44,15 +44,17 @@ class Hub:
         self.pokes = 0
         self.url = ""
         self.admin = ""
-        self.face: api.Face
+        self.face: api.Api
         self.trouble = ""
 
     def poke(self) -> None:
         self.pokes += 1
 
-    def token(self, scope: Scope = Scope.USER, owner: str = "anna", lifetime: float = 60.0) -> str:
+    def token(
+        self, scope: TokenScope = TokenScope.USER, owner: str = "anna", lifetime: float = 60.0
+    ) -> str:
         now = self.project.clock.now()
-        site = "farm" if scope is Scope.AGENT else ""
+        site = "farm" if scope is TokenScope.AGENT else ""
 
         def step(db: Db) -> str:
             return tokens.mint(db, scope, owner, now=now, lifetime=lifetime, site=site)[0]
@@ -64,7 +66,7 @@ class Hub:
         now, key = self.project.clock.now(), f"pil_g_{secrets.token_urlsafe(32)}"
 
         def step(db: Db) -> str:
-            made, _ = tokens.mint(db, Scope.AGENT, "", now=now, lifetime=60.0, site=site)
+            made, _ = tokens.mint(db, TokenScope.AGENT, "", now=now, lifetime=60.0, site=site)
             tokens.admit(db, made, key, site, now)
             return key
 
@@ -128,9 +130,9 @@ async def running(
     writer = Writer(connect(project.db.path))
     hub = Hub(project, writer)
     reader = connect(project.db.path, readonly=True)
-    gate = Gate(reader, project.clock.now)
-    hub.face = api.Face(
-        api.Hands(
+    gate = TokenGate(reader, project.clock.now)
+    hub.face = api.Api(
+        api.ApiContext(
             writer, lambda: connect(project.db.path, readonly=True), project.clock, project,
             hub.poke, lambda: hub.trouble,
         ),
@@ -139,13 +141,13 @@ async def running(
         PortData(settings.port_folder(project.state), reader, limits),
     )  # fmt: skip
     hub.admin = writer.do(lambda db: tokens.at_home(db, project.state, project.clock.now()))
-    opened = front.listen("127.0.0.1", 0, roam=False)
+    opened = port.listen("127.0.0.1", 0, roam=False)
     hub.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hub.face.run)
             tasks.start_soon(
-                lambda: front.serve(hub.face.app, refuse, opened, closing=hub.face.live.close)
+                lambda: port.serve(hub.face.app, refuse, opened, closing=hub.face.live.close)
             )
             yield hub
             tasks.cancel_scope.cancel()

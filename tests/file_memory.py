@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pilotage.event.file.model import Batch, Entry
+from pilotage.event.file.model import Entry, FileBatch
 from pilotage.event.model import Event
 
 
@@ -14,7 +14,7 @@ class Memory:
     def __init__(self) -> None:
         """Begin with nothing known."""
         self.rows: dict[str, dict[str, Entry]] = {}
-        self.batches: list[Batch] = []
+        self.batches: list[FileBatch] = []
         self._lock = threading.Lock()
 
     def events(self) -> list[Event]:
@@ -22,7 +22,7 @@ class Memory:
         with self._lock:
             return [event for batch in self.batches for event in batch.events]
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FileBatch) -> None:
         """Apply a batch at once."""
         with self._lock:
             self.batches.append(batch)

@@ -79,14 +79,14 @@ class RealHub:
             self.process.kill()
             self.process.wait()
 
-    def token(self, scope: tokens.Scope, owner: str = "me", **facts: object) -> str:
+    def token(self, scope: tokens.TokenScope, owner: str = "me", **facts: object) -> str:
         """Make a token."""
         with self.project.change() as db:
             return tokens.mint(db, scope, owner, now=time.time(), lifetime=3600, **facts)[0]  # type: ignore[arg-type]
 
     def secret(self) -> str:
         """Make a secret that enrols one pilot."""
-        return self.token(tokens.Scope.ENROL, uses=1)
+        return self.token(tokens.TokenScope.ENROL, uses=1)
 
     def submit(self, *argv: str, name: str = "job") -> int:
         """Queue a program."""

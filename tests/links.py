@@ -17,12 +17,12 @@ import msgspec
 from pilotage.base.clock import WallClock
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
-from pilotage.hub.connection import Link
+from pilotage.hub.connection import PortConnection
 from pilotage.hub.programs import Clients
 from pilotage.job import records
 from pilotage.job.model import Command, Job, JobSpec, NewJob
 from pilotage.match.negotiate import Matcher
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.match.share import Shares
 from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
@@ -84,7 +84,7 @@ class Caller:
     def __init__(self, hub: Backroom) -> None:
         self._numbers = itertools.count(1)
         self.wire = Wire()
-        self.link = Link(hub.desk, hub.clients, hub.agents)
+        self.link = PortConnection(hub.desk, hub.clients, hub.agents)
         self.link.connection_made(self.wire)
         self.link.data_received(b"GET /link HTTP/1.1\r\n\r\n")
 
@@ -164,7 +164,7 @@ class Backroom:
         self.writer = Writer(connect(folder / "store.db"))
         clock = WallClock()
         jobs = str(folder / "jobs")
-        self.queue = Queue(self.writer, Matcher(Shares(3600.0)), jobs, clock, random.Random(0))
+        self.queue = JobQueue(self.writer, Matcher(Shares(3600.0)), jobs, clock, random.Random(0))
         self.roster = Roster(self.queue, LEASE, lambda: time.monotonic() + self.later)
         place = config.place(config.Settings(), folder)
         staging = Staging(self.queue, place, self.db)
@@ -175,7 +175,7 @@ class Backroom:
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),
             DataLinks(staging),
         )  # fmt: skip
-        self.gate = tokens.Gate(connect(folder / "store.db"), clock.now)
+        self.gate = tokens.TokenGate(connect(folder / "store.db"), clock.now)
         self.clients = Clients(
             self.writer, connect(folder / "store.db"), self.gate, self.queue, clock
         )
@@ -185,7 +185,7 @@ class Backroom:
         self._clock = clock
 
     def token(
-        self, scope: tokens.Scope = tokens.Scope.ENROL, owner: str = "me", **facts: Any
+        self, scope: tokens.TokenScope = tokens.TokenScope.ENROL, owner: str = "me", **facts: Any
     ) -> str:
         """Make a token."""
         now = self._clock.now()

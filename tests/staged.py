@@ -37,7 +37,7 @@ from pilotage.hub.project import Project
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.project import settings
 from pilotage.run.local import Listener
@@ -65,7 +65,7 @@ async def serve(root: Path) -> None:
     """Do all that an agent does but for the bus."""
     project = Project(root)
     writer = Writer(connect(project.db.path))
-    queue = Queue(
+    queue = JobQueue(
         writer, settings.matcher(project.settings), str(project.state / "jobs"), project.clock,
         clock.dice(),
     )  # fmt: skip

@@ -57,9 +57,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         with Project(root) as project, project.db.transaction() as db:
             now = project.clock.now()
             enrol, _ = tokens.mint(
-                db, tokens.Scope.ENROL, "", now=now, lifetime=_DAY_S, site="bench"
+                db, tokens.TokenScope.ENROL, "", now=now, lifetime=_DAY_S, site="bench"
             )
-            user, _ = tokens.mint(db, tokens.Scope.USER, "bench", now=now, lifetime=_DAY_S)
+            user, _ = tokens.mint(db, tokens.TokenScope.USER, "bench", now=now, lifetime=_DAY_S)
         return cls(root=root, port=port, enrol=enrol, user=user, tls=_trusting() if tls else None)
 
     def fill(self, jobs: int) -> None:

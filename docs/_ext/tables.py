@@ -15,7 +15,7 @@ from pilotage.agent.app import model as apps
 from pilotage.batch import model as site
 from pilotage.cli import about
 from pilotage.data.transfer import keys
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.flow import model as flow
 from pilotage.flow import schema as flows
 from pilotage.job import machine, model, records, template
@@ -97,7 +97,7 @@ def settings() -> str:
         owner = type(getattr(config.Settings(), section.name))
         head = f"[{section.name}]"
         if section.name == "app":
-            owner, head = config.App, "[app.NAME]"
+            owner, head = config.AppSettings, "[app.NAME]"
         about = facts.sentence(owner)
         rows = [_setting(field) for field in facts.fields(owner)]
         parts.append(_section(head, about, rows))
@@ -224,7 +224,7 @@ def keywords() -> str:
 
 def kinds() -> str:
     """Write every kind of event."""
-    rows = [(code(kind), about) for kind, about in facts.members(Kind).items()]
+    rows = [(code(kind), about) for kind, about in facts.members(EventKind).items()]
     return table(("kind", "meaning"), rows)
 
 

@@ -18,10 +18,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
 from pilotage.hub.api import openapi, routes
-from pilotage.hub.api.overview import Whole
+from pilotage.hub.api.overview import Overviews
 from tests.face import Hub, running
 
-TABLE = routes.table(Whole())
+TABLE = routes.table(Overviews())
 DOCUMENT = openapi.document(TABLE)
 #: The stream never ends; its own tests read it.
 CALLED = {

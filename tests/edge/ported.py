@@ -67,7 +67,7 @@ class Ported(Edge):
         """Have the hub make a token for the agent, and give it that; return its number."""
         with self.hub._rig.project() as project, project.db.transaction() as db:
             secret, number = tokens.mint(
-                db, tokens.Scope.AGENT, "", now=project.clock.now(), lifetime=3600.0,
+                db, tokens.TokenScope.AGENT, "", now=project.clock.now(), lifetime=3600.0,
                 site=site or self.site,
             )  # fmt: skip
         self.secrets.append(secret)

@@ -90,7 +90,7 @@ class Frontend(Farm):
         """Make a token for an agent."""
         with Project(self.root) as project, project.change() as db:
             now = time.time()
-            made = tokens.mint(db, tokens.Scope.AGENT, "", now=now, lifetime=3600, site=site)
+            made = tokens.mint(db, tokens.TokenScope.AGENT, "", now=now, lifetime=3600, site=site)
         return made[0]
 
     def states(self) -> collections.Counter[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from tests.face import Hub, running
 
 FLOW: dict[str, Any] = {
@@ -74,7 +74,7 @@ async def test_only_its_owner_and_an_admin_change_its_course(hub: Hub):
         assert (await bert.get(path)).json()["steer"] is False
         assert (await bert.post(f"{path}/cancel")).status_code == 403
         assert (await bert.post(f"{path}/retry", json={})).status_code == 403
-    async with hub.client(hub.token(Scope.READ)) as reader:
+    async with hub.client(hub.token(TokenScope.READ)) as reader:
         assert (await reader.get(path)).status_code == 200
         assert (await reader.post("/api/v1/flows", json={"flow": FLOW})).status_code == 403
     async with hub.client() as admin:

@@ -18,7 +18,7 @@ from pilotage.edge import port_data
 from pilotage.edge.port_data import Limits
 from pilotage.project import settings
 from pilotage.project import tokens as auth
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -144,8 +144,8 @@ async def test_no_link_is_followed(hub: Hub, mira: httpx2.AsyncClient):
 # -- who asks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scope", [one for one in Scope if one is not Scope.AGENT])
-async def test_tokens_of_others_are_refused(hub: Hub, scope: Scope):
+@pytest.mark.parametrize("scope", [one for one in TokenScope if one is not TokenScope.AGENT])
+async def test_tokens_of_others_are_refused(hub: Hub, scope: TokenScope):
     async with hub.client(hub.token(scope)) as client:
         assert (await client.get(f"/data/{READS}")).status_code == 403
         assert (await client.put(f"/data/{WRITES}x", content=b"1")).status_code == 403
@@ -161,7 +161,7 @@ async def test_a_key_counts_until_it_is_revoked_and_a_token_never(hub: Hub):
         hub.face._gate.forget()
         for method in ("GET", "PUT"):
             assert (await client.request(method, f"/data/{READS}")).status_code == 401
-    async with hub.client(hub.token(Scope.AGENT)) as client:
+    async with hub.client(hub.token(TokenScope.AGENT)) as client:
         assert (await client.get(f"/data/{READS}")).status_code == 401
     async with httpx2.AsyncClient(base_url=hub.url) as client:
         assert (await client.get(f"/data/{READS}")).status_code == 401

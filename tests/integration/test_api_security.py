@@ -13,18 +13,18 @@ import pytest
 
 from pilotage.hub.api import routes
 from pilotage.hub.api.call import Route
-from pilotage.hub.api.overview import Whole
+from pilotage.hub.api.overview import Overviews
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from tests.face import SPEC, Hub, running
 
-ROUTES = routes.table(Whole())
+ROUTES = routes.table(Overviews())
 #: Which scopes may ask for a route that needs one.
 MAY = {
-    Scope.READ: {Scope.READ, Scope.USER, Scope.ADMIN},
-    Scope.USER: {Scope.USER, Scope.ADMIN},
-    Scope.ADMIN: {Scope.ADMIN},
-    Scope.POOL: {Scope.POOL, Scope.READ, Scope.USER, Scope.ADMIN},
+    TokenScope.READ: {TokenScope.READ, TokenScope.USER, TokenScope.ADMIN},
+    TokenScope.USER: {TokenScope.USER, TokenScope.ADMIN},
+    TokenScope.ADMIN: {TokenScope.ADMIN},
+    TokenScope.POOL: {TokenScope.POOL, TokenScope.READ, TokenScope.USER, TokenScope.ADMIN},
 }
 #: What a route says to one who may, when there is nothing that it names.
 WELL = {200, 201, 404, 409, 422}
@@ -53,15 +53,15 @@ def test_the_table_is_what_the_page_and_programs_were_promised():
     assert len(found) == len(ROUTES)
     assert {one.scope for one in ROUTES} == set(MAY)
     # Whatever changes something needs more than reading.
-    assert not [one for one in ROUTES if one.method != "GET" and one.scope is Scope.READ]
+    assert not [one for one in ROUTES if one.method != "GET" and one.scope is TokenScope.READ]
     assert not [one for one in ROUTES if one.kind == "write" and one.method == "GET"]
     assert [one.path for one in ROUTES if one.path.startswith("/tokens")] == [
         "/tokens", "/tokens", "/tokens/{id}",
     ]  # fmt: skip
-    assert all(one.scope is Scope.ADMIN for one in ROUTES if one.path.startswith("/tokens"))
+    assert all(one.scope is TokenScope.ADMIN for one in ROUTES if one.path.startswith("/tokens"))
 
 
-@pytest.mark.parametrize("scope", [*Scope, None])
+@pytest.mark.parametrize("scope", [*TokenScope, None])
 async def test_every_route_answers_those_who_may_and_nobody_else(hub, scope):
     token = "pil_a_" + "x" * 43 if scope is None else hub.token(scope)
     async with hub.client(token) as client:
@@ -70,7 +70,7 @@ async def test_every_route_answers_those_who_may_and_nobody_else(hub, scope):
             allowed = scope is not None and scope in MAY[route.scope]
             expected = WELL if allowed else {401 if scope is None else 403}
             assert answer.status_code in expected, f"{route.method} {route.path}"
-    if scope not in {Scope.USER, Scope.ADMIN}:
+    if scope not in {TokenScope.USER, TokenScope.ADMIN}:
         assert hub.writer.do(lambda db: db.value("job_last")) == 0
         assert hub.pokes == 0
 
@@ -99,7 +99,7 @@ async def test_without_a_token_nothing_is_told(hub, headers):
 
 
 async def test_expired_and_revoked_tokens_count_no_longer(hub):
-    secret = hub.token(Scope.READ, lifetime=3.0)
+    secret = hub.token(TokenScope.READ, lifetime=3.0)
     async with hub.client(secret) as short, hub.client() as admin:
         assert (await short.get("/api/v1/jobs")).status_code == 200
         with anyio.fail_after(60):

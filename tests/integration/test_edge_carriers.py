@@ -18,7 +18,7 @@ from pilotage.bus.model import Heartbeat
 from pilotage.job import records
 from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from testbed.ports import free_port
 from testbed.rabbit import Rabbit
 from tests.edge import rig
@@ -123,7 +123,9 @@ def test_one_agent_takes_jobs_from_a_broker_and_from_a_hub_each_its_own(
     with rig.at_local(tmp_path / "site", rabbit, settings={"hubs": {"lab": named}}) as site:
         with hub._rig.project() as project, project.db.transaction() as db:
             now = project.clock.now()
-            secret, _ = tokens.mint(db, Scope.AGENT, "", now=now, lifetime=3600.0, site="theirs")
+            secret, _ = tokens.mint(
+                db, TokenScope.AGENT, "", now=now, lifetime=3600.0, site="theirs"
+            )
         token = site.root / "lab-token"
         token.touch(0o600)
         token.write_text(secret)

@@ -22,12 +22,12 @@ from pilotage.edge.port import keys, model
 from pilotage.edge.port.bus import HubBus, Pace
 from pilotage.edge.port.keys import Keys, Proof
 from pilotage.edge.port.sites import Lines
-from pilotage.hub.connection import Link
+from pilotage.hub.connection import PortConnection
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.pilot import messages as wire
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from tests.contract.bus.hubbed import QUICK, dialled, serving
 from tests.links import Caller, backroom
 
@@ -318,9 +318,9 @@ async def met(
     async with backroom(folder) as hub:
         hub.agents = Agents(hub.writer, hub.gate, hub.lines, time.time, ours)
         (folder / "token").touch(0o600)
-        (folder / "token").write_text(hub.token(Scope.AGENT, site="kit"))
+        (folder / "token").write_text(hub.token(TokenScope.AGENT, site="kit"))
         server = await asyncio.get_running_loop().create_server(
-            lambda: Link(hub.desk, hub.clients, hub.agents), "127.0.0.1", 0
+            lambda: PortConnection(hub.desk, hub.clients, hub.agents), "127.0.0.1", 0
         )
         port = server.sockets[0].getsockname()[1]
         known = Keys(folder, str(folder / "token"), time.time)
@@ -373,19 +373,20 @@ async def test_both_sides_say_who_must_be_upgraded_if_they_have_no_version_in_co
 async def test_the_hub_lets_nobody_in_who_proves_no_site(tmp_path: Path):
     key = f"pil_g_{'k' * 43}"
     async with backroom(tmp_path) as hub:
-        token = hub.token(Scope.AGENT, site="kit")
+        token = hub.token(TokenScope.AGENT, site="kit")
         good = {"versions": (1, 1), "site": "kit", "token": token, "key": key}
         for code, change in (
             ("E200", {"versions": (0, 0)}), ("E200", {"versions": (2, 3)}), ("E200", {"key": "x"}),
             ("E500", {"site": "other"}), ("E500", {"token": "pil_g_" + "x" * 43}),
-            ("E500", {"token": hub.token(Scope.ADMIN)}), ("E500", {"token": hub.token(Scope.SITE)}),
+            ("E500", {"token": hub.token(TokenScope.ADMIN)}),
+            ("E500", {"token": hub.token(TokenScope.SITE)}),
         ):  # fmt: skip
             caller = Caller(hub)
             assert await caller.refusal("agent", **{**good, **change}) == code, change
             assert caller.wire.closed
         # A connection on which somebody else speaks is for nobody's site.
         caller = Caller(hub)
-        await caller.ask("login", protocol=1, token=hub.token(Scope.USER))
+        await caller.ask("login", protocol=1, token=hub.token(TokenScope.USER))
         assert await caller.refusal("agent", **good) == "E200"
         assert hub.lines.sites == {}
         # None of them has used the token up.

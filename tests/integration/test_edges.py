@@ -17,8 +17,8 @@ from pilotage.edge import view
 from pilotage.edge.heartbeats import Edges
 from pilotage.edge.port.sites import Lines
 from pilotage.edge.view import Edge, Seen
-from pilotage.hub.api import measure
-from pilotage.hub.api.overview import Whole
+from pilotage.hub.api import app
+from pilotage.hub.api.overview import Overviews
 from pilotage.hub.project import Project
 from pilotage.store import Writer, connect
 from testbed.fault_proxy import FaultProxy
@@ -128,13 +128,13 @@ async def test_a_site_is_heard_becomes_silent_and_comes_back(ear: Ear, lane: Lan
         assert one.words.startswith("no heartbeat for 2 m")
         await ear.until(ear.alarms)
         assert "site mira is silent" in ear.alarms()["edge site mira"]
-        whole = Whole()
-        told = measure.text(ear.project.db, whole, ear.clock.now())
+        whole = Overviews()
+        told = app.measure(ear.project.db, whole, ear.clock.now())
         assert 'pilotage_edge_up{site="mira"} 0' in told
         assert "pilotage_broker_up 1" in told
         await say(bus, beat(time=skew + 180))
         await ear.until(lambda: ear.state() == "well" and not ear.alarms())
-        told = measure.text(ear.project.db, whole, ear.clock.now())
+        told = app.measure(ear.project.db, whole, ear.clock.now())
         assert 'pilotage_edge_up{site="mira"} 1' in told
         assert 'pilotage_edge_jobs{site="mira"} 0' in told
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from tests.integration.test_event_file_rig import (
     ALL,
     WHOLE,
@@ -46,43 +46,43 @@ def root(place):
 def test_a_written_file_is_created_modified_and_closed(root):
     with Rig(root) as rig:
         (root / "a").write_text("x")
-        event = rig.await_said(Kind.FILE_CLOSED, root / "a")
+        event = rig.await_said(EventKind.FILE_CLOSED, root / "a")
         assert event.version == version(root / "a")
         assert event.size == 1
         assert event.mtime == pytest.approx((root / "a").stat().st_mtime)
         assert set(rig.of(root / "a")) == {
-            Kind.FILE_CREATED,
-            Kind.FILE_MODIFIED,
-            Kind.FILE_CLOSED,
+            EventKind.FILE_CREATED,
+            EventKind.FILE_MODIFIED,
+            EventKind.FILE_CLOSED,
         }
         (root / "a").unlink()
-        rig.await_said(Kind.FILE_DELETED, root / "a")
+        rig.await_said(EventKind.FILE_DELETED, root / "a")
         assert rig.memory.listing(str(root)) == {}
 
 
 def test_only_the_kinds_asked_for_are_told(root):
-    with Rig(root, kinds=frozenset({Kind.FILE_DELETED})) as rig:
+    with Rig(root, kinds=frozenset({EventKind.FILE_DELETED})) as rig:
         (root / "a").write_text("x")
         (root / "d").mkdir()
         (root / "a").unlink()
         (root / "b").write_text("x")
         eventually(lambda: "b" in rig.memory.listing(str(root)))
         (root / "b").unlink()
-        rig.await_said(Kind.FILE_DELETED, root / "b")
-        assert {kind for kind, _ in rig.said()} == {Kind.FILE_DELETED}
+        rig.await_said(EventKind.FILE_DELETED, root / "b")
+        assert {kind for kind, _ in rig.said()} == {EventKind.FILE_DELETED}
 
 
 def test_directories_have_their_kinds(root):
     with Rig(root) as rig:
         (root / "d").mkdir()
-        rig.await_said(Kind.DIR_CREATED, root / "d")
-        rig.await_said(Kind.DIR_MODIFIED, root)
+        rig.await_said(EventKind.DIR_CREATED, root / "d")
+        rig.await_said(EventKind.DIR_MODIFIED, root)
         (root / "d").rename(root / "e")
-        assert rig.await_said(Kind.DIR_MOVED, root / "e").other == str(root / "d")
-        assert rig.await_said(Kind.DIR_MOVED_FROM, root / "d").other == str(root / "e")
+        assert rig.await_said(EventKind.DIR_MOVED, root / "e").other == str(root / "d")
+        assert rig.await_said(EventKind.DIR_MOVED_FROM, root / "d").other == str(root / "e")
         (root / "e").rmdir()
-        rig.await_said(Kind.DIR_DELETED, root / "e")
-        assert Kind.DIR_EXISTING in rig.of(root)
+        rig.await_said(EventKind.DIR_DELETED, root / "e")
+        assert EventKind.DIR_EXISTING in rig.of(root)
 
 
 def test_a_directory_that_is_not_entered_still_tells_of_changes(root):
@@ -97,13 +97,13 @@ def test_a_directory_that_is_not_entered_still_tells_of_changes(root):
     rig.source._shape = (Flat(str(root)), ALL)
     with rig:
         (root / "d" / "file").write_text("x")
-        rig.await_said(Kind.DIR_MODIFIED, root / "d")
+        rig.await_said(EventKind.DIR_MODIFIED, root / "d")
         assert rig.of(root / "d" / "file") == []
     (root / "d" / "other").write_text("x")
     again = Rig(root, memory=rig.memory)
     again.source._shape = (Flat(str(root)), ALL)
     with again:
-        assert again.said() == [(Kind.DIR_MODIFIED, str(root / "d"))]
+        assert again.said() == [(EventKind.DIR_MODIFIED, str(root / "d"))]
 
 
 def test_a_file_that_never_lasted_is_not_deleted(root):
@@ -112,7 +112,7 @@ def test_a_file_that_never_lasted_is_not_deleted(root):
             (root / "short").write_text("x")
             (root / "short").unlink()
             (root / "last").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "last")
+        rig.await_said(EventKind.FILE_CLOSED, root / "last")
         assert rig.of(root / "short") == []
 
 
@@ -123,16 +123,16 @@ def test_renames_in_every_direction(place, root):
     with Rig(root) as rig:
         (root / "a.tmp").write_text("whole")
         (root / "a.tmp").rename(root / "a")
-        moved = rig.await_said(Kind.FILE_MOVED, root / "a")
+        moved = rig.await_said(EventKind.FILE_MOVED, root / "a")
         assert (moved.other, moved.version) == (str(root / "a.tmp"), version(root / "a"))
         (root / "a").rename(root / "in" / "b")
-        assert rig.await_said(Kind.FILE_MOVED, root / "in" / "b").other == str(root / "a")
-        left = rig.await_said(Kind.FILE_MOVED_FROM, root / "a")
+        assert rig.await_said(EventKind.FILE_MOVED, root / "in" / "b").other == str(root / "a")
+        left = rig.await_said(EventKind.FILE_MOVED_FROM, root / "a")
         assert left.other == str(root / "in" / "b")
         (root / "in" / "b").rename(outside / "c")
-        assert rig.await_said(Kind.FILE_MOVED_FROM, root / "in" / "b").other == ""
+        assert rig.await_said(EventKind.FILE_MOVED_FROM, root / "in" / "b").other == ""
         (outside / "c").rename(root / "d")
-        assert rig.await_said(Kind.FILE_MOVED, root / "d").other == ""
+        assert rig.await_said(EventKind.FILE_MOVED, root / "d").other == ""
         rig.quiet()
         assert set(rig.memory.listing(str(root))) == {"d", "in"}
         assert rig.memory.listing(str(root / "in")) == {}
@@ -143,7 +143,7 @@ def test_a_rename_onto_a_file_is_a_new_version(root):
     with Rig(root, kinds=WHOLE) as rig:
         (root / "new").write_text("newer")
         (root / "new").replace(root / "a")
-        rig.await_said(Kind.FILE_MOVED, root / "a")
+        rig.await_said(EventKind.FILE_MOVED, root / "a")
         assert rig.whole()[str(root / "a"), version(root / "a")] == 1
 
 
@@ -153,10 +153,10 @@ def test_a_slow_writer_fires_once(root):
             for _ in range(8):
                 file.write(b"x" * 100)
                 time.sleep(0.06)
-            assert Kind.FILE_CLOSED not in rig.of(root / "slow")
-        rig.await_said(Kind.FILE_CLOSED, root / "slow")
+            assert EventKind.FILE_CLOSED not in rig.of(root / "slow")
+        rig.await_said(EventKind.FILE_CLOSED, root / "slow")
         rig.quiet()
-        assert rig.of(root / "slow").count(Kind.FILE_CLOSED) == 1
+        assert rig.of(root / "slow").count(EventKind.FILE_CLOSED) == 1
         assert rig.whole()[str(root / "slow"), version(root / "slow")] == 1
 
 
@@ -168,7 +168,7 @@ def test_a_file_that_is_open_at_start_waits_for_its_close(root):
             assert rig.of(root / "half") == []
             file.write(b"other half")
             file.close()
-            rig.await_said(Kind.FILE_EXISTING, root / "half")
+            rig.await_said(EventKind.FILE_EXISTING, root / "half")
             rig.quiet()
             assert {v for p, v in rig.whole() if p == str(root / "half")} == {
                 version(root / "half")
@@ -180,10 +180,10 @@ def test_a_file_moved_in_while_open_waits_for_its_close(place, root):
         file.write(b"half")
         (place / "out").rename(root / "in")
         rig.quiet()
-        assert Kind.FILE_MOVED not in rig.of(root / "in")
+        assert EventKind.FILE_MOVED not in rig.of(root / "in")
         file.write(b"whole")
         file.close()
-        assert rig.await_said(Kind.FILE_MOVED, root / "in").size == 9
+        assert rig.await_said(EventKind.FILE_MOVED, root / "in").size == 9
 
 
 NAMES = [b"a space", b"tab\t, \nline", "grüße 漢字".encode(), b"\xff\xfe", b"-rf", b"'\"$`"]
@@ -194,11 +194,11 @@ def test_any_file_name(root, name):
     path = os.fsdecode(os.fsencode(root) + b"/" + name)
     with Rig(root) as rig:
         Path(path).write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, path)
+        rig.await_said(EventKind.FILE_CLOSED, path)
         Path(path + ".d").mkdir()
         inner = f"{path}.d/{os.fsdecode(name)}"
         Path(inner).write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, inner)
+        rig.await_said(EventKind.FILE_CLOSED, inner)
     with Rig(root, memory=rig.memory) as again:
         assert again.said() == []
 
@@ -208,14 +208,14 @@ def test_links_count_as_files(place, root):
     with Rig(root, kinds=WHOLE) as rig:
         os.link(place / "target", root / "hard")
         (root / "soft").symlink_to(place / "target")
-        rig.await_said(Kind.FILE_CLOSED, root / "hard")
-        rig.await_said(Kind.FILE_CLOSED, root / "soft")
+        rig.await_said(EventKind.FILE_CLOSED, root / "hard")
+        rig.await_said(EventKind.FILE_CLOSED, root / "soft")
         (root / "dangling").symlink_to(place / "later")
         (root / "folder").symlink_to(place)
         rig.quiet()
         assert rig.of(root / "dangling") == []
         (place / "later").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "dangling")
+        rig.await_said(EventKind.FILE_CLOSED, root / "dangling")
         assert not any("folder" in path for _, path in rig.said())
 
 
@@ -227,7 +227,7 @@ def test_a_hard_link_to_an_open_file_waits(place, root):
             rig.quiet()
             assert rig.said() == []
             file.write(b"whole")
-        assert rig.await_said(Kind.FILE_CLOSED, root / "link").size == 9
+        assert rig.await_said(EventKind.FILE_CLOSED, root / "link").size == 9
 
 
 def test_a_nameless_file_that_gets_a_name_waits_for_its_close(root):
@@ -240,7 +240,7 @@ def test_a_nameless_file_that_gets_a_name_waits_for_its_close(root):
         assert rig.of(root / "named") == []
         os.write(handle, b"whole")
         os.close(handle)
-        assert rig.await_said(Kind.FILE_CLOSED, root / "named").size == 9
+        assert rig.await_said(EventKind.FILE_CLOSED, root / "named").size == 9
 
 
 def test_setting_the_time_afterwards_makes_no_new_version(place, root):
@@ -248,9 +248,9 @@ def test_setting_the_time_afterwards_makes_no_new_version(place, root):
     os.utime(place / "source", ns=(1, 10**18))
     with Rig(root, kinds=WHOLE) as rig:
         shutil.copy2(place / "source", root / "copy")
-        rig.await_said(Kind.FILE_CLOSED, root / "copy")
+        rig.await_said(EventKind.FILE_CLOSED, root / "copy")
         eventually(lambda: rig.memory.listing(str(root))["copy"].mtime_ns == 10**18)
-        assert rig.of(root / "copy") == [Kind.FILE_CLOSED]
+        assert rig.of(root / "copy") == [EventKind.FILE_CLOSED]
     with Rig(root, kinds=WHOLE, memory=rig.memory) as again:
         again.quiet()
         assert again.said() == []
@@ -273,16 +273,16 @@ def test_directories_moved_in_within_and_out(place, root):
     (place / "box" / "inner" / "file").write_text("x")
     with Rig(root) as rig:
         (place / "box").rename(root / "one")
-        assert rig.await_said(Kind.FILE_MOVED, root / "one/inner/file").other == ""
-        assert rig.await_said(Kind.DIR_MOVED, root / "one").other == ""
+        assert rig.await_said(EventKind.FILE_MOVED, root / "one/inner/file").other == ""
+        assert rig.await_said(EventKind.DIR_MOVED, root / "one").other == ""
         (root / "one").rename(root / "two")
-        moved = rig.await_said(Kind.FILE_MOVED, root / "two/inner/file")
+        moved = rig.await_said(EventKind.FILE_MOVED, root / "two/inner/file")
         assert moved.other == str(root / "one/inner/file")
-        rig.await_said(Kind.FILE_MOVED_FROM, root / "one/inner/file")
+        rig.await_said(EventKind.FILE_MOVED_FROM, root / "one/inner/file")
         (root / "two/inner/new").write_text("the watch went along")
-        rig.await_said(Kind.FILE_CLOSED, root / "two/inner/new")
+        rig.await_said(EventKind.FILE_CLOSED, root / "two/inner/new")
         (root / "two").rename(place / "box")
-        assert rig.await_said(Kind.FILE_MOVED_FROM, root / "two/inner/new").other == ""
+        assert rig.await_said(EventKind.FILE_MOVED_FROM, root / "two/inner/new").other == ""
         rig.quiet()
         (place / "box/inner/unseen").write_text("x")
         rig.quiet()
@@ -309,9 +309,9 @@ def test_a_tree_that_is_deleted_says_so_of_each_file(root):
     (root / "d" / "e" / "file").write_text("x")
     with Rig(root) as rig:
         shutil.rmtree(root / "d")
-        rig.await_said(Kind.FILE_DELETED, root / "d/e/file")
-        rig.await_said(Kind.DIR_DELETED, root / "d/e")
-        rig.await_said(Kind.DIR_DELETED, root / "d")
+        rig.await_said(EventKind.FILE_DELETED, root / "d/e/file")
+        rig.await_said(EventKind.DIR_DELETED, root / "d/e")
+        rig.await_said(EventKind.DIR_DELETED, root / "d")
         assert rig.memory.listing(str(root)) == {}
 
 
@@ -320,12 +320,12 @@ def test_a_root_that_does_not_exist_yet(place):
     with Rig(root) as rig:
         root.mkdir(parents=True)
         (root / "file").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "file")
+        rig.await_said(EventKind.FILE_CLOSED, root / "file")
         shutil.rmtree(place / "not")
-        rig.await_said(Kind.FILE_DELETED, root / "file")
+        rig.await_said(EventKind.FILE_DELETED, root / "file")
         root.mkdir(parents=True)
         (root / "again").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "again")
+        rig.await_said(EventKind.FILE_CLOSED, root / "again")
 
 
 def test_a_root_that_is_made_again_and_again(place, root):
@@ -336,8 +336,8 @@ def test_a_root_that_is_made_again_and_again(place, root):
             root.mkdir()
             (root / f"{number}").write_text("x")
             if number % 3 == 0:
-                rig.await_said(Kind.FILE_CLOSED, root / f"{number}")
-        rig.await_said(Kind.FILE_CLOSED, root / "29")
+                rig.await_said(EventKind.FILE_CLOSED, root / f"{number}")
+        rig.await_said(EventKind.FILE_CLOSED, root / "29")
         eventually(lambda: set(rig.memory.listing(str(root))) == {"29"})
 
 
@@ -354,7 +354,7 @@ def test_an_unreadable_root_is_told_of_once_and_tried_again(root, monkeypatch):
             rig.source.rescan()
             assert rig.warnings == [f"{root} cannot be read: Permission denied"]
             patch.undo()
-            rig.await_said(Kind.FILE_EXISTING, root / "file")
+            rig.await_said(EventKind.FILE_EXISTING, root / "file")
 
 
 def test_a_root_whose_parent_is_moved_away_and_back(place):
@@ -362,13 +362,13 @@ def test_a_root_whose_parent_is_moved_away_and_back(place):
     root.mkdir(parents=True)
     with Rig(root) as rig:
         (root / "file").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "file")
+        rig.await_said(EventKind.FILE_CLOSED, root / "file")
         (place / "above").rename(place / "elsewhere")
-        rig.await_said(Kind.FILE_DELETED, root / "file")
+        rig.await_said(EventKind.FILE_DELETED, root / "file")
         (place / "elsewhere").rename(place / "above")
-        rig.await_said(Kind.FILE_CREATED, root / "file")
+        rig.await_said(EventKind.FILE_CREATED, root / "file")
         (root / "more").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "more")
+        rig.await_said(EventKind.FILE_CLOSED, root / "more")
 
 
 def test_skipped_directories_are_not_entered(root):
@@ -376,7 +376,7 @@ def test_skipped_directories_are_not_entered(root):
         (root / ".state").mkdir()
         (root / ".state" / "log").write_text("x")
         (root / "seen").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "seen")
+        rig.await_said(EventKind.FILE_CLOSED, root / "seen")
         rig.quiet()
         assert rig.of(root / ".state" / "log") == []
 
@@ -385,8 +385,8 @@ def test_one_directory_under_two_roots_tells_both(place, root):
     (place / "alias").symlink_to(root)
     with Rig(root, place / "alias", kinds=WHOLE, poll_interval=0.1) as rig:
         (root / "file").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "file")
-        rig.await_said(Kind.FILE_CLOSED, place / "alias" / "file")
+        rig.await_said(EventKind.FILE_CLOSED, root / "file")
+        rig.await_said(EventKind.FILE_CLOSED, place / "alias" / "file")
 
 
 def test_new_ground_is_taken_while_running(place, root):
@@ -396,15 +396,15 @@ def test_new_ground_is_taken_while_running(place, root):
     (root / "mine").write_text("x")
     with Rig(root) as rig:
         rig.source.reshape(Below(str(root), str(other)), rig.source._shape[1])
-        rig.await_said(Kind.FILE_EXISTING, other / "old")
+        rig.await_said(EventKind.FILE_EXISTING, other / "old")
         (other / "new").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, other / "new")
-        assert rig.of(root / "mine") == [Kind.FILE_EXISTING]
+        rig.await_said(EventKind.FILE_CLOSED, other / "new")
+        assert rig.of(root / "mine") == [EventKind.FILE_EXISTING]
         rig.source.reshape(Below(str(other)), WHOLE)
         assert rig.memory.below(str(root)) == []
         (root / "unseen").write_text("x")
         (other / "seen").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, other / "seen")
+        rig.await_said(EventKind.FILE_CLOSED, other / "seen")
         assert rig.of(root / "unseen") == []
 
 

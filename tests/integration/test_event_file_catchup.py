@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.event.file import Batch, queue, survey
+from pilotage.event.file import FileBatch, queue, survey
 from pilotage.event.file.model import UNFINISHED
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from tests.file_memory import Memory
 from tests.integration.test_event_file_rig import ALL, WHOLE, Below, Rig, eventually, present
 
@@ -31,8 +31,8 @@ def known_tree(root: Path) -> Memory:
     (root / "d" / "one").write_text("1")
     (root / "d" / "two").write_text("2")
     with Rig(root) as rig:
-        assert rig.of(root / "d" / "one") == [Kind.FILE_EXISTING]
-        assert rig.of(root / "d") == [Kind.DIR_EXISTING]
+        assert rig.of(root / "d" / "one") == [EventKind.FILE_EXISTING]
+        assert rig.of(root / "d") == [EventKind.DIR_EXISTING]
     return rig.memory
 
 
@@ -49,16 +49,16 @@ def test_files_that_came_meanwhile_were_created_and_closed(root):
     (root / "new").mkdir()
     (root / "new" / "four").write_text("4")
     with Rig(root, memory=memory) as rig:
-        assert rig.of(root / "d" / "three") == [Kind.FILE_CREATED, Kind.FILE_CLOSED]
-        assert rig.of(root / "new") == [Kind.DIR_CREATED]
-        assert rig.of(root / "new" / "four") == [Kind.FILE_CREATED, Kind.FILE_CLOSED]
+        assert rig.of(root / "d" / "three") == [EventKind.FILE_CREATED, EventKind.FILE_CLOSED]
+        assert rig.of(root / "new") == [EventKind.DIR_CREATED]
+        assert rig.of(root / "new" / "four") == [EventKind.FILE_CREATED, EventKind.FILE_CLOSED]
 
 
 def test_files_that_changed_meanwhile_were_modified_and_closed(root):
     memory = known_tree(root)
     (root / "d" / "one").write_text("changed")
     with Rig(root, memory=memory) as rig:
-        assert rig.of(root / "d" / "one") == [Kind.FILE_MODIFIED, Kind.FILE_CLOSED]
+        assert rig.of(root / "d" / "one") == [EventKind.FILE_MODIFIED, EventKind.FILE_CLOSED]
         assert rig.of(root / "d" / "two") == []
 
 
@@ -66,12 +66,12 @@ def test_files_that_went_meanwhile_were_deleted(root):
     memory = known_tree(root)
     (root / "d" / "one").unlink()
     with Rig(root, memory=memory) as rig:
-        assert rig.of(root / "d" / "one") == [Kind.FILE_DELETED]
+        assert rig.of(root / "d" / "one") == [EventKind.FILE_DELETED]
         assert set(rig.memory.listing(str(root / "d"))) == {"two"}
     shutil.rmtree(root / "d")
     with Rig(root, memory=memory) as rig:
-        assert rig.of(root / "d" / "two") == [Kind.FILE_DELETED]
-        assert rig.of(root / "d") == [Kind.DIR_DELETED] * 1
+        assert rig.of(root / "d" / "two") == [EventKind.FILE_DELETED]
+        assert rig.of(root / "d") == [EventKind.DIR_DELETED] * 1
         assert rig.memory.listing(str(root)) == {}
 
 
@@ -79,14 +79,14 @@ def test_files_that_were_moved_meanwhile(root):
     memory = known_tree(root)
     (root / "d" / "one").rename(root / "uno")
     with Rig(root, memory=memory) as rig:
-        assert rig.of(root / "uno") == [Kind.FILE_MOVED]
-        assert rig.await_said(Kind.FILE_MOVED, root / "uno").other == str(root / "d" / "one")
-        assert rig.of(root / "d" / "one") == [Kind.FILE_MOVED_FROM]
+        assert rig.of(root / "uno") == [EventKind.FILE_MOVED]
+        assert rig.await_said(EventKind.FILE_MOVED, root / "uno").other == str(root / "d" / "one")
+        assert rig.of(root / "d" / "one") == [EventKind.FILE_MOVED_FROM]
     (root / "d").rename(root / "e")
     with Rig(root, memory=memory) as rig:
-        assert rig.await_said(Kind.FILE_MOVED, root / "e/two").other == str(root / "d/two")
-        assert rig.await_said(Kind.DIR_MOVED, root / "e").other == str(root / "d")
-        assert rig.of(root / "d") == [Kind.DIR_MOVED_FROM]
+        assert rig.await_said(EventKind.FILE_MOVED, root / "e/two").other == str(root / "d/two")
+        assert rig.await_said(EventKind.DIR_MOVED, root / "e").other == str(root / "d")
+        assert rig.of(root / "d") == [EventKind.DIR_MOVED_FROM]
 
 
 def test_many_new_files_are_not_held_back_for_ever(root, monkeypatch):
@@ -105,8 +105,8 @@ def test_a_crash_in_a_first_scan_leaves_the_rest_existing(root):
         (root / f"{number}" / "file").write_text("x")
 
     class Dying(Memory):
-        def put(self, batch: Batch) -> None:
-            few = Batch(batch.events[:3], batch.seen[:3], [], [])
+        def put(self, batch: FileBatch) -> None:
+            few = FileBatch(batch.events[:3], batch.seen[:3], [], [])
             super().put(few)
 
     with Rig(root, memory=Dying()) as rig:
@@ -117,7 +117,7 @@ def test_a_crash_in_a_first_scan_leaves_the_rest_existing(root):
         told = [event for rigs in (rig, again) for event in rigs.events()]
         for number in range(3):
             kinds = {event.kind for event in told if event.subject == f"{root}/{number}/file"}
-            assert kinds == {Kind.FILE_EXISTING}
+            assert kinds == {EventKind.FILE_EXISTING}
 
 
 def test_ground_passed_before_is_existing_when_a_rule_wants_it(root):
@@ -139,18 +139,18 @@ def test_ground_passed_before_is_existing_when_a_rule_wants_it(root):
     with rig:
         assert rig.of(root / "a" / "file") == []
         rig.source.reshape(Below(str(root)), ALL)
-        assert rig.of(root / "a" / "file") == [Kind.FILE_EXISTING]
+        assert rig.of(root / "a" / "file") == [EventKind.FILE_EXISTING]
 
 
 def test_an_unfinished_file_is_taken_up_after_a_restart(root):
     memory = Memory()
     with (root / "half").open("wb", buffering=0) as file, Rig(root, memory=memory) as rig:
         file.write(b"all of it")
-        rig.await_said(Kind.FILE_MODIFIED, root / "half")
+        rig.await_said(EventKind.FILE_MODIFIED, root / "half")
         eventually(lambda: "half" in memory.listing(str(root)))
         assert memory.listing(str(root))["half"].mtime_ns == UNFINISHED
     with Rig(root, memory=memory) as again:
-        again.await_said(Kind.FILE_CLOSED, root / "half")
+        again.await_said(EventKind.FILE_CLOSED, root / "half")
 
 
 #: Each file is more than one event, so that the kernel drops some.
@@ -187,28 +187,28 @@ def test_polling_sees_what_happens(root):
     with Rig(root, **options) as rig:
         (root / "d").mkdir()
         (root / "d" / "file").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "d/file")
+        rig.await_said(EventKind.FILE_CLOSED, root / "d/file")
         (root / "d" / "file").write_text("changed")
-        eventually(lambda: rig.of(root / "d/file").count(Kind.FILE_CLOSED) == 2)
+        eventually(lambda: rig.of(root / "d/file").count(EventKind.FILE_CLOSED) == 2)
         (root / "d" / "file").unlink()
-        rig.await_said(Kind.FILE_DELETED, root / "d/file")
+        rig.await_said(EventKind.FILE_DELETED, root / "d/file")
         moved = next(to for number in range(20) if rig_moves(rig, root, to := root / f"m{number}"))
         moved.unlink()
-        rig.await_said(Kind.FILE_DELETED, moved)
+        rig.await_said(EventKind.FILE_DELETED, moved)
         (root / "d").rmdir()
-        rig.await_said(Kind.DIR_DELETED, root / "d")
+        rig.await_said(EventKind.DIR_DELETED, root / "d")
 
 
 def rig_moves(rig: Rig, root: Path, to: Path) -> bool:
     """Move a file; say whether it was seen as a move, which a look that began before it is not."""
     file = root / "d" / f"to-{to.name}"
     file.write_text("x")
-    rig.await_said(Kind.FILE_CLOSED, file)
+    rig.await_said(EventKind.FILE_CLOSED, file)
     file.rename(to)
-    eventually(lambda: {Kind.FILE_MOVED, Kind.FILE_CLOSED} & {*rig.of(to)})
-    if Kind.FILE_MOVED not in rig.of(to):
+    eventually(lambda: {EventKind.FILE_MOVED, EventKind.FILE_CLOSED} & {*rig.of(to)})
+    if EventKind.FILE_MOVED not in rig.of(to):
         return False
-    assert rig.await_said(Kind.FILE_MOVED, to).other == str(file)
+    assert rig.await_said(EventKind.FILE_MOVED, to).other == str(file)
     return True
 
 
@@ -219,7 +219,7 @@ def test_polling_waits_until_a_file_is_still(root):
                 file.write(b"x")
                 time.sleep(0.1)
         assert rig.said() == []
-        assert rig.await_said(Kind.FILE_CLOSED, root / "slow").size == 10
+        assert rig.await_said(EventKind.FILE_CLOSED, root / "slow").size == 10
         rig.quiet()
         assert len(rig.events()) == 1
 
@@ -233,27 +233,27 @@ def test_a_file_system_that_hides_changes_is_polled(root, monkeypatch):
     ):
         Path(shared, "a").write_text("x")
         (root / "b").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, f"{shared}/a")
-        rig.await_said(Kind.FILE_CLOSED, root / "b")
+        rig.await_said(EventKind.FILE_CLOSED, f"{shared}/a")
+        rig.await_said(EventKind.FILE_CLOSED, root / "b")
         assert list(rig.source._watches.polled) == [shared]
 
 
 def test_without_watches_left_a_directory_is_polled(root, monkeypatch):
-    real = queue.Queue.watch
+    real = queue.InotifyQueue.watch
 
-    def few(self: queue.Queue, path: str, mask: int) -> int:
+    def few(self: queue.InotifyQueue, path: str, mask: int) -> int:
         if "many" in path:
             raise OSError(28, "No space left on device")
         return real(self, path, mask)
 
-    monkeypatch.setattr(queue.Queue, "watch", few)
+    monkeypatch.setattr(queue.InotifyQueue, "watch", few)
     (root / "many").mkdir()
     with Rig(root, kinds=WHOLE, poll_interval=0.05) as rig:
         (root / "many" / "deep").mkdir()
         (root / "many" / "deep" / "a").write_text("x")
         (root / "b").write_text("x")
-        rig.await_said(Kind.FILE_CLOSED, root / "many/deep/a")
-        rig.await_said(Kind.FILE_CLOSED, root / "b")
+        rig.await_said(EventKind.FILE_CLOSED, root / "many/deep/a")
+        rig.await_said(EventKind.FILE_CLOSED, root / "b")
         assert any("max_user_watches" in text for text in rig.warnings)
 
 
@@ -265,7 +265,7 @@ def test_a_lease_that_is_refused_falls_back_to_time(root, monkeypatch):
     (root / "old").write_text("x")
     with Rig(root, kinds=WHOLE, settle=0.2) as rig:
         start = time.monotonic()
-        rig.await_said(Kind.FILE_EXISTING, root / "old")
+        rig.await_said(EventKind.FILE_EXISTING, root / "old")
         assert time.monotonic() - start > 0.05
 
 
@@ -365,7 +365,7 @@ def test_whatever_happens_every_file_fires(tmp_path, root, seed):
         # A version fires again only if it had left the name.
         seen: set[tuple[str, str, str]] = set()
         for event in rig.events() if seed % 2 else []:
-            if event.kind in {Kind.FILE_MOVED_FROM, Kind.FILE_DELETED}:
+            if event.kind in {EventKind.FILE_MOVED_FROM, EventKind.FILE_DELETED}:
                 seen = {each for each in seen if each[1] != event.subject}
             elif event.kind in WHOLE:
                 assert (event.kind, event.subject, event.version) not in seen

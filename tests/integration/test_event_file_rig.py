@@ -12,11 +12,11 @@ from typing import Self
 
 from pilotage.base.clock import WallClock
 from pilotage.event.file import FileSource, Options
-from pilotage.event.model import Event, FileVersion, Kind
+from pilotage.event.model import Event, EventKind, FileVersion
 from tests.file_memory import Memory
 
-ALL = frozenset(kind for kind in Kind if kind.startswith(("file.", "dir.")))
-WHOLE = frozenset({Kind.FILE_CLOSED, Kind.FILE_MOVED, Kind.FILE_EXISTING})
+ALL = frozenset(kind for kind in EventKind if kind.startswith(("file.", "dir.")))
+WHOLE = frozenset({EventKind.FILE_CLOSED, EventKind.FILE_MOVED, EventKind.FILE_EXISTING})
 #: A machine under load is slow, not wrong.
 PATIENCE = 60.0
 
@@ -91,13 +91,13 @@ class Rig:
     def events(self) -> list[Event]:
         return [event for batch in self.memory.batches[self._start :] for event in batch.events]
 
-    def said(self) -> list[tuple[Kind, str]]:
+    def said(self) -> list[tuple[EventKind, str]]:
         return [(event.kind, event.subject) for event in self.events()]
 
-    def of(self, path) -> list[Kind]:
+    def of(self, path) -> list[EventKind]:
         return [event.kind for event in self.events() if event.subject == str(path)]
 
-    def await_said(self, kind: Kind, path) -> Event:
+    def await_said(self, kind: EventKind, path) -> Event:
         def found() -> list[Event]:
             return [e for e in self.events() if e.kind == kind and e.subject == str(path)]
 

@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 
 from pilotage.base import errors
 from pilotage.event import http
-from pilotage.hub import front
+from pilotage.hub import port as front
 
 HOST = "127.0.0.1"
 TOKEN = "s3cret"

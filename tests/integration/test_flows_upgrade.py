@@ -12,7 +12,7 @@ import pytest
 
 from pilotage.flow import moves
 from pilotage.flow.model import Flow, NewFlow, Step
-from pilotage.store import connect, queries
+from pilotage.store import connect, sqlite
 from testbed.rabbit import Rabbit
 from tests.flowed import Hub
 from tests.heard import Lane
@@ -72,7 +72,7 @@ def under_way(hub: Hub, file: Path) -> None:
     store.unlink(missing_ok=True)
     raw.execute("ATTACH ? AS old", (str(store),))
     old = apsw.Connection(str(store))
-    for number, text in queries.migrations():
+    for number, text in sqlite.migrations():
         if number <= OLD:
             old.execute(text)
     old.execute(f"PRAGMA user_version = {OLD}")

@@ -24,11 +24,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pilotage.base import errors
-from pilotage.hub import front, tls
+from pilotage.hub import port as front
+from pilotage.hub import tls
 
 HOST = "127.0.0.1"
-CALM = front.Limits(patience=60, http=5, callers=20, grace=0.5)
-QUICK = front.Limits(patience=0.5, http=5, callers=20, grace=0.5)
+CALM = front.PortLimits(patience=60, http=5, callers=20, grace=0.5)
+QUICK = front.PortLimits(patience=0.5, http=5, callers=20, grace=0.5)
 
 
 #: Requests that the application has heard of.
@@ -77,7 +78,7 @@ APP = Starlette(
 
 @asynccontextmanager
 async def served(
-    limits: front.Limits = CALM, context: ssl.SSLContext | None = None
+    limits: front.PortLimits = CALM, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     opened = front.listen(HOST, 0, roam=False)
     port: int = opened.getsockname()[1]
@@ -146,7 +147,7 @@ async def test_a_second_request_that_never_comes_whole_is_hung_up_on_too():
 
 async def test_an_answer_that_takes_longer_than_our_patience_is_given():
     async with (
-        served(front.Limits(patience=0.1, grace=0.5)) as port,
+        served(front.PortLimits(patience=0.1, grace=0.5)) as port,
         httpx2.AsyncClient() as client,
     ):
         assert (await client.get(f"http://{HOST}:{port}/slow")).text == "done"
@@ -171,7 +172,7 @@ async def test_stopping_lets_answers_end_but_waits_for_none_for_ever():
     answers: list[str] = []
     BEGUN.clear()
     async with anyio.create_task_group() as tasks:
-        async with served(front.Limits(grace=2.0)) as port:
+        async with served(front.PortLimits(grace=2.0)) as port:
 
             async def get(path: str) -> None:
                 async with httpx2.AsyncClient(timeout=30) as client:
@@ -214,7 +215,7 @@ async def test_answers_do_not_wait_for_the_other_side():
 
 async def test_an_idle_hub_stops_at_once():
     began = time.monotonic()
-    async with served(front.Limits(grace=60.0)):
+    async with served(front.PortLimits(grace=60.0)):
         await anyio.sleep(0.05)
     assert time.monotonic() - began < 20.0
 

@@ -24,7 +24,7 @@ _BOXED = 'heartbeat = "1s"\nlease = "20s"\nsandbox = "bubblewrap"\n'
 
 @contextmanager
 def connected(hub: RealHub, owner: str = "") -> Iterator[Client]:
-    token = hub.token(tokens.Scope.USER, owner or me())
+    token = hub.token(tokens.TokenScope.USER, owner or me())
     with pilotage.connect(hub.url, token=token, ca=hub.ca or None) as client:
         yield client
 
@@ -109,7 +109,7 @@ def test_pools_and_event_loops_take_files_too(tmp_path):
         return pilotage.File("in/plain.txt"), pilotage.File(f"out/{name}", output=True)
 
     async def main(hub: RealHub) -> None:
-        token = hub.token(tokens.Scope.USER, me())
+        token = hub.token(tokens.TokenScope.USER, me())
         async with AsyncClient(hub.url, token, hub.ca or None) as client:
             assert await client.submit(copy, *make("a"), cpus=1) == "a"
             found = [one async for one in client.map(copy, *zip(make("b"), make("c"), strict=True))]

@@ -11,7 +11,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.job import records
 from pilotage.job.model import Call, JobSpec, NewJob, State
-from pilotage.match.turn import Ledger
+from pilotage.match.turn import TurnRecords
 from pilotage.project import tokens
 from pilotage.store import Db
 from tests.links import Backroom, Caller, Node, backroom, end
@@ -263,7 +263,7 @@ def test_a_pilot_is_given_up_although_the_first_try_could_not_be_written(tmp_pat
         hub.roster.pilots[node.number].deadline = 0.0
         failures = iter([errors.StoreUnavailable("no")])
 
-        def fail(_ledger: Ledger, _db: Db, _now: float) -> None:
+        def fail(_ledger: TurnRecords, _db: Db, _now: float) -> None:
             for failure in failures:
                 raise failure
 
@@ -280,7 +280,7 @@ def test_a_pilot_is_given_up_although_the_first_try_could_not_be_written(tmp_pat
 
 def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
     async def play(hub: Backroom) -> None:
-        token = hub.token(tokens.Scope.USER, "ann")
+        token = hub.token(tokens.TokenScope.USER, "ann")
         program = Caller(hub)
         await program.ask("login", protocol=1, token=token)
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
@@ -298,8 +298,8 @@ def test_a_token_that_is_revoked_ends_what_a_program_may_do(tmp_path):
 def test_a_program_changes_only_what_is_its_own(tmp_path):
     async def play(hub: Backroom) -> None:
         programs = {}
-        for scope, owner in ((tokens.Scope.USER, "ann"), (tokens.Scope.USER, "bob"),
-                             (tokens.Scope.READ, "ann")):  # fmt: skip
+        for scope, owner in ((tokens.TokenScope.USER, "ann"), (tokens.TokenScope.USER, "bob"),
+                             (tokens.TokenScope.READ, "ann")):  # fmt: skip
             programs[scope, owner] = one = Caller(hub)
             await one.ask("login", protocol=1, token=hub.token(scope, owner))
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
@@ -368,7 +368,7 @@ def test_launches_that_are_too_much_for_one_message_come_in_several(tmp_path):
 def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
     async def play(hub: Backroom) -> None:
         program = Caller(hub)
-        await program.ask("login", protocol=1, token=hub.token(tokens.Scope.USER, "ann"))
+        await program.ask("login", protocol=1, token=hub.token(tokens.TokenScope.USER, "ann"))
         job = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}}
         assert await program.refusal("submit", jobs=[{**job, **wrong}]) == "E200"
 
@@ -378,7 +378,7 @@ def test_a_job_that_the_store_could_not_keep_is_refused(tmp_path, wrong):
 def test_many_large_results_come_in_several_messages(tmp_path):
     async def play(hub: Backroom) -> None:
         program = Caller(hub)
-        await program.ask("login", protocol=1, token=hub.token(tokens.Scope.USER, "ann"))
+        await program.ask("login", protocol=1, token=hub.token(tokens.TokenScope.USER, "ann"))
         call = {"spec": {"recipe": {"kind": "command", "argv": ["true"]}, "name": "x"}, "tag": "t"}
         ids = (await program.ask("submit", jobs=[call] * 6))["ids"]
         node = await hub.node(cpus=6)

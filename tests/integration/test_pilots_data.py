@@ -246,7 +246,7 @@ def test_a_submission_and_a_request_declare_their_data(hub, tmp_path):
         spec = {"name": "asked", "recipe": recipe, "inputs": ["sub/a"], "outputs": {"c": "sub/c"}}
         answer = httpx2.post(
             f"{hub.url}/api/v1/jobs", json={"jobs": [{"spec": spec}]},
-            headers={"Authorization": f"Bearer {hub.token(auth.Scope.USER)}"},
+            headers={"Authorization": f"Bearer {hub.token(auth.TokenScope.USER)}"},
         )  # fmt: skip
         (asked,) = answer.json()["ids"]
         _done(hub, asked - 1, asked)

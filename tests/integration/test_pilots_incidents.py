@@ -22,7 +22,7 @@ from pilotage.job import records
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Queued
+from pilotage.match.order import QueuedJob
 from pilotage.match.place import Place
 from pilotage.match.share import Shares
 from pilotage.project import tokens
@@ -128,9 +128,9 @@ def test_autocluster_starvation_a_hundred_thousand_unmatchable_jobs_beside_sixty
         _cluster(matcher, requirements=f"site == 'nowhere{number}'") for number in range(200)
     ]
     for number in range(100_000):
-        matcher.add(Queued(number, 10, "me", hopeless[number % 200]), 0.0)
+        matcher.add(QueuedJob(number, 10, "me", hopeless[number % 200]), 0.0)
     for number in range(100_000, 100_060):
-        matcher.add(Queued(number, 0, "me", _cluster(matcher)), 0.0)
+        matcher.add(QueuedJob(number, 0, "me", _cluster(matcher)), 0.0)
     place = Place(1, "here", {"site": "here"}, cpus=64, memory=1 << 40)
     place.taking = True
     matcher.join(place)
@@ -177,8 +177,8 @@ async def test_unusable_idle_slots_are_known_as_such_405_332(hub):
 
 async def test_runaway_submission_of_one_owner_does_not_keep_others_waiting_306(hub):
     """Somebody submits without end; whoever comes later still gets a fair share at once."""
-    ann = hub.token(tokens.Scope.USER, "ann")
-    bob = hub.token(tokens.Scope.USER, "bob")
+    ann = hub.token(tokens.TokenScope.USER, "ann")
+    bob = hub.token(tokens.TokenScope.USER, "bob")
     spec = {"recipe": {"kind": "command", "argv": ["true"]}, "name": "job"}
     async with _talk(hub) as talk, _talk(hub) as first, _talk(hub) as second:
         await first.ask("login", protocol=1, token=ann)
@@ -205,7 +205,7 @@ async def test_runaway_submission_of_one_owner_does_not_keep_others_waiting_306(
 @pytest.mark.parametrize("count", [400, pytest.param(2000, marks=pytest.mark.soak)])
 async def test_join_storm_of_pilots_at_once(patient, count):
     """The seed's system took two a second."""
-    token = patient.token(tokens.Scope.ENROL, site="storm")
+    token = patient.token(tokens.TokenScope.ENROL, site="storm")
     jobs = _submit(patient, count)
     talks = [await Talk.open(patient) for _ in range(20)]
     nodes = [
@@ -363,7 +363,7 @@ async def test_an_answer_that_was_lost_is_given_again_and_the_attempt_is_the_sam
 async def test_a_hub_that_is_killed_adopts_what_pilots_run_and_starts_nothing_again(hub):
     jobs = _submit(hub, 6)
     talk = await Talk.open(hub)
-    token = hub.token(tokens.Scope.ENROL)
+    token = hub.token(tokens.TokenScope.ENROL)
     nodes = [await Node(talk, p=at, host=f"n{at}", cpus=2).join(token) for at in range(3)]
     for node in nodes:
         await node.sync()
@@ -390,7 +390,7 @@ async def test_a_black_hole_among_good_nodes_stops_getting_work_and_says_so(hub)
     """A node on which everything fails at once eats the queue, unless somebody sees it."""
     jobs = _submit(hub, 400, retry=Retry(attempts=20, delay=0.0))
     async with _talk(hub) as talk:
-        token = hub.token(tokens.Scope.ENROL)
+        token = hub.token(tokens.TokenScope.ENROL)
         good = [await Node(talk, p=at, host=f"good{at}").join(token) for at in range(3)]
         hole = await Node(talk, p=3, host="hole").join(token)
         eaten: collections.Counter[str] = collections.Counter()
@@ -455,7 +455,7 @@ def test_a_pilot_with_a_nasty_name_and_attributes_is_only_text(tidy, tmp_path):
 async def test_a_person_drains_and_stops_pilots_from_the_command_line(hub):
     jobs = _submit(hub, 2)
     async with _talk(hub) as talk:
-        token = hub.token(tokens.Scope.ENROL, site="there")
+        token = hub.token(tokens.TokenScope.ENROL, site="there")
         one = await Node(talk, p=0, host="one", cpus=1).join(token)
         two = await Node(talk, p=1, host="two", cpus=1).join(token)
         for node in (one, two):

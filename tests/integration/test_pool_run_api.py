@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -26,7 +26,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
         yield found
 
 
-def token(hub: Hub, scope: Scope, pool: str) -> str:
+def token(hub: Hub, scope: TokenScope, pool: str) -> str:
     now = hub.project.clock.now()
 
     def step(db: Db) -> str:
@@ -50,13 +50,13 @@ async def test_a_demand_is_stored_and_shown(hub):
 async def test_only_admins_and_tokens_for_the_pool_steer_it(hub):
     body = {"demand": 1, "by": "x"}
     for scope, pool, seen, set_ in (
-        (Scope.READ, "", 200, 403),
-        (Scope.USER, "", 200, 403),
-        (Scope.POOL, "", 200, 200),
-        (Scope.POOL, "burst", 200, 200),
-        (Scope.POOL, "own", 200, 403),
-        (Scope.SITE, "", 403, 403),
-        (Scope.ENROL, "burst", 403, 403),
+        (TokenScope.READ, "", 200, 403),
+        (TokenScope.USER, "", 200, 403),
+        (TokenScope.POOL, "", 200, 200),
+        (TokenScope.POOL, "burst", 200, 200),
+        (TokenScope.POOL, "own", 200, 403),
+        (TokenScope.SITE, "", 403, 403),
+        (TokenScope.ENROL, "burst", 403, 403),
     ):
         async with hub.client(token(hub, scope, pool)) as one:
             assert (await one.get("/api/v1/pools/burst")).status_code == seen, scope
@@ -64,7 +64,7 @@ async def test_only_admins_and_tokens_for_the_pool_steer_it(hub):
 
 
 async def test_a_token_for_pools_opens_nothing_else(hub):
-    async with hub.client(hub.token(Scope.POOL)) as one:
+    async with hub.client(hub.token(TokenScope.POOL)) as one:
         for path in ("jobs", "pilots", "tokens", "sites", "overview"):
             assert (await one.get(f"/api/v1/{path}")).status_code == 403, path
         assert (await one.post("/api/v1/pools/burst/pause")).status_code == 403

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 from tests.face import Hub, running
 
@@ -35,7 +35,7 @@ def sample(hub: Hub, utilisation: float | None) -> None:
 
 
 async def test_pools_are_listed_those_with_mistakes_too(hub):
-    async with hub.client(hub.token(Scope.READ)) as anna:
+    async with hub.client(hub.token(TokenScope.READ)) as anna:
         burst, wrong = (await anna.get("/api/v1/pools")).json()["pools"]
     assert (burst["state"], burst["maximum"], burst["control"]) == ("not looked after", 8, "aimd")
     assert wrong["state"] == "bad file"

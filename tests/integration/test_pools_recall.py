@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.job.model import Resources
-from pilotage.match.turn import Ledger
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot import view
 from pilotage.pilot.model import State
 from pilotage.pool import files
@@ -73,7 +73,7 @@ class Steered:
     async def shed(self, node: Node) -> None:
         """Have the pool drain a pilot."""
 
-        def change(ledger: Ledger, db: Db, now: float) -> None:
+        def change(ledger: TurnRecords, db: Db, now: float) -> None:
             pilot = self.hub.roster.pilots[node.number]
             self.hub.roster.shed(ledger, db, pilot, "the pool has too many", now)
 
@@ -82,7 +82,7 @@ class Steered:
     async def recall(self, node: Node) -> bool:
         done: list[bool] = []
 
-        def change(_ledger: Ledger, db: Db, _now: float) -> None:
+        def change(_ledger: TurnRecords, db: Db, _now: float) -> None:
             pilot = self.hub.roster.pilots[node.number]
             done.append(self.hub.roster.recall(db, pilot))
 
@@ -92,7 +92,7 @@ class Steered:
     async def drones(self) -> list[Drone]:
         found: list[Drone] = []
 
-        def see(ledger: Ledger, db: Db, now: float) -> None:
+        def see(ledger: TurnRecords, db: Db, now: float) -> None:
             pools = {POOL: files.read(self.root, POOL)}
             found[:] = drones(ledger, db, pools, self.hub.roster.pilots, {}, now)[POOL]
 

@@ -48,7 +48,7 @@ class Watch:
         self.token = folder / "token"
         #: Its own, since several projects may share a hub.
         self.owner = f"lab/{secrets.token_hex(4)}"
-        self.token.write_text(hub.token(tokens.Scope.USER, self.owner))
+        self.token.write_text(hub.token(tokens.TokenScope.USER, self.owner))
         self.hub = hub
         self.url = ""
         self.log = folder / "watch.log"

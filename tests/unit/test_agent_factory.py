@@ -15,7 +15,7 @@ from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.cli import usage
 from pilotage.cli.tree import app
-from pilotage.store import Db, connect, queries
+from pilotage.store import Db, connect, sqlite
 
 #: The change of the schema that ends factories.
 LAST = 24
@@ -90,9 +90,9 @@ def test_commands_of_factories_name_those_of_agents(word: str, meant: str):
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a store as the version before this one made it."""
-    before = tuple(one for one in queries.migrations() if one[0] < LAST)
+    before = tuple(one for one in sqlite.migrations() if one[0] < LAST)
     with monkeypatch.context() as patched:
-        patched.setattr(queries, "migrations", lambda: before)
+        patched.setattr(sqlite, "migrations", lambda: before)
         connect(tmp_path / "store.db").close()
     return tmp_path / "store.db"
 

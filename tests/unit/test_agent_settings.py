@@ -11,7 +11,7 @@ from pilotage.agent.settings import Hub
 from pilotage.base import errors
 from pilotage.cli import agent, site_check, token
 from pilotage.cli.common import Common
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 
 HEAD = 'site = "kit"\n[batch]\nbatch = "slurm"\n'
 BUS = '[bus]\nurl = "amqps://broker:5671/"\n'
@@ -80,7 +80,7 @@ def test_a_site_of_the_project_gets_no_agent(tmp_path: Path):
     (tmp_path / "sites" / "kit.toml").write_text('batch = "local"\n')
     at = Common(project=tmp_path)
     with pytest.raises(errors.Conflict, match="is a site of this project already"):
-        token.new(Scope.AGENT, site="kit", at=at)
-    assert token.new(Scope.AGENT, site="mira", at=at).data["scope"] == "agent"
+        token.new(TokenScope.AGENT, site="kit", at=at)
+    assert token.new(TokenScope.AGENT, site="mira", at=at).data["scope"] == "agent"
     (check,) = site_check.check("mira", at=at).data["checks"]
     assert (check["name"], check["verdict"]) == ("agent", "warn")

@@ -20,7 +20,7 @@ from pilotage.agent.settings import Settings
 from pilotage.base import text
 from pilotage.job import bulk, moves, purge, retry
 from pilotage.job import records as jobs
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.model import State
 from tests import posted
 from tests.posted import Store
@@ -174,8 +174,8 @@ def test_claims_and_ends_of_many_at_once_are_told(store: Store):
         store.writer.do(
             functools.partial(moves.progress, attempts=rows, state=state, reason="", now=4.0)
         )
-    good = Ended(1, 1, 1, retry.End(ok=True, message="", exit=0), held=True)
-    bad = Ended(2, 1, 1, retry.End(ok=False, message="exit code 3", exit=3), held=True)
+    good = EndedJob(1, 1, 1, retry.AttemptEnd(ok=True, message="", exit=0), held=True)
+    bad = EndedJob(2, 1, 1, retry.AttemptEnd(ok=False, message="exit code 3", exit=3), held=True)
     spec = jobs.get(store.db, 2).spec
     dice = random.Random(1)
     store.writer.do(lambda db: bulk.finish(db, [good, bad], lambda _: spec, now=5.0, dice=dice))

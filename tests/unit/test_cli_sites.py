@@ -10,7 +10,7 @@ from pilotage.cli import shape
 from pilotage.hub.project import Project
 from pilotage.job import bulk
 from pilotage.job.model import Command, JobSpec, NewJob
-from pilotage.match.chosen import Chosen
+from pilotage.match.where import JobPlace
 
 
 def test_a_job_on_a_pilot_shows_the_site_of_the_pilot(tmp_path: Path) -> None:
@@ -26,6 +26,6 @@ def test_a_job_on_a_pilot_shows_the_site_of_the_pilot(tmp_path: Path) -> None:
             assert bulk.claim(db, holders, "/jobs", time.time())
         found = [project.job(one) for one in (here, there, queued)]
         assert shape.where(project.db, found) == {
-            here: Chosen("local", "local"),
-            there: Chosen("pilot", "kit", pilot),
+            here: JobPlace("local", "local"),
+            there: JobPlace("pilot", "kit", pilot),
         }

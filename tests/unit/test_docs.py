@@ -20,7 +20,7 @@ from docs._ext import commands, facts, figures, tables
 from pilotage.base import crash
 from pilotage.batch import files as sites
 from pilotage.batch import model as site
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.flow import schema as flows
 from pilotage.job import retry, template
 from pilotage.job.model import State
@@ -112,7 +112,7 @@ def test_every_setting_is_on_the_page_of_settings():
     text = page("reference/settings.md")
     for section in facts.fields(settings.Settings):
         owner = (
-            settings.App
+            settings.AppSettings
             if section.name == "app"
             else type(getattr(settings.Settings(), section.name))
         )
@@ -166,8 +166,8 @@ def test_every_key_of_a_rule_is_shown_in_an_example():
 
 
 def test_every_kind_of_event_is_explained():
-    assert missing([str(kind) for kind in Kind], page("reference/events.md")) == []
-    assert all(facts.members(Kind).values())
+    assert missing([str(kind) for kind in EventKind], page("reference/events.md")) == []
+    assert all(facts.members(EventKind).values())
 
 
 def test_every_state_is_explained():

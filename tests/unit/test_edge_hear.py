@@ -348,7 +348,7 @@ def test_messages_go_by_the_carrier_of_their_site(db: Db):
     assert [one.topic for one in records.due(db, 2.0, 0, 10)] == ["job.mira"]
     assert records.due(db, 2.0, 0, 10, "kit") == []
     secret, number = tokens.mint(
-        db, tokens.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira"
+        db, tokens.TokenScope.AGENT, "", now=1.0, lifetime=60.0, site="mira"
     )  # fmt: skip
     # A token that nobody has used yet changes nothing.
     assert records.ported(db) == set()
@@ -378,7 +378,7 @@ def test_by_the_port_a_site_speaks_for_itself_and_by_the_broker_no_longer(db: Db
     words = [Said("mira", said("running")), Said("kit", said("running", 2))]
     assert proved(words) == [words[0].word]
     assert list(own(db, words)) == [one.word for one in words]
-    secret, _ = tokens.mint(db, tokens.Scope.AGENT, "", now=1.0, lifetime=60.0, site="mira")
+    secret, _ = tokens.mint(db, tokens.TokenScope.AGENT, "", now=1.0, lifetime=60.0, site="mira")
     tokens.admit(db, secret, f"pil_g_{'k' * 43}", "mira", 2.0)
     assert list(own(db, words)) == []
 

@@ -271,5 +271,5 @@ def test_the_site_of_a_pool_is_a_file_or_an_agents(tmp_path: Path, db: Db):
     assert pool_site.read(tmp_path, "mira", agents).batch == pool_site.AGENT
     with pytest.raises(errors.NotFound, match="there is no site `nosuch`"):
         pool_site.read(tmp_path, "nosuch", agents)
-    tokens.mint(db, tokens.Scope.AGENT, "", now=1.0, lifetime=99.0, site="new")
+    tokens.mint(db, tokens.TokenScope.AGENT, "", now=1.0, lifetime=99.0, site="new")
     assert view.pilot_sites(db, 10.0)["new"].closed == "the agent of new has not come yet"

@@ -20,7 +20,7 @@ from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import App, JobSpec, NewJob, State
 from pilotage.match.negotiate import Matcher
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.match.share import Shares
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer, connect
@@ -35,7 +35,7 @@ class Site:
         self.writer = Writer(connect(root / "store.db"))
         self.db = connect(root / "store.db", readonly=True)
         folder = str(root / "jobs")
-        self.queue = Queue(
+        self.queue = JobQueue(
             self.writer, Matcher(Shares(3600.0)), folder, WallClock(), random.Random(0)
         )
         data: Any = None

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.event import cron
+from pilotage.event import timer
 
 BERLIN = "Europe/Berlin"
 #: Half-hour changes, changes at midnight, no changes, odd offsets.
@@ -25,7 +25,7 @@ def at(text: str, zone: str = "UTC") -> float:
 def times(text: str, start: str, count: int, zone: str = "UTC") -> list[str]:
     moment, found = at(start, zone), []
     for _ in range(count):
-        moment = cron.parse(text).next(moment, zone)
+        moment = timer.parse(text).next(moment, zone)
         found.append(datetime.fromtimestamp(moment, ZoneInfo(zone)).isoformat(timespec="minutes"))
     return found
 
@@ -86,7 +86,7 @@ def test_a_doubled_time_comes_once():
     ]
     # Asked during the repetition, it is over.
     second = datetime(2026, 10, 25, 1, 10, tzinfo=UTC).timestamp()
-    assert cron.parse("30 2 * * *").next(second, BERLIN) == at("2026-10-26T02:30", BERLIN)
+    assert timer.parse("30 2 * * *").next(second, BERLIN) == at("2026-10-26T02:30", BERLIN)
 
 
 def test_every_hour_is_every_hour_that_passes():
@@ -138,21 +138,21 @@ def test_a_day_that_a_place_skipped_comes_right_after_it():
 )
 def test_what_is_wrong_is_named(text: str, message: str):
     with pytest.raises(errors.BadRule) as caught:
-        cron.parse(text)
+        timer.parse(text)
     assert caught.value.message == message
     assert caught.value.hint
 
 
 def test_unknown_words_are_named():
     with pytest.raises(errors.BadRule, match="'@reboot' is none of @hourly, @daily"):
-        cron.parse("@reboot")
+        timer.parse("@reboot")
 
 
 def test_a_range_that_runs_backwards_says_how_to_write_it():
     with pytest.raises(errors.BadRule) as caught:
-        cron.parse("* 22-2 * * *")
+        timer.parse("* 22-2 * * *")
     assert caught.value.hint == "write `22-23,0-2`"
-    cron.parse("* 22-23,0-2 * * *")
+    timer.parse("* 22-23,0-2 * * *")
 
 
 @pytest.mark.parametrize(
@@ -161,24 +161,24 @@ def test_a_range_that_runs_backwards_says_how_to_write_it():
 )
 def test_unknown_zones_are_named(zone: str):
     with pytest.raises(errors.BadRule, match="there is no time zone"):
-        cron.parse("@daily").next(0, zone)
+        timer.parse("@daily").next(0, zone)
 
 
 @pytest.mark.parametrize("moment", [float("nan"), float("inf"), -1e300, 1e15])
 def test_moments_without_a_calendar_are_named(moment: float):
     with pytest.raises(errors.UsageError):
-        cron.parse("@daily").next(moment, "UTC")
+        timer.parse("@daily").next(moment, "UTC")
 
 
 def test_the_calendar_ends():
     with pytest.raises(errors.BadRule, match="no next time before the year 9999"):
-        cron.parse("0 0 29 2 *").next(at("9996-03-01"), "UTC")
+        timer.parse("0 0 29 2 *").next(at("9996-03-01"), "UTC")
 
 
 @given(st.text("0123456789*/-,@ abcdefjnmostuw?#LW\n\0é٣", max_size=24) | st.text(max_size=24))
 def test_any_text_is_a_cron_or_a_bad_rule(text: str):
     try:
-        found = cron.parse(text)
+        found = timer.parse(text)
     except errors.BadRule as error:
         assert error.hint  # noqa: PT017 - either is right
     else:
@@ -276,7 +276,7 @@ def test_it_finds_what_a_walk_through_all_minutes_finds(
     start = int(at(day)) + 60 * shift
     minutes = 3000
     try:
-        parsed = cron.parse(" ".join(text for text, _ in fields))
+        parsed = timer.parse(" ".join(text for text, _ in fields))
     except errors.BadRule:
         assert walk(fields, start, minutes, zone) == []
         return
@@ -291,5 +291,5 @@ def test_it_finds_what_a_walk_through_all_minutes_finds(
 def test_rare_times_are_found_fast():
     begun = time.perf_counter()
     for _ in range(20):
-        cron.parse("0 0 29 2 */7").next(at("2032-03-01"), BERLIN)
+        timer.parse("0 0 29 2 */7").next(at("2032-03-01"), BERLIN)
     assert time.perf_counter() - begun < 2

@@ -24,17 +24,17 @@ from pilotage.event.file.bits import (
     file_mask,
 )
 from pilotage.event.file.marks import Marks, decode
-from pilotage.event.file.model import Batch, Entry, join, split, within
-from pilotage.event.file.mounts import is_blind, read_mounts, type_of
+from pilotage.event.file.model import Entry, FileBatch, join, split, within
 from pilotage.event.file.outbox import Outbox
-from pilotage.event.file.roots import outermost
 from pilotage.event.file.scan import Pairs, diff
+from pilotage.event.file.source import outermost
 from pilotage.event.file.tree import Role, Tree
-from pilotage.event.model import Kind
+from pilotage.event.file.watches import is_blind, read_mounts, type_of
+from pilotage.event.model import EventKind
 from pilotage.testing.clock import ManualClock
 from tests.file_memory import Memory
 
-ALL = frozenset(Kind)
+ALL = frozenset(EventKind)
 FILE = Entry(False, 7, 3, 1_000_000_000)
 
 
@@ -131,9 +131,9 @@ def test_pairs_are_found_by_inode_size_and_time():
 
 
 def test_kinds_and_masks_follow_what_is_wanted():
-    wanted = frozenset({Kind.FILE_CLOSED, Kind.DIR_CREATED})
-    assert file_kinds(wanted)[MADE | CHANGED | CLOSED] == (Kind.FILE_CLOSED,)
-    assert dir_kinds(wanted)[MADE] == (Kind.DIR_CREATED,)
+    wanted = frozenset({EventKind.FILE_CLOSED, EventKind.DIR_CREATED})
+    assert file_kinds(wanted)[MADE | CHANGED | CLOSED] == (EventKind.FILE_CLOSED,)
+    assert dir_kinds(wanted)[MADE] == (EventKind.DIR_CREATED,)
     assert not file_mask(wanted) & CHANGED
     assert file_mask(ALL) & CHANGED
 
@@ -153,8 +153,8 @@ def test_an_event_goes_with_its_row(memory, outbox):
     outbox.send()
     (batch,) = memory.batches
     assert [(e.kind, e.subject, e.version, e.time) for e in batch.events] == [
-        (Kind.FILE_CREATED, "/d/f", "7-3-1000000000", 5.0),
-        (Kind.FILE_CLOSED, "/d/f", "7-3-1000000000", 5.0),
+        (EventKind.FILE_CREATED, "/d/f", "7-3-1000000000", 5.0),
+        (EventKind.FILE_CLOSED, "/d/f", "7-3-1000000000", 5.0),
     ]
     assert batch.seen == [("/d", "f", False, 7, 3, 1_000_000_000)]
 
@@ -178,13 +178,13 @@ def test_what_a_scan_found_gone_is_not_deleted_again(memory, outbox):
     outbox.lost(DELETED, "/nowhere", "f", is_dir=False, stale=True)
     outbox.lost(DELETED, "/nowhere", "f", is_dir=False, stale=False)
     outbox.send()
-    assert [event.kind for event in memory.events()] == [Kind.FILE_DELETED]
+    assert [event.kind for event in memory.events()] == [EventKind.FILE_DELETED]
     assert memory.batches[0].gone == [("/nowhere", "f")]
 
 
 def test_a_batch_applies_trees_first_and_rows_last(memory):
-    memory.put(Batch([], [("/d", "f", False, 1, 1, 1), ("/d/e", "g", False, 1, 1, 1)], [], []))
-    memory.put(Batch([], [("/d", "f", False, 2, 2, 2)], [("/d", "f")], ["/d"]))
+    memory.put(FileBatch([], [("/d", "f", False, 1, 1, 1), ("/d/e", "g", False, 1, 1, 1)], [], []))
+    memory.put(FileBatch([], [("/d", "f", False, 2, 2, 2)], [("/d", "f")], ["/d"]))
     assert memory.listing("/d") == {"f": Entry(False, 2, 2, 2)}
     assert memory.below("/d") == ["/d"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors, text
 from pilotage.event import message
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 
 
 @pytest.mark.parametrize("topic", ["a", "beam.shutter.open", "A_b-9.0", "x" * 200])
@@ -43,7 +43,7 @@ def test_any_text_is_a_topic_or_a_usage_error(topic: str):
 def test_the_event_of_a_message(tmp_path: Path):
     body = b'{"sample": "Al", "run": 7}'
     assert message.event("scan.done", body, tmp_path, 12.0, "id") == Event(
-        Kind.MESSAGE,
+        EventKind.MESSAGE,
         "scan.done",
         12.0,
         "id",

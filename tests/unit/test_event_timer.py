@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pilotage.base import errors
 from pilotage.event import timer
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 
 NOON = datetime.fromisoformat("2026-06-01T12:00:00+00:00").timestamp()
 
@@ -99,6 +99,6 @@ def test_what_is_no_timer_is_named(every: float | None, cron: str):
 def test_the_event_of_a_tick():
     text = "2026-06-01T12:00:00Z"
     assert timer.tick("nightly", NOON, NOON + 0.25) == Event(
-        Kind.TIMER, "nightly", NOON + 0.25, text, data={"tick": text}
+        EventKind.TIMER, "nightly", NOON + 0.25, text, data={"tick": text}
     )
     assert timer.tick("fast", NOON + 0.1, NOON).version == "2026-06-01T12:00:00.100000Z"

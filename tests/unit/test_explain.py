@@ -8,7 +8,7 @@ import pytest
 
 from pilotage.job.model import Attempt, Binding, Command, Job, JobSpec, Resources, State
 from pilotage.match.explain import explain
-from pilotage.match.facts import Explanation, Facts, Line
+from pilotage.match.facts import Explanation, JobFacts, LimitUse
 from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers
 
@@ -31,7 +31,7 @@ def why(one: Job, **facts: Any) -> Explanation:
     place.free_cpus -= facts.pop("used", 0)
     found = Offers([Offered(place)], NOW).prospect(one.spec, "anna")
     plain: dict[str, Any] = {"now": NOW, "job": one, "running": True, "prospect": found}
-    return explain(Facts(**plain | facts))
+    return explain(JobFacts(**plain | facts))
 
 
 def texts(found: Explanation) -> str:
@@ -65,7 +65,7 @@ def test_a_held_job_says_why_and_how_it_goes_on():
 
 
 def test_nothing_runs_the_project_comes_first():
-    found = why(job(State.QUEUED), running=False, ahead=Line(3))
+    found = why(job(State.QUEUED), running=False, ahead=LimitUse(3))
     assert found.reasons[0].text == "nothing runs this project now"
     assert "pilotage up" in found.suggestion
     assert "3 jobs ahead" in texts(found)

@@ -10,7 +10,7 @@ import pytest
 from pilotage.job.model import Binding, Command, Job, JobSpec, Resources, State
 from pilotage.match import prospect, queued
 from pilotage.match.explain import explain
-from pilotage.match.facts import Explanation, Facts, Kept, Line, Quota
+from pilotage.match.facts import Explanation, JobFacts, LimitUse, QuotaUse, ReservedFor
 from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers, Prospect
 
@@ -48,7 +48,7 @@ def why(offers: list[Offered], wanted: JobSpec | None = None, **facts: Any) -> E
         ended=None, rule="", event=None, parent=None, depth=0, tag="", owner="anna",
     )  # fmt: skip
     found = look(offers, wanted)
-    return explain(Facts(now=NOW, job=one, running=True, prospect=found, **facts))
+    return explain(JobFacts(now=NOW, job=one, running=True, prospect=found, **facts))
 
 
 def said(found: Explanation) -> list[str]:
@@ -152,15 +152,15 @@ def test_without_any_offer_it_says_how_to_get_one():
 
 def test_a_place_that_is_kept_for_it_is_told_with_the_time():
     full = offered(1, prospect.KEPT, "for job 7", used=8)
-    found = why(full, spec(cpus=8), kept=Kept("pilot 1", NOW + 90))
+    found = why(full, spec(cpus=8), kept=ReservedFor("pilot 1", NOW + 90))
     assert said(found) == ["pilot 1 is kept for it: there is room in about 1 m 30 s"]
 
 
 @pytest.mark.parametrize(
     "quota, told",
     [
-        (Quota("anna", 8, 6), "6 cores of 8 are in use"),
-        (Quota("phys", 2, 0), "0 cores of 2 are in use; the quota is less than it needs"),
+        (QuotaUse("anna", 8, 6), "6 cores of 8 are in use"),
+        (QuotaUse("phys", 2, 0), "0 cores of 2 are in use; the quota is less than it needs"),
     ],
 )
 def test_a_quota_tells_who_has_it_and_what_is_used(quota, told):
@@ -170,14 +170,14 @@ def test_a_quota_tells_who_has_it_and_what_is_used(quota, told):
 
 
 def test_a_limit_and_the_queue_are_told_together():
-    found = why(offered(1), limit_key="camera:1", holders=(3,), ahead=Line(4, 1))
+    found = why(offered(1), limit_key="camera:1", holders=(3,), ahead=LimitUse(4, 1))
     assert said(found) == [
         "at most 1 with the key `camera` may run at once: job 3 runs now",
         "1 job of owners who have had less of their share comes first",
         "4 jobs ahead of it in the queue",
     ]
     assert "--priority" in found.suggestion
-    assert "pilotage share" in why(offered(1), ahead=Line(0, 5)).suggestion
+    assert "pilotage share" in why(offered(1), ahead=LimitUse(0, 5)).suggestion
 
 
 def test_what_the_node_has_left_of_its_life_counts():

@@ -28,7 +28,7 @@ class Place:
         self.root, self.state, self.data = top / "p", top / "p" / ".pilotage", top / "data"
         for one in (self.state, self.data):
             one.mkdir(parents=True)
-        settings = config.Flows(data=f"file://{self.data}", folders=(str(top / "out"),))
+        settings = config.FlowSettings(data=f"file://{self.data}", folders=(str(top / "out"),))
         self.reach = Reach(settings, self.root, self.state)
         self.stores = reach.stores(settings, self.state, connect(self.state / "store.db"))
         self.scratch = self.state / "flows" / "scratch"

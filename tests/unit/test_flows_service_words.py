@@ -21,7 +21,7 @@ from pilotage.flow.model import Span, Step
 from pilotage.flow.records import Line
 from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
-from pilotage.project.settings import Bus, Settings
+from pilotage.project.settings import BusSettings, Settings
 
 MINE = Address("abcd1234")
 
@@ -184,7 +184,7 @@ def test_nobody_keeps_others_from_getting_mail(address: str):
 def test_where_nothing_of_ours_goes(topic: str):
     assert not accept.may_reply(topic, Settings())
     assert accept.may_reply("status.me", Settings())
-    assert not accept.may_reply("mine", Settings(bus=Bus(jobs={"mine": "argo"})))
+    assert not accept.may_reply("mine", Settings(bus=BusSettings(jobs={"mine": "argo"})))
 
 
 @pytest.mark.parametrize("topic", ["x" * 300, "a b", "#", "é"])

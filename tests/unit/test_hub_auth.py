@@ -13,7 +13,7 @@ import pytest
 from pilotage.base import errors
 from pilotage.hub import tls
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db, connect
 from pilotage.testing.clock import ManualClock
 
@@ -28,9 +28,11 @@ def db(tmp_path: Path) -> Iterator[Db]:
     opened.close()
 
 
-def mint(db: Db, scope: Scope = Scope.USER, now: float = 0.0, uses: int | None = None) -> str:
+def mint(
+    db: Db, scope: TokenScope = TokenScope.USER, now: float = 0.0, uses: int | None = None
+) -> str:
     with db.transaction():
-        site = "kit" if scope is Scope.AGENT else ""
+        site = "kit" if scope is TokenScope.AGENT else ""
         return tokens.mint(db, scope, "anna", now=now, lifetime=HOUR, uses=uses, site=site)[0]
 
 
@@ -41,13 +43,13 @@ def stored(db: Db) -> str:
 
 
 def test_a_token_says_what_it_is_for_and_the_store_keeps_only_its_digest(db):
-    secret = mint(db, Scope.ENROL)
+    secret = mint(db, TokenScope.ENROL)
     assert secret.startswith("pil_e_")
     assert len(secret) == 6 + 43
     assert secret not in stored(db)
     assert secret[6:] not in stored(db)
     grant = tokens.look(db, secret, 1.0)
-    assert (grant.scope, grant.owner) == (Scope.ENROL, "anna")
+    assert (grant.scope, grant.owner) == (TokenScope.ENROL, "anna")
 
 
 @pytest.mark.parametrize(
@@ -74,45 +76,45 @@ def test_a_token_ends_when_it_expires_or_is_revoked(db):
 
 
 def test_a_single_use_is_spent_with_the_transaction_that_used_it(db):
-    secret = mint(db, Scope.ENROL, uses=1)
+    secret = mint(db, TokenScope.ENROL, uses=1)
     db._connection.execute("BEGIN IMMEDIATE")
-    tokens.consume(db, secret, Scope.ENROL, 1.0)
+    tokens.consume(db, secret, TokenScope.ENROL, 1.0)
     db._connection.execute("ROLLBACK")
     with db.transaction():
-        assert tokens.consume(db, secret, Scope.ENROL, 1.0).owner == "anna"
+        assert tokens.consume(db, secret, TokenScope.ENROL, 1.0).owner == "anna"
     with pytest.raises(errors.Denied, match="used up"), db.transaction():
-        tokens.consume(db, secret, Scope.ENROL, 1.0)
+        tokens.consume(db, secret, TokenScope.ENROL, 1.0)
 
 
 def test_a_token_without_a_number_of_uses_may_be_used_again(db):
-    secret = mint(db, Scope.SITE)
+    secret = mint(db, TokenScope.SITE)
     for _ in range(3):
         with db.transaction():
-            tokens.consume(db, secret, Scope.ENROL, 1.0)
+            tokens.consume(db, secret, TokenScope.ENROL, 1.0)
 
 
-@pytest.mark.parametrize("scope", [Scope.ADMIN, Scope.USER, Scope.READ])
+@pytest.mark.parametrize("scope", [TokenScope.ADMIN, TokenScope.USER, TokenScope.READ])
 def test_only_tokens_for_pilots_enrol(db, scope):
     secret = mint(db, scope)
     with pytest.raises(errors.Denied, match="cannot enrol"), db.transaction():
-        tokens.consume(db, secret, Scope.ENROL, 1.0)
+        tokens.consume(db, secret, TokenScope.ENROL, 1.0)
 
 
 COVERED = {
-    Scope.ADMIN: {Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL},
-    Scope.USER: {Scope.USER, Scope.READ, Scope.POOL},
-    Scope.READ: {Scope.READ, Scope.POOL},
-    Scope.SITE: {Scope.SITE, Scope.ENROL},
-    Scope.ENROL: {Scope.ENROL},
-    Scope.POOL: {Scope.POOL},
-    Scope.AGENT: {Scope.AGENT},
+    TokenScope.ADMIN: {TokenScope.ADMIN, TokenScope.USER, TokenScope.READ, TokenScope.POOL},
+    TokenScope.USER: {TokenScope.USER, TokenScope.READ, TokenScope.POOL},
+    TokenScope.READ: {TokenScope.READ, TokenScope.POOL},
+    TokenScope.SITE: {TokenScope.SITE, TokenScope.ENROL},
+    TokenScope.ENROL: {TokenScope.ENROL},
+    TokenScope.POOL: {TokenScope.POOL},
+    TokenScope.AGENT: {TokenScope.AGENT},
 }
 
 
-@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("scope", list(TokenScope))
 def test_a_scope_covers_these_and_no_others(db, scope):
     grant = tokens.look(db, mint(db, scope), 1.0)
-    assert {one for one in Scope if grant.covers(one)} == COVERED[scope]
+    assert {one for one in TokenScope if grant.covers(one)} == COVERED[scope]
 
 
 def test_a_token_of_a_factory_says_what_takes_its_place(db):
@@ -122,16 +124,21 @@ def test_a_token_of_a_factory_says_what_takes_its_place(db):
 
 
 def test_pools_are_steered_by_admins_and_by_tokens_for_them_alone(db):
-    def steers(scope: Scope, pool: str = "") -> list[bool]:
+    def steers(scope: TokenScope, pool: str = "") -> list[bool]:
         with db.transaction():
             secret, _ = tokens.mint(db, scope, "anna", now=0.0, lifetime=HOUR, pool=pool)
         grant = tokens.look(db, secret, 1.0)
         return [grant.steers("burst"), grant.steers("other")]
 
-    assert steers(Scope.ADMIN) == [True, True]
-    assert steers(Scope.POOL) == [True, True]
-    assert steers(Scope.POOL, "burst") == [True, False]
-    assert steers(Scope.USER) == steers(Scope.READ) == steers(Scope.SITE, "burst") == [False] * 2
+    assert steers(TokenScope.ADMIN) == [True, True]
+    assert steers(TokenScope.POOL) == [True, True]
+    assert steers(TokenScope.POOL, "burst") == [True, False]
+    assert (
+        steers(TokenScope.USER)
+        == steers(TokenScope.READ)
+        == steers(TokenScope.SITE, "burst")
+        == [False] * 2
+    )
 
 
 def test_a_user_acts_for_itself_and_an_admin_for_all(db):
@@ -139,41 +146,41 @@ def test_a_user_acts_for_itself_and_an_admin_for_all(db):
     assert anna.acts_for("anna")
     assert not anna.acts_for("physics/anna")
     assert not anna.acts_for("")
-    assert tokens.look(db, mint(db, Scope.ADMIN), 1.0).acts_for("bert")
-    assert not tokens.look(db, mint(db, Scope.READ), 1.0).acts_for("anna")
+    assert tokens.look(db, mint(db, TokenScope.ADMIN), 1.0).acts_for("bert")
+    assert not tokens.look(db, mint(db, TokenScope.READ), 1.0).acts_for("anna")
 
 
 def test_the_gate_hears_of_a_revocation_at_once_here_and_soon_from_elsewhere(db):
     clock, ticks = ManualClock(1.0), [0.0]
-    gate = tokens.Gate(connect(db.path, readonly=True), clock.now, lambda: ticks[0])
+    gate = tokens.TokenGate(connect(db.path, readonly=True), clock.now, lambda: ticks[0])
     first, second = mint(db), mint(db)
     for secret in (first, second):
-        assert gate.check(secret, Scope.READ).owner == "anna"
+        assert gate.check(secret, TokenScope.READ).owner == "anna"
     with db.transaction():
         tokens.revoke(db, 1, 2.0)
         tokens.revoke(db, 2, 2.0)
-    assert gate.check(first, Scope.READ).id == 1
+    assert gate.check(first, TokenScope.READ).id == 1
     ticks[0] = tokens.FRESH
     with pytest.raises(errors.Denied):
-        gate.check(first, Scope.READ)
+        gate.check(first, TokenScope.READ)
     ticks[0] = 0.0
-    assert gate.check(second, Scope.READ).id == 2
+    assert gate.check(second, TokenScope.READ).id == 2
     gate.forget()
     with pytest.raises(errors.Denied):
-        gate.check(second, Scope.READ)
+        gate.check(second, TokenScope.READ)
     gate._db.close()
 
 
 def test_the_gate_does_not_remember_beyond_the_end_nor_what_it_refused(db):
     clock = ManualClock(0.0)
-    gate = tokens.Gate(db, clock.now, lambda: 0.0)
+    gate = tokens.TokenGate(db, clock.now, lambda: 0.0)
     secret = mint(db)
     with pytest.raises(errors.Denied, match="not enough"):
-        gate.check(secret, Scope.ADMIN)
-    assert gate.check(secret, Scope.USER).id == 1
+        gate.check(secret, TokenScope.ADMIN)
+    assert gate.check(secret, TokenScope.USER).id == 1
     clock.advance(HOUR)
     with pytest.raises(errors.Denied, match="expired"):
-        gate.check(secret, Scope.USER)
+        gate.check(secret, TokenScope.USER)
 
 
 def test_this_machine_has_one_admin_token_that_only_we_can_read(db, tmp_path):
@@ -187,7 +194,7 @@ def test_this_machine_has_one_admin_token_that_only_we_can_read(db, tmp_path):
         tokens.revoke(db, tokens.look(db, secret, 1.0).id, 1.0)
         fresh = tokens.at_home(db, tmp_path, 2.0)
     assert fresh != secret
-    assert tokens.look(db, fresh, 2.0).scope is Scope.ADMIN
+    assert tokens.look(db, fresh, 2.0).scope is TokenScope.ADMIN
 
 
 # -- encryption ------------------------------------------------------------------------------------
@@ -282,7 +289,7 @@ def admit(db: Db, secret: str, key: str, site: str = "kit", now: float = 1.0) ->
 
 
 def test_an_agent_enrols_once_and_goes_on_with_keys_of_its_own(db):
-    token = mint(db, Scope.AGENT)
+    token = mint(db, TokenScope.AGENT)
     assert token.startswith("pil_g_")
     number = admit(db, token, KEYS[0]).id
     with pytest.raises(errors.Denied, match="wrong or revoked"):
@@ -297,7 +304,7 @@ def test_an_agent_enrols_once_and_goes_on_with_keys_of_its_own(db):
 
 
 def test_the_key_of_an_agent_ends_when_it_is_revoked_or_not_renewed(db):
-    number = admit(db, mint(db, Scope.AGENT), KEYS[0]).id
+    number = admit(db, mint(db, TokenScope.AGENT), KEYS[0]).id
     late = 1.0 + tokens.AGENT_S
     admit(db, KEYS[0], KEYS[0], now=late - 1)
     assert tokens.look(db, KEYS[0], late + 1).id == number
@@ -310,8 +317,8 @@ def test_the_key_of_an_agent_ends_when_it_is_revoked_or_not_renewed(db):
 
 
 def test_a_site_has_one_agent_and_a_token_is_for_one_site(db):
-    admit(db, mint(db, Scope.AGENT), KEYS[0])
-    token = mint(db, Scope.AGENT)
+    admit(db, mint(db, TokenScope.AGENT), KEYS[0])
+    token = mint(db, TokenScope.AGENT)
     with pytest.raises(errors.Denied, match="is for the site `kit`"):
         admit(db, token, KEYS[1], site="mira")
     assert tokens.look(db, KEYS[0], 2.0).site == "kit"
@@ -320,7 +327,7 @@ def test_a_site_has_one_agent_and_a_token_is_for_one_site(db):
         tokens.look(db, KEYS[0], 2.0)
 
 
-@pytest.mark.parametrize("scope", [one for one in Scope if one is not Scope.AGENT])
+@pytest.mark.parametrize("scope", [one for one in TokenScope if one is not TokenScope.AGENT])
 def test_no_other_token_is_an_agent(db, scope):
     with pytest.raises(errors.Denied, match="not for an agent"):
         admit(db, mint(db, scope), KEYS[0], site="")
@@ -328,7 +335,7 @@ def test_no_other_token_is_an_agent(db, scope):
 
 @pytest.mark.parametrize("key", ["", "x", "pil_g_" + "k" * 42, "pil_g_" + "k" * 42 + "\n"])
 def test_a_key_that_nobody_could_show_again_is_refused(db, key):
-    token = mint(db, Scope.AGENT)
+    token = mint(db, TokenScope.AGENT)
     with pytest.raises(errors.UsageError, match="form"):
         admit(db, token, key)
     admit(db, token, KEYS[0])
@@ -337,4 +344,4 @@ def test_a_key_that_nobody_could_show_again_is_refused(db, key):
 @pytest.mark.parametrize("site", ["", "kit,mira", "a b", "../x", "kit\n", "x" * 200])
 def test_the_token_of_an_agent_names_one_site(db, site):
     with pytest.raises(errors.UsageError, match="one site"):
-        tokens.mint(db, Scope.AGENT, "", now=0.0, lifetime=HOUR, site=site)
+        tokens.mint(db, TokenScope.AGENT, "", now=0.0, lifetime=HOUR, site=site)

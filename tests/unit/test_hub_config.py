@@ -34,7 +34,7 @@ def test_what_is_written_holds_and_the_rest_stays(tmp_path):
     )
     assert (found.site.cpus, found.site.gpus, found.events.mode) == (3, 0, "poll")
     assert (found.http.token_file, found.http.max_size) == ("t", "16M")
-    assert found.app == {"wc": settings.App(argv=("wc", "-l"), about="count")}
+    assert found.app == {"wc": settings.AppSettings(argv=("wc", "-l"), about="count")}
     offer = settings.offer(found)
     assert (offer.cpus, offer.free_cpus, offer.memory, offer.gpus) == (3, 3, 2 * 2**30, 0)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.job import records
 from pilotage.job.model import Binding, Command, Job, JobSpec, Limit, State
-from pilotage.rule import firing, gather
+from pilotage.rule import firing
 from pilotage.rule.model import FilePattern, Gather, Rule
 from pilotage.store import Db, connect
 
 NOW = 1000.0
-AT = firing.Circumstance(NOW)
+AT = firing.FiringContext(NOW)
 KEY = 0
 
 
@@ -25,12 +25,12 @@ def a_rule(name: str = "clean", points: tuple[dict[str, Any], ...] = ({},), **sp
     return Rule(name, FilePattern(), JobSpec(Command(("x",)), name, **spec), points)
 
 
-def ready(*names: Any, **facts: Any) -> firing.Ready:
-    return firing.Ready(a_rule(*names, **facts), 3, "/d")
+def ready(*names: Any, **facts: Any) -> firing.PreparedRule:
+    return firing.PreparedRule(a_rule(*names, **facts), 3, "/d")
 
 
 def closed(path: str = "/d/a.csv", version: str = "1-2-3", **facts: Any) -> Event:
-    return Event(Kind.FILE_CLOSED, path, NOW, version, **facts)
+    return Event(EventKind.FILE_CLOSED, path, NOW, version, **facts)
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def db(tmp_path) -> Iterator[Db]:
 
 
 def fire(
-    db: Db, rule: Rule, event: Event, groups: dict[str, str], when: firing.Circumstance = AT,
+    db: Db, rule: Rule, event: Event, groups: dict[str, str], when: firing.FiringContext = AT,
     paths: tuple[str, ...] = (),
 ) -> list[Job]:  # fmt: skip
     """Let a rule fire on event 5 and return the jobs that it made."""
     last = int(db.value("job_last"))
-    prepared = firing.Ready(rule, records.intern(db, rule.spec), "/d")
+    prepared = firing.PreparedRule(rule, records.intern(db, rule.spec), "/d")
     rows = firing.rows(prepared, event, groups, 5, when, paths)
     firing.add(db, firing.encode(rows), event=0, now=when.now)
     return records.find(db, records.Selection(first=last + 1))
@@ -64,18 +64,20 @@ def test_a_file_is_bound_with_its_version():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [Kind.FILE_CREATED, Kind.FILE_MODIFIED, Kind.FILE_DELETED])
+@pytest.mark.parametrize(
+    "kind", [EventKind.FILE_CREATED, EventKind.FILE_MODIFIED, EventKind.FILE_DELETED]
+)
 def test_what_may_still_change_is_bound_without_a_version(kind):
     event = Event(kind, "/d/a.csv", NOW, "1-2-3")
     assert firing.binding(event, {}, {}) == Binding(path="/d/a.csv")
 
 
 def test_a_message_is_bound_with_its_file_and_fields():
-    event = Event(Kind.MESSAGE, "beam.on", NOW, "id", other="/m/1", data={"energy": 12})
+    event = Event(EventKind.MESSAGE, "beam.on", NOW, "id", other="/m/1", data={"energy": 12})
     assert firing.binding(event, {}, {}) == Binding(path="/m/1", data={"energy": 12})
 
 
-@pytest.mark.parametrize("kind", [Kind.TIMER, Kind.JOB_ENDED])
+@pytest.mark.parametrize("kind", [EventKind.TIMER, EventKind.JOB_ENDED])
 def test_ticks_and_ends_are_bound_with_their_facts_only(kind):
     assert firing.binding(Event(kind, "x", NOW, "v", data={"a": 1}), {}, {}) == Binding(
         data={"a": 1}
@@ -100,11 +102,11 @@ def test_a_sweep_makes_a_job_for_each_point(db):
 @pytest.mark.parametrize(
     "when",
     [
-        firing.Circumstance(NOW, 8, 2, State.HELD, "loop guard", 1500.0),
-        firing.Circumstance(NOW, not_before=1500.0),
-        firing.Circumstance(NOW, state=State.HELD, reason="loop guard"),
-        firing.Circumstance(NOW, parent=8),
-        firing.Circumstance(NOW, parent=8, depth=1),
+        firing.FiringContext(NOW, 8, 2, State.HELD, "loop guard", 1500.0),
+        firing.FiringContext(NOW, not_before=1500.0),
+        firing.FiringContext(NOW, state=State.HELD, reason="loop guard"),
+        firing.FiringContext(NOW, parent=8),
+        firing.FiringContext(NOW, parent=8, depth=1),
     ],
 )
 def test_the_circumstance_is_written_down(db, when):
@@ -134,7 +136,7 @@ def test_a_key_is_the_same_for_the_same_rule_file_version_and_point_and_else_not
 
 def test_circumstances_and_groups_are_no_part_of_a_key():
     (one,) = firing.rows(ready(), closed(), {}, 1, AT)
-    (other,) = firing.rows(ready(), closed(size=9), {"a": "b"}, 2, firing.Circumstance(2 * NOW, 5))
+    (other,) = firing.rows(ready(), closed(size=9), {"a": "b"}, 2, firing.FiringContext(2 * NOW, 5))
     assert one[KEY] == other[KEY]
 
 
@@ -166,8 +168,8 @@ def test_a_limit_may_stand_on_groups_sweeps_and_parameters(db):
         (FilePattern(), closed(), False),
         (FilePattern(min_size=5), closed(size=4), True),
         (FilePattern(min_size=5), closed(size=5), False),
-        (FilePattern(min_size=5), Event(Kind.FILE_DELETED, "/d/a", NOW), False),
-        (FilePattern(min_size=5), Event(Kind.FILE_MOVED_FROM, "/d/a", NOW), False),
+        (FilePattern(min_size=5), Event(EventKind.FILE_DELETED, "/d/a", NOW), False),
+        (FilePattern(min_size=5), Event(EventKind.FILE_MOVED_FROM, "/d/a", NOW), False),
         (FilePattern(max_size=5), closed(size=5), False),
         (FilePattern(max_size=5), closed(size=6), True),
         (FilePattern(max_size=0), closed(size=1), True),
@@ -202,9 +204,9 @@ BY_VALUES = Gather(by="{match.scan}", item="{match.i}", values=("1", "2", "03"))
 
 
 def come(db: Db, how: Gather, path: str, version: str = "1", **groups: str) -> None:
-    rule = firing.Ready(a_rule(), records.intern(db, a_rule().spec), "/d")
-    one = gather.arrival(rule, how, closed(path, version), groups)
-    gather.note(db, one, lambda _: AT)
+    rule = firing.PreparedRule(a_rule(), records.intern(db, a_rule().spec), "/d")
+    one = firing.arrival(rule, how, closed(path, version), groups)
+    firing.note(db, one, lambda _: AT)
 
 
 def sets(db: Db) -> list[tuple[str, ...]]:
@@ -274,16 +276,16 @@ def test_names_that_are_not_text_are_gathered_too(db):
 
 @given(st.lists(st.sampled_from("123456789"), unique=True), st.integers(1, 9))
 def test_a_count_is_reached_or_not(items, count):
-    assert gather.complete(Gather(count=count), items) == (len(items) >= count)
+    assert firing.complete(Gather(count=count), items) == (len(items) >= count)
 
 
 @given(st.sets(st.integers(0, 20), min_size=1), st.data())
 def test_values_are_all_there_in_any_order_or_not(values, data):
     wanted = Gather(item="x", values=tuple(f"{value:03d}" for value in values))
     items = data.draw(st.permutations([str(value) for value in values]))
-    assert gather.complete(wanted, items)
-    assert gather.complete(wanted, [*items, "99"])
-    assert not gather.complete(wanted, items[1:])
+    assert firing.complete(wanted, items)
+    assert firing.complete(wanted, [*items, "99"])
+    assert not firing.complete(wanted, items[1:])
 
 
 # -- into the store ------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def test_the_same_event_makes_its_jobs_once_in_whatever_order_they_come(db):
     assert len(fire(db, a_rule(points=points[:3]), closed(), {})) == 3
     assert len(fire(db, a_rule(points=points[::-1]), closed(), {})) == 2
     assert fire(db, a_rule(points=points), closed(), {}) == []
-    held = firing.Circumstance(NOW, state=State.HELD, reason="loop guard")
+    held = firing.FiringContext(NOW, state=State.HELD, reason="loop guard")
     assert fire(db, a_rule(points=points), closed(), {}, held) == []
     assert len(fire(db, a_rule(points=points), closed(version="9-9-9"), {})) == 5
 

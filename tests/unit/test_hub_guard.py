@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.job.model import Command, JobSpec
 from pilotage.rule import guard
 from pilotage.rule.model import FilePattern, Rate, Rule
@@ -76,13 +76,15 @@ def test_why_a_job_is_held_names_the_setting():
 
 
 def written(path: str, mtime: float) -> Event:
-    return Event(Kind.FILE_CLOSED, path, mtime, "1-2-3", mtime=mtime)
+    return Event(EventKind.FILE_CLOSED, path, mtime, "1-2-3", mtime=mtime)
 
 
 @pytest.fixture
 def lineage() -> guard.Lineage:
     known = guard.Lineage()
-    known.started("clean", guard.Runs(7, 2, "/d/scan_1.csv", started=100.0), ["/out/declared"])
+    known.started(
+        "clean", guard.RunningJob(7, 2, "/d/scan_1.csv", started=100.0), ["/out/declared"]
+    )
     return known
 
 
@@ -118,14 +120,14 @@ def test_what_was_written_after_its_end_is_not_its_own(lineage):
 
 
 def test_a_job_that_ended_a_while_ago_is_forgotten(lineage):
-    lineage.started("clean", guard.Runs(8, 0, "/d/other.csv", started=100.0), [])
+    lineage.started("clean", guard.RunningJob(8, 0, "/d/other.csv", started=100.0), [])
     lineage.ended("clean", 7, 110.0)
     lineage.ended("clean", 8, 113.0)
     assert lineage.cause("clean", written("/d/scan_1.csv", 109.0)) == (None, 0)
 
 
 def test_the_deepest_of_those_that_may_have_written_a_file_did(lineage):
-    lineage.started("clean", guard.Runs(9, 5, "/d/scan_1.csv", started=100.0), [])
+    lineage.started("clean", guard.RunningJob(9, 5, "/d/scan_1.csv", started=100.0), [])
     assert lineage.cause("clean", written("/d/scan_1.csv", 105.0)) == (9, 6)
 
 
@@ -137,11 +139,11 @@ def test_the_end_of_an_unknown_job_is_no_error(lineage):
 
 def test_who_says_what_it_writes_did_not_change_other_folders(lineage):
     def changed(path: str) -> Event:
-        return Event(Kind.DIR_MODIFIED, path, 105.0, "1-2-3", mtime=105.0)
+        return Event(EventKind.DIR_MODIFIED, path, 105.0, "1-2-3", mtime=105.0)
 
-    lineage.started("report", guard.Runs(8, 4, "/tables", started=100.0), ["/pages/all.html"])
+    lineage.started("report", guard.RunningJob(8, 4, "/tables", started=100.0), ["/pages/all.html"])
     assert lineage.cause("report", changed("/tables")) == (None, 0)
-    lineage.started("loop", guard.Runs(9, 4, "/tables", started=100.0), ["/tables/next.csv"])
+    lineage.started("loop", guard.RunningJob(9, 4, "/tables", started=100.0), ["/tables/next.csv"])
     assert lineage.cause("loop", changed("/tables")) == (9, 5)
-    lineage.started("silent", guard.Runs(10, 4, "/tables", started=100.0), [])
+    lineage.started("silent", guard.RunningJob(10, 4, "/tables", started=100.0), [])
     assert lineage.cause("silent", changed("/tables")) == (10, 5)

@@ -13,7 +13,7 @@ from pilotage.base import text
 from pilotage.hub.project import Project
 from pilotage.job import bulk
 from pilotage.job.model import Command, JobSpec, NewJob, Resources
-from pilotage.match.facts import Facts, Line, Quota
+from pilotage.match.facts import JobFacts, LimitUse, QuotaUse
 from pilotage.status import offers
 from pilotage.status.explain import Witness, hopeless
 
@@ -53,7 +53,7 @@ def start(project: Project, job: int, holder: str) -> None:
         assert bulk.claim(db, {job: holder}, "/jobs", time.time())
 
 
-def facts(project: Project, job: int, *, running: bool = True) -> Facts:
+def facts(project: Project, job: int, *, running: bool = True) -> JobFacts:
     now = time.time()
     return Witness(project.db, project.settings, now=now, running=running).facts(job)
 
@@ -101,10 +101,10 @@ def test_a_quota_of_the_owner_or_of_the_group_is_found(project):
     number = pilot(project, "a", cpus=64)
     start(project, submit(project, cpus=6), f"pilot:{number}")
     assert facts(project, submit(project, cpus=2)).quota is None
-    assert facts(project, submit(project, cpus=3)).quota == Quota("phys/anna", 8, 6)
+    assert facts(project, submit(project, cpus=3)).quota == QuotaUse("phys/anna", 8, 6)
     start(project, submit(project, "chem/bert"), f"pilot:{number}")
     assert facts(project, submit(project, "chem/carl")).quota is None
-    assert facts(project, submit(project, "chem/carl", cpus=2)).quota == Quota("chem", 2, 1)
+    assert facts(project, submit(project, "chem/carl", cpus=2)).quota == QuotaUse("chem", 2, 1)
 
 
 def test_who_has_had_less_comes_first_and_the_own_jobs_by_age(project):
@@ -113,9 +113,9 @@ def test_who_has_had_less_comes_first_and_the_own_jobs_by_age(project):
         db.run("usage_put", rows=text.dump(rows))
     for owner in ("anna", "bert", "bert", "carl", "anna"):
         last = submit(project, owner)
-    assert facts(project, last).ahead == Line(own=1, others=3)
-    assert facts(project, 2).ahead == Line(own=0, others=1)
-    assert facts(project, 4).ahead == Line()
+    assert facts(project, last).ahead == LimitUse(own=1, others=3)
+    assert facts(project, 2).ahead == LimitUse(own=0, others=1)
+    assert facts(project, 4).ahead == LimitUse()
 
 
 def test_jobs_that_can_never_start_are_counted_by_kind(project):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pilotage.hub import metrics
-from pilotage.hub.api import tally
+from pilotage.hub.api import overview
+from pilotage.hub.api.overview import JobCounts
 from pilotage.hub.api.reader import Memo
-from pilotage.hub.api.tally import Tally
 from pilotage.hub.metrics import Family
 from pilotage.job import moves, records
 from pilotage.job.model import Command, JobSpec, NewJob
@@ -43,7 +43,7 @@ def counted(db: Db) -> dict[str, int]:
 
 
 def test_counts_follow_every_move_without_counting_again(db, monkeypatch):
-    found = Tally()
+    found = JobCounts()
     jobs = add(db, 10)
     found.catch_up(db, 100.0)
     monkeypatch.setattr(found, "_count", None)
@@ -59,8 +59,8 @@ def test_counts_follow_every_move_without_counting_again(db, monkeypatch):
 
 
 def test_who_is_far_behind_counts_anew_and_forgets_no_end(db, monkeypatch):
-    monkeypatch.setattr(tally, "_MOST_LINES", 5)
-    found = Tally()
+    monkeypatch.setattr(overview, "_MOST_LINES", 5)
+    found = JobCounts()
     jobs = add(db, 20)
     found.catch_up(db, 100.0)
     cancel(db, *jobs[:10])
@@ -71,7 +71,7 @@ def test_who_is_far_behind_counts_anew_and_forgets_no_end(db, monkeypatch):
 
 
 def test_jobs_that_are_forgotten_leave_the_counts_in_time(db):
-    found = Tally()
+    found = JobCounts()
     add(db, 5)
     found.catch_up(db, 100.0)
     with db.transaction():
@@ -83,7 +83,7 @@ def test_jobs_that_are_forgotten_leave_the_counts_in_time(db):
 
 def test_a_connection_that_sees_an_earlier_moment_changes_nothing(db, tmp_path):
     late = connect(tmp_path / "store.db", readonly=True)
-    found = Tally()
+    found = JobCounts()
     add(db, 3)
     with late.savepoint():
         assert late.value("job_last") == 3
@@ -98,7 +98,7 @@ def test_a_connection_that_sees_an_earlier_moment_changes_nothing(db, tmp_path):
 def test_rates_are_of_the_last_minute_also_at_the_first_look(db):
     add(db, 30, now=40.0)
     add(db, 60, now=80.0)
-    found = Tally()
+    found = JobCounts()
     found.catch_up(db, 110.0)
     assert found.rates(110.0).submitted == pytest.approx(2.0)
     found.catch_up(db, 200.0)

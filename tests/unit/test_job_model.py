@@ -18,7 +18,7 @@ from pilotage.job.model import Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import connect
 
 ENDS = st.builds(
-    retry.End,
+    retry.AttemptEnd,
     ok=st.booleans(),
     message=st.just("why"),
     lost=st.booleans(),

@@ -18,8 +18,8 @@ from pilotage.job import bulk, moves, purge, records, retry
 from pilotage.job.model import Binding, Command, Job, JobSpec, NewJob, Retry, State
 from pilotage.store import Db, connect
 
-OK = retry.End(ok=True, message="", exit=0, cpu=0.5, wall=1.5, max_rss=7)
-BAD = retry.End(ok=False, message="exit code 3", exit=3)
+OK = retry.AttemptEnd(ok=True, message="", exit=0, cpu=0.5, wall=1.5, max_rss=7)
+BAD = retry.AttemptEnd(ok=False, message="exit code 3", exit=3)
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ def start(db: Db, *jobs: int, now: float = 20.0) -> list[int]:
     return list(bulk.claim(db, dict.fromkeys(jobs, "/s"), "/jobs", now))
 
 
-def end(db: Db, job: int, how: retry.End = OK, attempt: int | None = None) -> State:
+def end(db: Db, job: int, how: retry.AttemptEnd = OK, attempt: int | None = None) -> State:
     one = records.get(db, job)
     number = one.attempt if attempt is None else attempt
     moves.finish(db, job, number, one.spec, how, now=30.0, dice=random.Random(0))
     return records.get(db, job).state
 
 
-def run(db: Db, job: int, how: retry.End = OK) -> State:
+def run(db: Db, job: int, how: retry.AttemptEnd = OK) -> State:
     assert start(db, job, now=1000.0) == [job]
     return end(db, job, how)
 
@@ -257,7 +257,7 @@ def test_the_end_of_a_job_that_is_not_is_not_heard(db):
 
 def test_failures_count_and_losses_do_not(db):
     job = add(db, retry=Retry(2, delay=0))
-    lost = retry.End(ok=False, message="gone", lost=True)
+    lost = retry.AttemptEnd(ok=False, message="gone", lost=True)
     assert [run(db, job, how) for how in (lost, BAD, lost, BAD)] == [
         State.QUEUED, State.QUEUED, State.QUEUED, State.FAILED
     ]  # fmt: skip

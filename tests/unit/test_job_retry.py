@@ -13,9 +13,9 @@ from pilotage.job import machine, retry
 from pilotage.job.model import Command, JobSpec, Retry, State
 
 NOW = 1000.0
-FAILED = retry.End(ok=False, message="exit code 1")
+FAILED = retry.AttemptEnd(ok=False, message="exit code 1")
 ENDS = st.builds(
-    retry.End,
+    retry.AttemptEnd,
     ok=st.booleans(),
     message=st.text(max_size=5),
     lost=st.booleans(),
@@ -33,7 +33,7 @@ RETRIES = st.builds(
 )
 
 
-def decide(end: retry.End, plan: Retry | None = None, **facts: Any) -> retry.Next:
+def decide(end: retry.AttemptEnd, plan: Retry | None = None, **facts: Any) -> retry.Next:
     spec = JobSpec(Command(("x",)), "x", retry=plan or Retry())
     plain: dict[str, Any] = {"failures": 0, "attempt": 1, "now": NOW, "dice": random.Random(0)}
     return retry.decide(spec, end, **plain | facts)
@@ -62,7 +62,7 @@ def decide(end: retry.End, plan: Retry | None = None, **facts: Any) -> retry.Nex
     ],
 )  # fmt: skip
 def test_what_follows(facts, state, attempt, reason):
-    found = decide(retry.End(**{"ok": False, "message": "why"} | facts))
+    found = decide(retry.AttemptEnd(**{"ok": False, "message": "why"} | facts))
     assert (found.state, found.attempt, found.reason) == (state, attempt, reason)
     assert found.failed == (attempt == "failed")
 
@@ -76,15 +76,15 @@ def test_a_failure_is_followed_by_a_wait_that_the_reason_tells():
 
 
 def test_lost_and_stopped_attempts_do_not_count_and_start_again_at_once():
-    lost = retry.End(ok=False, message="", lost=True)
-    stopped = retry.End(ok=False, message="", stopped=True)
+    lost = retry.AttemptEnd(ok=False, message="", lost=True)
+    stopped = retry.AttemptEnd(ok=False, message="", stopped=True)
     for end in (lost, stopped):
         found = decide(end, Retry(attempts=1))
         assert (found.state, found.failed, found.not_before) == (State.QUEUED, False, NOW)
 
 
 def test_a_job_that_always_vanishes_ends():
-    lost = retry.End(ok=False, message="gone", lost=True)
+    lost = retry.AttemptEnd(ok=False, message="gone", lost=True)
     almost = decide(lost, attempt=retry.MOST_LOST - 1)
     enough = decide(lost, attempt=retry.MOST_LOST)
     assert almost.state is State.QUEUED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from pilotage.job.model import Resources
-from pilotage.match.alike import classes, to_job
 from pilotage.match.place import Place
-from pilotage.match.why import Change, SlotClass, why
+from pilotage.match.prospect import classes, to_job
+from pilotage.match.why import PlaceClass, RequirementChange, why
 
 G = 10**9
 
@@ -19,7 +19,7 @@ def place(number: int, *, cpus: int = 8, used: int = 0, until: float = float("in
     return made
 
 
-def seen(places: list[Place], needs: Resources, names: list[str] | None = None) -> list[SlotClass]:
+def seen(places: list[Place], needs: Resources, names: list[str] | None = None) -> list[PlaceClass]:
     return to_job(classes(places, names or [], 0.0), needs, names or [])
 
 
@@ -49,7 +49,7 @@ def test_what_ends_too_soon_will_not_do():
     places = [place(1, until=1000.0), place(3, until=7300.0)]
     needs = Resources(time=86400.0)
     found = why(needs, "", {}, seen(places, needs))
-    assert found.changes[0] == Change("ask for time ≤ 121min", 1)
+    assert found.changes[0] == RequirementChange("ask for time ≤ 121min", 1)
 
 
 def test_twenty_thousand_places_are_compared_in_a_moment():

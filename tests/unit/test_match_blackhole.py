@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from pilotage.match.blackhole import Guard, Rules
+from pilotage.match.blackhole import BlackHoleGuard, BlackHoleRules
 
 NOW = 1.8e9
 
 
-def fleet(guard: Guard, nodes: int, kind: str = "a", now: float = NOW) -> float:
+def fleet(guard: BlackHoleGuard, nodes: int, kind: str = "a", now: float = NOW) -> float:
     """Let good nodes end one job each, a second apart."""
     for number in range(nodes):
         now += 1
@@ -17,7 +17,9 @@ def fleet(guard: Guard, nodes: int, kind: str = "a", now: float = NOW) -> float:
     return now
 
 
-def until_condemned(guard: Guard, node: str, kind: str, now: float, most: int = 1000) -> int:
+def until_condemned(
+    guard: BlackHoleGuard, node: str, kind: str, now: float, most: int = 1000
+) -> int:
     for count in range(1, most + 1):
         guard.saw(node, kind, ok=False, wall=1.0, now=now + count)
         if guard.verdict(node, now + count):
@@ -26,7 +28,7 @@ def until_condemned(guard: Guard, node: str, kind: str, now: float, most: int = 
 
 
 def test_a_black_hole_among_fifty_nodes_is_found_after_few_jobs_and_says_so():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = fleet(guard, 49)
     count = until_condemned(guard, "hole", "a", now)
     assert 5 <= count <= 8
@@ -40,7 +42,7 @@ def test_a_black_hole_among_fifty_nodes_is_found_after_few_jobs_and_says_so():
 
 
 def test_a_bad_job_does_not_condemn_good_nodes():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = fleet(guard, 50)
     for turn in range(2000):
         now += 0.1
@@ -50,7 +52,7 @@ def test_a_bad_job_does_not_condemn_good_nodes():
 
 
 def test_when_all_nodes_fail_the_jobs_are_bad():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = NOW
     for turn in range(3000):
         now += 0.1
@@ -59,7 +61,7 @@ def test_when_all_nodes_fail_the_jobs_are_bad():
 
 
 def test_a_batch_that_turned_bad_condemns_no_more_than_the_node_that_had_it_first():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = fleet(guard, 50)
     # Each node eats its share before the next one gets any: the worst order.
     worst = 0
@@ -73,12 +75,12 @@ def test_a_batch_that_turned_bad_condemns_no_more_than_the_node_that_had_it_firs
 
 
 def test_a_node_alone_is_never_condemned():
-    guard = Guard()
+    guard = BlackHoleGuard()
     assert until_condemned(guard, "only", "a", NOW) == 0
 
 
 def test_a_node_that_did_well_for_long_is_found_as_soon_when_it_breaks():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = NOW
     for turn in range(5000):
         now += 1
@@ -88,7 +90,7 @@ def test_a_node_that_did_well_for_long_is_found_as_soon_when_it_breaks():
 
 
 def test_failures_of_many_kinds_add_up():
-    guard = Guard()
+    guard = BlackHoleGuard()
     for kind in "abcdef":
         now = fleet(guard, 30, kind)
     for kind in "abcdef":
@@ -98,7 +100,7 @@ def test_failures_of_many_kinds_add_up():
 
 
 def test_a_payload_that_failed_late_is_not_held_against_its_node():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = fleet(guard, 49)
     for _ in range(100):
         guard.saw("good-0", "a", ok=False, wall=300.0, now=now)
@@ -106,7 +108,7 @@ def test_a_payload_that_failed_late_is_not_held_against_its_node():
 
 
 def test_fast_is_what_is_fast_for_such_jobs():
-    guard = Guard()
+    guard = BlackHoleGuard()
     for number in range(49):
         guard.saw(f"good-{number}", "a", ok=True, wall=36_000.0, now=NOW)
     for _ in range(10):
@@ -115,7 +117,7 @@ def test_fast_is_what_is_fast_for_such_jobs():
 
 
 def test_two_black_holes_are_both_found():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now = fleet(guard, 48)
     rng = random.Random(1)
     for _ in range(300):
@@ -128,7 +130,7 @@ def test_two_black_holes_are_both_found():
 
 
 def test_a_guard_of_sites_finds_a_site_that_is_a_black_hole():
-    guard = Guard()
+    guard = BlackHoleGuard()
     now, eaten = NOW, 0
     while guard.allowance("hole", now) is None and eaten < 500:
         now += 1
@@ -140,7 +142,7 @@ def test_a_guard_of_sites_finds_a_site_that_is_a_black_hole():
 
 
 def test_after_its_rest_one_job_is_tried_and_a_relapse_doubles_the_rest():
-    guard = Guard(Rules(rest=100.0, longest=350.0))
+    guard = BlackHoleGuard(BlackHoleRules(rest=100.0, longest=350.0))
     now = fleet(guard, 49)
     now += until_condemned(guard, "hole", "a", now)
     for rest in (100, 200, 350, 350):
@@ -153,7 +155,7 @@ def test_after_its_rest_one_job_is_tried_and_a_relapse_doubles_the_rest():
 
 
 def test_a_canary_that_does_well_sets_the_node_free_and_a_relapse_is_remembered():
-    guard = Guard(Rules(rest=100.0))
+    guard = BlackHoleGuard(BlackHoleRules(rest=100.0))
     now = fleet(guard, 49)
     now += until_condemned(guard, "hole", "a", now) + 100
     guard.saw("hole", "a", ok=True, wall=600.0, now=now)
@@ -165,7 +167,7 @@ def test_a_canary_that_does_well_sets_the_node_free_and_a_relapse_is_remembered(
 
 
 def test_a_canary_of_a_bad_kind_proves_nothing():
-    guard = Guard(Rules(rest=100.0))
+    guard = BlackHoleGuard(BlackHoleRules(rest=100.0))
     now = fleet(guard, 49)
     now += until_condemned(guard, "hole", "a", now) + 100
     for number in range(10):
@@ -175,7 +177,7 @@ def test_a_canary_of_a_bad_kind_proves_nothing():
 
 
 def test_what_is_remembered_is_bounded():
-    guard = Guard(nodes=100, kinds=50)
+    guard = BlackHoleGuard(nodes=100, kinds=50)
     for turn in range(20_000):
         guard.saw(f"node-{turn % 1000}", turn % 333, ok=turn % 3 == 0, wall=1.0, now=NOW + turn)
     assert len(guard._streaks) <= 100
@@ -192,7 +194,7 @@ def test_nodes_that_are_all_alike_are_not_condemned_however_often_jobs_fail():
     for seed in SEEDS:
         rng = random.Random(seed)
         rate = rng.uniform(0.0, 0.6)
-        guard = Guard()
+        guard = BlackHoleGuard()
         for turn in range(2000):
             ok = rng.random() >= rate
             node, kind = f"node-{rng.randrange(40)}", rng.randrange(3)
@@ -204,7 +206,7 @@ def test_a_node_that_fails_most_is_condemned_and_no_other():
     for seed in SEEDS:
         rng = random.Random(seed)
         rate = rng.uniform(0.0, 0.2)
-        guard = Guard()
+        guard = BlackHoleGuard()
         for turn in range(4000):
             number = rng.randrange(40)
             ok = rng.random() >= (0.95 if number == 0 else rate)

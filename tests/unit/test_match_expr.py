@@ -240,10 +240,10 @@ def _inner(nodes: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         | st.builds(tree.Negative, nodes)
         | st.builds(tree.Pair, st.sampled_from(_SIGNS), nodes, nodes)
         | st.builds(lambda item: tree.Pair("like", item, tree.Literal("x*", "'x*'")), nodes)
-        | st.builds(tree.Chain, st.sampled_from(["and", "or"]), pairs)
+        | st.builds(tree.ChainOp, st.sampled_from(["and", "or"]), pairs)
         | st.builds(tree.Items, pairs)
-        | st.builds(tree.Call, st.sampled_from(["min", "max"]), pairs)
-        | st.builds(lambda c, a, b: tree.Call("if", (c, a, b)), nodes, nodes, nodes)
+        | st.builds(tree.FunctionCall, st.sampled_from(["min", "max"]), pairs)
+        | st.builds(lambda c, a, b: tree.FunctionCall("if", (c, a, b)), nodes, nodes, nodes)
     )
 
 

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pilotage.job import machine, moves, records
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.model import Command, JobSpec, Limit, NewJob, Resources, Retry, State
-from pilotage.job.retry import End
+from pilotage.job.retry import AttemptEnd
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place
+from pilotage.match.requests import Granted, PlaceRequest
 from pilotage.match.share import Shares, Slice
-from pilotage.match.turn import Batch, Ledger
-from pilotage.match.words import Granted, Request
+from pilotage.match.turn import TurnBatch, TurnRecords
 from pilotage.store import connect
 
-LOST = End(ok=False, message="silent", lost=True)
+LOST = AttemptEnd(ok=False, message="silent", lost=True)
 ENDS = {
-    "ok": End(ok=True, message="", exit=0, wall=1.0),
-    "bad": End(ok=False, message="exit code 1", exit=1, wall=1.0),
-    "stopped": End(ok=False, message="stopped", stopped=True, wall=1.0),
+    "ok": AttemptEnd(ok=True, message="", exit=0, wall=1.0),
+    "bad": AttemptEnd(ok=False, message="exit code 1", exit=1, wall=1.0),
+    "stopped": AttemptEnd(ok=False, message="stopped", stopped=True, wall=1.0),
 }
 
 
@@ -44,7 +44,7 @@ class Node:
         #: Attempts that it runs, with the number of their definition.
         self.runs: dict[tuple[int, int], int] = {}
         #: Attempts that are over and that the hub may not know of.
-        self.ended: dict[tuple[int, int], Ended] = {}
+        self.ended: dict[tuple[int, int], EndedJob] = {}
         self.seen: set[tuple[int, int]] = set()
         self.joined = False
 
@@ -77,14 +77,14 @@ class Lives(RuleBasedStateMachine):
             self.db.close()
             self.folder.cleanup()
 
-    def _fresh(self) -> Ledger:
+    def _fresh(self) -> TurnRecords:
         shares = Shares(3600.0, {"ann": Slice(quota=4)})
-        return Ledger(Matcher(shares, patience=5.0), "/jobs", random.Random(0))
+        return TurnRecords(Matcher(shares, patience=5.0), "/jobs", random.Random(0))
 
     # -- the hub ---------------------------------------------------------------------------------
 
-    def _turn(self, *requests: Request, changes: Any = (), fails: int = 0) -> None:
-        batch = Batch(list(changes), list(requests))
+    def _turn(self, *requests: PlaceRequest, changes: Any = (), fails: int = 0) -> None:
+        batch = TurnBatch(list(changes), list(requests))
         for attempt in range(fails + 1):
             try:
                 with self.db.transaction():
@@ -113,7 +113,7 @@ class Lives(RuleBasedStateMachine):
             for stop in granted.stops:
                 self._over(node, (stop.job, stop.attempt), "stopped")
 
-        request = Request(node.number, hear, list(sent.values()), park=park)
+        request = PlaceRequest(node.number, hear, list(sent.values()), park=park)
         self.answered.setdefault(number, 0)
         self._turn(request, fails=fails)
 
@@ -125,10 +125,10 @@ class Lives(RuleBasedStateMachine):
     def _over(self, node: Node, key: tuple[int, int], how: str) -> None:
         spec = node.runs.pop(key, None)
         if spec is not None:
-            node.ended[key] = Ended(*key, spec, ENDS[how])
+            node.ended[key] = EndedJob(*key, spec, ENDS[how])
 
     def _join(self, node: Node, fails: int = 0) -> None:
-        def change(ledger: Ledger, _db: Any, _now: float) -> None:
+        def change(ledger: TurnRecords, _db: Any, _now: float) -> None:
             place = ledger.matcher.places.get(node.number)
             if place is None:
                 host = {"host": f"h{node.number}"}
@@ -190,7 +190,7 @@ class Lives(RuleBasedStateMachine):
         node = self.nodes[number]
         ended = list(node.ended.values())
         if not node.joined:
-            self._turn(Request(number, lambda _: None, ended))
+            self._turn(PlaceRequest(number, lambda _: None, ended))
 
     @rule()
     def restart(self) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.job.model import App, Command, JobSpec, Resources
-from pilotage.match import patience
+from pilotage.match import turn as patience
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Picked, Queued
+from pilotage.match.order import PickedJob, QueuedJob
 from pilotage.match.place import Lease, Place
 from pilotage.match.share import Shares, Slice
 
@@ -36,7 +36,7 @@ class Bench:
         cluster = self.matcher.clusters.of(spec, owner)
         made = [next(self._numbers) for _ in range(count)]
         for job in made:
-            self.matcher.add(Queued(job, priority, owner, cluster, limit), self.now)
+            self.matcher.add(QueuedJob(job, priority, owner, cluster, limit), self.now)
         return made
 
     def place(self, number: int = 1, cpus: int = 4, **facts: Any) -> Place:
@@ -52,7 +52,7 @@ class Bench:
     def start(self, place: Place, **facts: Any) -> list[int]:
         return self.hold(place, self.matcher.pick(place, self.now, **facts))
 
-    def hold(self, place: Place, picked: list[Picked]) -> list[int]:
+    def hold(self, place: Place, picked: list[PickedJob]) -> list[int]:
         for one in picked:
             self.matcher.grant(place, one, Lease(one.job, 1, 1, one.priority, self.now))
         return [one.job for one in picked]
@@ -174,7 +174,7 @@ def test_a_delayed_job_waits_for_its_time():
     bench = Bench()
     place = bench.place()
     cluster = bench.matcher.clusters.of(JobSpec(Command(("x",)), "x"), "ann")
-    bench.matcher.add(Queued(7, 0, "ann", cluster, "", 1005.0), bench.now)
+    bench.matcher.add(QueuedJob(7, 0, "ann", cluster, "", 1005.0), bench.now)
     assert bench.matcher.due(bench.now) == 1005.0
     assert bench.start(place) == []
     assert bench.matcher.due(1005.0) is None
@@ -518,7 +518,7 @@ def test_jobs_with_an_image_go_where_there_is_something_to_run_it():
     plain = bench.place(1, sandboxes=["bubblewrap"])
     fitted = bench.place(2, sandboxes=["bubblewrap", "podman"])
     spec = JobSpec(Command(("x",)), "x", image="docker.io/library/busybox")
-    bench.matcher.add(Queued(7, 0, "ann", bench.matcher.clusters.of(spec, "ann")), bench.now)
+    bench.matcher.add(QueuedJob(7, 0, "ann", bench.matcher.clusters.of(spec, "ann")), bench.now)
     assert bench.start(plain) == []
     assert bench.start(fitted) == [7]
 

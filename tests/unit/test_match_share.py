@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.match.share import Row, Shares, Slice, group_of
+from pilotage.match.share import Shares, Slice, UsageRow, group_of
 
 DAY = 86400.0
 NOW = 1.8e9
@@ -151,7 +151,13 @@ def test_the_half_life_may_change_between_two_runs():
 
 def test_rows_of_any_age_can_be_loaded():
     shares = Shares(60.0)
-    shares.load([Row("ann", 5.0, NOW, 5.0), Row("bob", 5.0, 0.0, 7.0), Row("eve", 5.0, NOW * 2, 1)])
+    shares.load(
+        [
+            UsageRow("ann", 5.0, NOW, 5.0),
+            UsageRow("bob", 5.0, 0.0, 7.0),
+            UsageRow("eve", 5.0, NOW * 2, 1),
+        ]
+    )
     assert shares.usage("bob", NOW) == 0.0
     assert shares.total("bob") == 7.0
     assert shares.usage("eve", NOW * 2) == pytest.approx(5.0)

@@ -7,15 +7,17 @@ import pytest
 from pilotage.base import errors
 from pilotage.job.model import App, Command, JobSpec, Recipe, Workflow
 from pilotage.match import sites
-from pilotage.match.sites import Cause, Objection, Site, Sites
+from pilotage.match.sites import Objection, SiteCause, SiteLimits, SiteView
 
 NOW = 1_700_000_000.0
-SITES = Sites(
+SITES = SiteView(
     {
-        "kit": Site(name="kit"),
-        "mira": Site(name="mira", applications=("sim", "reco")),
-        "theta": Site(name="theta", cause=Cause.SILENT, since=NOW - 300),
-        "cori": Site(name="cori", cause=Cause.DRAINED, by="eve", words="new disks", since=NOW),
+        "kit": SiteLimits(name="kit"),
+        "mira": SiteLimits(name="mira", applications=("sim", "reco")),
+        "theta": SiteLimits(name="theta", cause=SiteCause.SILENT, since=NOW - 300),
+        "cori": SiteLimits(
+            name="cori", cause=SiteCause.DRAINED, by="eve", words="new disks", since=NOW
+        ),
     }
 )
 
@@ -32,21 +34,21 @@ def test_a_site_that_takes_it_or_none_at_all_is_no_objection():
 
 
 def test_a_site_may_have_an_application_that_takes_programs():
-    known = Sites({"mira": Site(name="mira", applications=("commands",))})
+    known = SiteView({"mira": SiteLimits(name="mira", applications=("commands",))})
     assert known.judge(spec("mira")) is None
     found = known.judge(spec("mira", App("sim")))
     assert found is not None
-    assert found.cause is Cause.APPLICATION
+    assert found.cause is SiteCause.APPLICATION
 
 
 def test_each_cause_has_a_sentence_and_what_to_do():
-    cases: list[tuple[JobSpec, Cause, str, str]] = [
-        (spec("mirra"), Cause.UNKNOWN, "there is no site `mirra`", "did you mean `mira`?"),
-        (spec("xyz"), Cause.UNKNOWN, "there is no site `xyz`", "`pilotage site ls`"),
-        (spec("mira"), Cause.COMMAND, "only applications", "`reco`, `sim`"),
-        (spec("mira", App("sin")), Cause.APPLICATION, "no application `sin`", "mean `sim`?"),
-        (spec("theta"), Cause.SILENT, "is silent since 20", "site check theta"),
-        (spec("cori"), Cause.DRAINED, "is drained by eve since", "site resume cori"),
+    cases: list[tuple[JobSpec, SiteCause, str, str]] = [
+        (spec("mirra"), SiteCause.UNKNOWN, "there is no site `mirra`", "did you mean `mira`?"),
+        (spec("xyz"), SiteCause.UNKNOWN, "there is no site `xyz`", "`pilotage site ls`"),
+        (spec("mira"), SiteCause.COMMAND, "only applications", "`reco`, `sim`"),
+        (spec("mira", App("sin")), SiteCause.APPLICATION, "no application `sin`", "mean `sim`?"),
+        (spec("theta"), SiteCause.SILENT, "is silent since 20", "site check theta"),
+        (spec("cori"), SiteCause.DRAINED, "is drained by eve since", "site resume cori"),
     ]
     for asked, cause, said, advice in cases:
         found = SITES.judge(asked)
@@ -73,7 +75,7 @@ def test_what_waiting_does_not_help_is_refused_and_the_rest_is_told():
 
 
 def test_a_name_that_may_be_heard_of_later_is_not_refused():
-    unsure = Sites(SITES.known, "the broker cannot be reached")
+    unsure = SiteView(SITES.known, "the broker cannot be reached")
     found = unsure.judge(spec("nosuch"))
     assert found is not None
     assert not found.final
@@ -83,7 +85,7 @@ def test_a_name_that_may_be_heard_of_later_is_not_refused():
 
 
 def test_every_cause_can_be_said():
-    for cause in Cause:
+    for cause in SiteCause:
         found = Objection(cause=cause, site="kit", known=tuple("abcdefghijkl"), application="x")
         assert "kit" in sites.message(found, NOW)
         assert sites.hint(found)

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from pilotage.job import moves, records
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.model import Command, JobSpec, NewJob, Resources, Retry, State
-from pilotage.job.retry import End
+from pilotage.job.retry import AttemptEnd
 from pilotage.match.negotiate import Matcher
 from pilotage.match.place import Place
+from pilotage.match.requests import Granted, PlaceRequest
 from pilotage.match.share import Shares
-from pilotage.match.turn import Batch, Ledger
-from pilotage.match.words import Granted, Request
+from pilotage.match.turn import TurnBatch, TurnRecords
 from pilotage.store import Db, connect
 
-OK = End(ok=True, message="", exit=0, wall=1.0, cpu=1.0)
-BAD = End(ok=False, message="exit code 1", exit=1, wall=1.0)
+OK = AttemptEnd(ok=True, message="", exit=0, wall=1.0, cpu=1.0)
+BAD = AttemptEnd(ok=False, message="exit code 1", exit=1, wall=1.0)
 
 
-def lose_first(ledger: Ledger, db: Db, now: float) -> None:
+def lose_first(ledger: TurnRecords, db: Db, now: float) -> None:
     """Give up the place with the number 1."""
-    ledger.lose(db, 1, End(ok=False, message="silent", lost=True), now)
+    ledger.lose(db, 1, AttemptEnd(ok=False, message="silent", lost=True), now)
 
 
 class Failed(Exception):
@@ -41,8 +41,8 @@ class Desk:
         self.ledger = self.fresh()
         self.heard: list[tuple[str, list[int], list[str]]] = []
 
-    def fresh(self) -> Ledger:
-        return Ledger(Matcher(Shares(3600.0)), "/jobs", random.Random(0))
+    def fresh(self) -> TurnRecords:
+        return TurnRecords(Matcher(Shares(3600.0)), "/jobs", random.Random(0))
 
     def add(self, count: int = 1, **facts: Any) -> list[int]:
         spec = JobSpec(Command(("x",)), "x", **facts)
@@ -56,15 +56,17 @@ class Desk:
         self.turn(changes=[lambda ledger, _db, _now: ledger.join(one)])
         return one
 
-    def ask(self, place: Place, *ends: Ended, park: bool = False, name: str = "") -> Request:
+    def ask(
+        self, place: Place, *ends: EndedJob, park: bool = False, name: str = ""
+    ) -> PlaceRequest:
         def hear(granted: Granted) -> None:
             jobs = [claim.job for claim in granted.claims]
             self.heard.append((name, jobs, [stop.words for stop in granted.stops]))
 
-        return Request(place.number, hear, list(ends), park=park)
+        return PlaceRequest(place.number, hear, list(ends), park=park)
 
-    def turn(self, *requests: Request, changes: Any = (), fail: bool = False) -> None:
-        batch = Batch(list(changes), list(requests))
+    def turn(self, *requests: PlaceRequest, changes: Any = (), fail: bool = False) -> None:
+        batch = TurnBatch(list(changes), list(requests))
         try:
             with self.db.transaction():
                 outcome = self.ledger.turn(self.db, batch, self.now)
@@ -78,9 +80,9 @@ class Desk:
         for request, granted in outcome.answers:
             request.answer(granted)
 
-    def ended(self, place: Place, job: int, end: End = OK) -> Ended:
+    def ended(self, place: Place, job: int, end: AttemptEnd = OK) -> EndedJob:
         lease = place.leases[job]
-        return Ended(job, lease.attempt, lease.spec, end)
+        return EndedJob(job, lease.attempt, lease.spec, end)
 
     def states(self, *jobs: int) -> list[State]:
         return [records.get(self.db, job).state for job in jobs]
@@ -156,7 +158,7 @@ def test_only_who_holds_a_job_is_heard(desk):
     stolen = desk.ended(place, job)
     desk.turn(desk.ask(thief, stolen))
     assert desk.states(job) == [State.RUNNING]
-    old = Ended(job, 7, stolen.spec, OK)
+    old = EndedJob(job, 7, stolen.spec, OK)
     desk.turn(desk.ask(place, old))
     assert desk.states(job) == [State.RUNNING]
 
@@ -218,7 +220,7 @@ def test_what_a_person_calls_off_is_stopped_once_where_it_runs(desk):
     assert desk.heard[-1] == ("", [], ["cancelled by a person"])
     desk.turn(desk.ask(place, park=True))
     assert len(desk.heard) == 2
-    stopped = End(ok=False, message="stopped", stopped=True, wall=1.0)
+    stopped = AttemptEnd(ok=False, message="stopped", stopped=True, wall=1.0)
     desk.turn(desk.ask(place, desk.ended(place, job, stopped)))
     assert desk.states(job) == [State.CANCELLED]
 
@@ -287,7 +289,7 @@ def test_a_late_result_counts_only_from_who_held_the_job(desk):
     thief.taking = False
     desk.turn(desk.ask(thief, late))
     assert desk.states(job) == [State.QUEUED]
-    desk.turn(Request(1, lambda _: None, [late]))
+    desk.turn(PlaceRequest(1, lambda _: None, [late]))
     assert desk.states(job) == [State.DONE]
 
 
@@ -314,7 +316,9 @@ def test_what_cannot_be_recorded_is_refused_and_keeps_nobody_else(desk):
     first, second = desk.add(2)
     desk.turn(desk.ask(place), desk.ask(rogue))
     refused: list[Exception] = []
-    bad = desk.ask(rogue, Ended(second, 1, 1, End(ok=False, message="", exit=2**70)), name="rogue")
+    bad = desk.ask(
+        rogue, EndedJob(second, 1, 1, AttemptEnd(ok=False, message="", exit=2**70)), name="rogue"
+    )
     bad.refuse = refused.append
     desk.turn(bad, desk.ask(place, desk.ended(place, first), name="good"))
     assert desk.states(first, second) == [State.DONE, State.RUNNING]
@@ -329,7 +333,7 @@ def test_a_change_that_fails_is_left_out_and_its_traces_with_it(desk):
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
 
-    def half(ledger: Ledger, db: Db, now: float) -> None:
+    def half(ledger: TurnRecords, db: Db, now: float) -> None:
         ledger.lose(db, 1, BAD, now)
         raise ZeroDivisionError
 
@@ -351,14 +355,14 @@ def test_nobody_is_charged_for_more_time_than_has_passed(desk):
     (job,) = desk.add(1)
     desk.turn(desk.ask(place))
     desk.now += 5
-    long = End(ok=True, message="", exit=0, wall=1e300, cpu=1.0)
+    long = AttemptEnd(ok=True, message="", exit=0, wall=1e300, cpu=1.0)
     desk.turn(desk.ask(place, desk.ended(place, job, long)))
     shares = desk.ledger.matcher.shares
     assert [shares.total(owner) for owner in shares.owners()] == [5.0]
 
 
 def test_what_a_place_refuses_is_not_offered_to_it_again_and_is_no_failure(desk):
-    refused = End(ok=False, message="it has no such folder", refused=True)
+    refused = AttemptEnd(ok=False, message="it has no such folder", refused=True)
     jobs = desk.add(50)
     others = desk.add(3, priority=-1)
     one, two = desk.place(1, cpus=2), desk.place(2, cpus=1)
@@ -379,7 +383,7 @@ def test_what_all_places_refuse_can_never_start(desk):
     (job,) = desk.add()
     one = desk.place(1)
     desk.turn(desk.ask(one))
-    desk.turn(desk.ask(one, desk.ended(one, job, End(ok=False, message="no", refused=True))))
+    desk.turn(desk.ask(one, desk.ended(one, job, AttemptEnd(ok=False, message="no", refused=True))))
     assert desk.ledger.never() == {1}
     # A turn that could not be written and the next process alike must not forget the rest.
     desk.turn(desk.ask(one), fail=True)
@@ -393,7 +397,7 @@ def test_a_place_that_has_changed_is_offered_again_what_it_refused(desk):
     (job,) = desk.add()
     one = desk.place(1)
     desk.turn(desk.ask(one))
-    desk.turn(desk.ask(one, desk.ended(one, job, End(ok=False, message="no", refused=True))))
+    desk.turn(desk.ask(one, desk.ended(one, job, AttemptEnd(ok=False, message="no", refused=True))))
     desk.turn(desk.ask(one))
     assert not one.leases
     matcher = desk.ledger.matcher
@@ -406,7 +410,7 @@ def test_a_place_that_has_changed_is_offered_again_what_it_refused(desk):
     assert list(one.leases) == [job]
 
 
-BUSY = End(ok=False, message="a refused it: 3 are the most", refused=True, again=30.0)
+BUSY = AttemptEnd(ok=False, message="a refused it: 3 are the most", refused=True, again=30.0)
 
 
 class Site:
@@ -417,7 +421,7 @@ class Site:
         self.place = desk.place(cpus=1 << 40)
         self.refused = 0
 
-    def turn(self, *ends: Ended) -> None:
+    def turn(self, *ends: EndedJob) -> None:
         """Let the matchmaker send what it likes, and refuse what is too much."""
         self.desk.turn(self.desk.ask(self.place, *ends))
         self._refuse()

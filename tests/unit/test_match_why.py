@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from pilotage.base import units
 from pilotage.job.model import Resources
+from pilotage.match.clause import figure
 from pilotage.match.expr import parse
-from pilotage.match.figure import figure
-from pilotage.match.why import Change, SlotClass, why
+from pilotage.match.why import PlaceClass, RequirementChange, why
 
 G = 10**9
 
 
 def slot(
     count: int, cpus: int = 8, memory: int = 16 * G, *, free: int | None = None, **more: object
-) -> SlotClass:
+) -> PlaceClass:
     total: dict[str, float] = {"cpus": cpus, "memory": memory, "gpus": 0}
     attributes = {"os": "linux", "site": "kit", **total, **more}
-    return SlotClass(attributes, count, total, {**total, "cpus": cpus if free is None else free})
+    return PlaceClass(attributes, count, total, {**total, "cpus": cpus if free is None else free})
 
 
 OFFERS = [slot(12), slot(28, cpus=4, memory=8 * G), slot(3, cpus=64, memory=256 * G, site="cern")]
@@ -46,36 +46,41 @@ def test_a_need_tells_both_values_how_many_fail_and_what_would_do():
     assert memory.words == "`memory >= 64G`: 40 of 43 offers fail; they have at most 16G"
     assert site.words == "`site == 'kit'`: 3 of 43 offers fail; they have 'cern'"
     assert found.changes == (
-        Change("ask for memory ≤ 16G", 12),
-        Change("ask for memory ≤ 8G", 40),
+        RequirementChange("ask for memory ≤ 16G", 12),
+        RequirementChange("ask for memory ≤ 8G", 40),
     )
 
 
 def test_the_least_change_comes_first_however_far_it_is():
     found = why(Resources(cpus=1000), "", {}, [slot(1, cpus=2), slot(1, cpus=3)])
-    assert found.changes == (Change("ask for cpus ≤ 3", 1), Change("ask for cpus ≤ 2", 2))
+    assert found.changes == (
+        RequirementChange("ask for cpus ≤ 3", 1),
+        RequirementChange("ask for cpus ≤ 2", 2),
+    )
 
 
 def test_a_clause_may_be_written_otherwise_or_dropped():
     found = why(Resources(), "memory / cpus >= 3G and site == 'kit'", {}, OFFERS)
-    assert found.changes[0] == Change(
+    assert found.changes[0] == RequirementChange(
         "write `memory / cpus >= 2G` instead of `memory / cpus >= 3G`", 40
     )
     found = why(Resources(), "site == 'desy'", {}, OFFERS)
-    assert found.changes == (Change("drop the clause `site == 'desy'`", 43),)
+    assert found.changes == (RequirementChange("drop the clause `site == 'desy'`", 43),)
 
 
 def test_the_bound_of_a_strict_comparison_includes_what_is_there():
     found = why(Resources(), "64 < cpus", {}, OFFERS)
-    assert found.changes[0] == Change("write `cpus >= 64` instead of `64 < cpus`", 3)
+    assert found.changes[0] == RequirementChange("write `cpus >= 64` instead of `64 < cpus`", 3)
     found = why(Resources(), "cpus < 4", {}, OFFERS)
-    assert found.changes[0] == Change("write `cpus <= 4` instead of `cpus < 4`", 28)
+    assert found.changes[0] == RequirementChange("write `cpus <= 4` instead of `cpus < 4`", 28)
     assert found.clauses[0].have == "they have at least 4"
 
 
 def test_a_slip_of_the_pen_is_seen():
     found = why(Resources(), "os == 'Linux'", {}, OFFERS)
-    assert found.changes == (Change("write `os == 'linux'` instead of `os == 'Linux'`", 43),)
+    assert found.changes == (
+        RequirementChange("write `os == 'linux'` instead of `os == 'Linux'`", 43),
+    )
 
 
 def test_an_attribute_that_no_offer_has_is_named():
@@ -93,7 +98,7 @@ def test_what_some_do_not_say_is_said():
     offers = [slot(2), slot(3, cuda=11), slot(1, cuda=10)]
     found = why(Resources(), "cuda >= 12", {}, offers)
     assert found.clauses[0].have == "they have at most 11, and 2 do not say"
-    assert found.changes[0] == Change("write `cuda >= 11` instead of `cuda >= 12`", 3)
+    assert found.changes[0] == RequirementChange("write `cuda >= 11` instead of `cuda >= 12`", 3)
 
 
 def test_other_clauses_tell_the_values_of_their_names():
@@ -109,16 +114,16 @@ def test_what_the_job_has_is_part_of_what_is_wanted():
 
 def test_several_things_change_together_when_one_is_not_enough():
     found = why(Resources(cpus=128, gpus=1), "", {}, OFFERS)
-    assert found.changes[0] == Change("ask for cpus ≤ 64 and ask for no gpus", 3)
+    assert found.changes[0] == RequirementChange("ask for cpus ≤ 64 and ask for no gpus", 3)
     assert found.changes[-1].offers == 43
 
 
 def test_time_left_is_a_need_like_others_and_no_entry_is_no_bound():
-    short = SlotClass({}, 4, {"cpus": 8, "time": 7200})
+    short = PlaceClass({}, 4, {"cpus": 8, "time": 7200})
     found = why(Resources(time=86400), "", {}, [short])
     assert found.clauses[0].words == "`time >= 1d`: every offer fails; they have 2h"
-    assert found.changes == (Change("ask for time ≤ 2h", 4),)
-    assert why(Resources(time=86400, disk=G), "", {}, [SlotClass({}, 4, {"cpus": 8})]).ever == 4
+    assert found.changes == (RequirementChange("ask for time ≤ 2h", 4),)
+    assert why(Resources(time=86400, disk=G), "", {}, [PlaceClass({}, 4, {"cpus": 8})]).ever == 4
 
 
 def test_without_offers_there_is_nothing_to_compare():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pilotage.compat import meow
 from pilotage.compat.meow import default, rule
 from pilotage.compat.meow.pattern import kinds
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.job import model
 from pilotage.rule.model import COMPLETE, FilePattern, MessagePattern
 
@@ -314,8 +314,8 @@ def test_paths_of_patterns(path: str, glob: str):
 def test_masks():
     assert kinds(meow.DEFAULT_MASK) == COMPLETE
     early = [meow.FILE_CREATED_EVENT, meow.FILE_MODIFIED_EVENT]
-    assert kinds(early) == {Kind.FILE_CREATED, Kind.FILE_MODIFIED}
-    assert kinds([meow.DIR_RETROACTIVE_EVENT]) == {Kind.DIR_EXISTING}
+    assert kinds(early) == {EventKind.FILE_CREATED, EventKind.FILE_MODIFIED}
+    assert kinds([meow.DIR_RETROACTIVE_EVENT]) == {EventKind.DIR_EXISTING}
 
 
 def test_a_rule_that_changes_is_another_where_it_applies_to_what_exists():

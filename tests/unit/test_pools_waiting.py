@@ -9,7 +9,7 @@ import pytest
 from pilotage.batch.model import Site
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Queued
+from pilotage.match.order import QueuedJob
 from pilotage.match.share import Shares
 from pilotage.pool.files import Pilot, Pool
 from pilotage.pool.pilots import Drone
@@ -30,7 +30,7 @@ def offered(rows: dict[str, Row], *jobs: dict[str, Any]) -> dict[str, float]:
     for number, facts in enumerate(jobs, 1):
         spec = JobSpec(Command(("x",)), "x", resources=Resources(**facts))
         cluster = matcher.clusters.of(spec, "ann")
-        matcher.add(Queued(number, 0, "ann", cluster, ""), NOW)
+        matcher.add(QueuedJob(number, 0, "ann", cluster, ""), NOW)
     sites = {"a": Site(batch="local")}
     none: dict[str, list[Drone]] = {name: [] for name in POOLS}
     waiting = Waiting(matcher, POOLS, sites, none, rows, NOW, lambda _: True)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors, toml
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.job.model import Command, Limit, Python, Resources, Retry, Script, State
 from pilotage.rule import book, draft
 from pilotage.rule.model import FilePattern, Gather, Rate, TimerPattern
-from pilotage.rule.place import Place
 from pilotage.rule.schema import RuleText
+from pilotage.rule.span import SourceSpan
 
 WHOLE = """\
 [recipe.cleaner]
@@ -78,7 +78,7 @@ def test_a_whole_book():
         globs=("/p/raw/{scan}.csv", "/other/{scan}.txt"),
         base="/p",
         exclude=("*.tmp",),
-        events=frozenset({Kind.FILE_CLOSED, Kind.DIR_CREATED}),
+        events=frozenset({EventKind.FILE_CLOSED, EventKind.DIR_CREATED}),
         min_size=1000,
         settle=2.0,
     )
@@ -401,7 +401,7 @@ KEYS = st.sampled_from(sorted(set(RuleText.__struct_fields__) | {"kind", "name",
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.booleans())
 def test_any_values_make_a_rule_or_a_bad_rule(data, sound):
     start = {"files": "a/{x}", "run": ["x"]} if sound else {}
-    place = Place("b.py", "", ("rule", "a"), 1)
+    place = SourceSpan("b.py", "", ("rule", "a"), 1)
     written = draft.Draft("a", place, {**start, **data}, "/p", "/nowhere")
     with contextlib.suppress(errors.BadRule):
         if not draft.recipe_of(written):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.rule import book
 from pilotage.rule.dryrun import MOST_SHOWN, PlannedJob, dry_run
 
@@ -42,7 +42,7 @@ def run(event):
 
 
 def test_what_a_file_would_start():
-    found = run(Event(Kind.FILE_CLOSED, "/p/raw/s 1.csv", 0.0))
+    found = run(Event(EventKind.FILE_CLOSED, "/p/raw/s 1.csv", 0.0))
     assert list(found) == ["clean", "many", "other", "door"]
     clean = found["clean"]
     assert clean.count == 2
@@ -60,15 +60,15 @@ def test_what_a_file_would_start():
 
 
 def test_long_sweeps_are_counted():
-    many = run(Event(Kind.FILE_CLOSED, "/p/raw/a", 0.0))["many"]
+    many = run(Event(EventKind.FILE_CLOSED, "/p/raw/a", 0.0))["many"]
     assert (many.count, len(many.jobs)) == (1000, MOST_SHOWN)
     assert many.jobs[0].argv == ("bash", "<script>", "/p/raw/a")
     assert many.note == "made when all 5 files of the set are there"
 
 
 def test_what_a_message_would_start():
-    door = run(Event(Kind.MESSAGE, "lab.door", 0.0, data={"who": "Ada"}))["door"]
+    door = run(Event(EventKind.MESSAGE, "lab.door", 0.0, data={"who": "Ada"}))["door"]
     assert door.jobs[0].argv == ("bell", "Ada")
-    door = run(Event(Kind.MESSAGE, "lab.door", 0.0, data={"why": "Ada"}))["door"]
+    door = run(Event(EventKind.MESSAGE, "lab.door", 0.0, data={"why": "Ada"}))["door"]
     assert door.verdict.fires
     assert door.note == "there is no keyword `{message.who}` here; did you mean `message.why`?"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.hub.project import Project
 from pilotage.job.model import Workflow
-from pilotage.rule import book, dryrun, flows, graph, rulebook
+from pilotage.rule import book, dryrun, graph, rulebook
 from pilotage.rule.model import Rule
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -71,9 +71,9 @@ def test_a_flow_within_the_flow_is_read_with_it(tmp_path: Path):
 )
 def test_a_workflow_is_known_however_its_toml_is_written(tmp_path: Path, text: str):
     (tmp_path / "flow.toml").write_text(text)
-    assert flows.is_workflow(tmp_path / "flow.toml")
+    assert rulebook.is_workflow(tmp_path / "flow.toml")
     (tmp_path / "book.toml").write_text(f"[rule.step]\nscript = '''\n{text}'''\nfiles = '*'\n")
-    assert not flows.is_workflow(tmp_path / "book.toml")
+    assert not rulebook.is_workflow(tmp_path / "book.toml")
 
 
 def test_a_workflow_in_the_folder_of_rules_is_no_book(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_what_a_pattern_captures_and_a_sweep_gives_are_parameters(tmp_path: Path
     flow = FLOW.replace('["raw"]', '["sample", "size"]').replace("{raw}", "{sample} {size}")
     rule = RULE.replace('params = { raw = "{path}" }', "sweep = { size = [1, 2] }")
     found = load(tmp_path, rule, flow)
-    event = Event(Kind.FILE_CLOSED, f"{tmp_path}/raw/x.txt", 1.0)
+    event = Event(EventKind.FILE_CLOSED, f"{tmp_path}/raw/x.txt", 1.0)
     (trial,) = dryrun.dry_run([found], event, 1.0, str(tmp_path)).trials
     assert (trial.what, trial.count) == ("flow", 2)
     assert trial.jobs[1].params == {"sample": "x", "size": 2}

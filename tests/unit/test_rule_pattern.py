@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.bus.port import matches as topic_match
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.job.model import Command, JobSpec, State
 from pilotage.rule import pattern as patterns
-from pilotage.rule.judge import judge, match_file
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.rule.pattern import Index
+from pilotage.rule.verdict import judge, match_file
 
 SPEC = JobSpec(recipe=Command(("true",)), name="r")
 
@@ -160,16 +160,16 @@ def test_messages_jobs_and_timers_are_found():
         assert found == [each.name for each in rules if judge(each, event, 0).fires]
         return found
 
-    assert names(Kind.MESSAGE, "lab.door") == ["m"]
-    assert names(Kind.MESSAGE, "office.door") == []
-    assert names(Kind.JOB_ENDED, "clean-1", state="failed") == ["j"]
-    assert names(Kind.JOB_ENDED, "clean-1", state="done") == []
-    assert names(Kind.TIMER, "t") == ["t"]
-    assert names(Kind.TIMER, "m") == []
-    assert index.kinds == {Kind.MESSAGE, Kind.JOB_ENDED, Kind.TIMER}
+    assert names(EventKind.MESSAGE, "lab.door") == ["m"]
+    assert names(EventKind.MESSAGE, "office.door") == []
+    assert names(EventKind.JOB_ENDED, "clean-1", state="failed") == ["j"]
+    assert names(EventKind.JOB_ENDED, "clean-1", state="done") == []
+    assert names(EventKind.TIMER, "t") == ["t"]
+    assert names(EventKind.TIMER, "m") == []
+    assert index.kinds == {EventKind.MESSAGE, EventKind.JOB_ENDED, EventKind.TIMER}
 
 
-def closed(path, kind=Kind.FILE_CLOSED, **more):
+def closed(path, kind=EventKind.FILE_CLOSED, **more):
     return Event(kind=kind, subject=path, time=100, **{"mtime": 90.0, **more})
 
 
@@ -195,7 +195,7 @@ def closed(path, kind=Kind.FILE_CLOSED, **more):
         ),
         (
             {},
-            closed("/p/raw/a.csv", Kind.FILE_CREATED),
+            closed("/p/raw/a.csv", EventKind.FILE_CREATED),
             ("event is file.created; the rule waits for file.closed, file.existing, file.moved",),
         ),
         (
@@ -221,7 +221,7 @@ def closed(path, kind=Kind.FILE_CLOSED, **more):
         ),
         (
             {},
-            Event(kind=Kind.MESSAGE, subject="x", time=0),
+            Event(kind=EventKind.MESSAGE, subject="x", time=0),
             ("event is message; the rule waits for file.closed, file.existing, file.moved",),
         ),
     ],

@@ -33,13 +33,13 @@ from pilotage.batch.system.model import Order
 from pilotage.batch.wire import Wire
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
-from pilotage.match import patience, wish
+from pilotage.match import turn, wish
 from pilotage.match.cluster import Clusters
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Queued
+from pilotage.match.order import QueuedJob
 from pilotage.match.place import Lease
+from pilotage.match.requests import Stop
 from pilotage.match.share import Shares
-from pilotage.match.words import Stop
 from pilotage.node.login.files import Files
 from pilotage.node.login.orders import Orders
 from pilotage.run import launch, output
@@ -340,11 +340,11 @@ def test_who_waits_in_a_batch_queue_is_not_charged_for_it() -> None:
     matcher.join(queue)
     cluster = matcher.clusters.of(spec(site="c", resources=Resources(cpus=4)), "me")
     for job in (1, 2):
-        matcher.add(Queued(job, 0, "me", cluster, "", 0.0), 0.0)
+        matcher.add(QueuedJob(job, 0, "me", cluster, "", 0.0), 0.0)
     for picked in matcher.pick(queue, 0.0):
         matcher.grant(queue, picked, Lease(picked.job, 1, 1, 0, 0.0))
     begun = shares.total("me")
-    patience.charge_running(matcher, 86_400.0)
+    turn.charge_running(matcher, 86_400.0)
     assert shares.total("me") == begun
     # One ran for a minute in the end, the other was called off before it began.
     matcher.free(queue, [(1, 60.0), (2, None)], 86_400.0)

@@ -29,10 +29,10 @@ from pilotage.job import bulk, moves, retry
 from pilotage.job.model import App, Command, JobSpec, NewJob, State
 from pilotage.job.records import Selection
 from pilotage.match.place import SITE
-from pilotage.match.sites import Cause, Sites
+from pilotage.match.sites import SiteCause, SiteView
 from pilotage.project import settings as config
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.status import sites
 from pilotage.status.sites import Drain, Seen
 from pilotage.store import Writer
@@ -81,7 +81,7 @@ def seen(project: Project, now: float = NOW) -> dict[str, Seen]:
     return {one.name: one for one in found.sites}
 
 
-def cause(project: Project, site: str, app: str = "") -> Cause | None:
+def cause(project: Project, site: str, app: str = "") -> SiteCause | None:
     known = sites.standing(project.db, project.root, project.settings, NOW, [site])
     found = known.judge(JobSpec(App(app) if app else Command(("true",)), "job", site=site))
     return found.cause if found else None
@@ -143,8 +143,8 @@ def test_all_kinds_of_sites_are_one_list(project):
     hear(project, "mira", applications=("sim",))
     project.want_pilots("desy", Wish(), 1, "")
     with project.db.transaction() as db:
-        tokens.mint(db, Scope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
-        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+        tokens.mint(db, TokenScope.ENROL, "me", now=NOW, lifetime=60.0, site="cern")
+        tokens.mint(db, TokenScope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
     found = {name: (one.kind, one.state) for name, one in seen(project).items()}
     assert found == {
         "cern": ("pilots", "unheard"),
@@ -180,36 +180,36 @@ def test_a_name_is_free_again_when_its_owner_is_gone_and_holds_no_jobs(project):
         records.begin(db, ["kit", "here", "mira"])
         assert not records.stand(db, "mira", "batch")
         spec = project.job(job).spec
-        end = retry.End(ok=True, message="")
+        end = retry.AttemptEnd(ok=True, message="")
         moves.finish(db, job, 1, spec, end, now=NOW, dice=clock.dice())
         records.begin(db, ["kit", "here", "mira"])
         assert records.stand(db, "mira", "batch")
 
 
 def test_what_keeps_a_site_from_taking_a_job(project):
-    assert cause(project, "kti") is Cause.UNKNOWN
+    assert cause(project, "kti") is SiteCause.UNKNOWN
     assert cause(project, "kit") is None
     assert cause(project, "local") is None
     with project.db.transaction() as db:
-        tokens.mint(db, Scope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
-    assert cause(project, "cori") is Cause.UNHEARD
+        tokens.mint(db, TokenScope.AGENT, "me", now=NOW, lifetime=60.0, site="cori")
+    assert cause(project, "cori") is SiteCause.UNHEARD
     show(project, "kit", "no route")
-    assert cause(project, "kit") is Cause.TROUBLE
+    assert cause(project, "kit") is SiteCause.TROUBLE
     project.ask_site("kit", "drain")
-    assert cause(project, "kit") is Cause.DRAINED
+    assert cause(project, "kit") is SiteCause.DRAINED
     hear(project, "mira", applications=("sim",))
-    assert cause(project, "mira") is Cause.COMMAND
-    assert cause(project, "mira", "sin") is Cause.APPLICATION
+    assert cause(project, "mira") is SiteCause.COMMAND
+    assert cause(project, "mira", "sin") is SiteCause.APPLICATION
     assert cause(project, "mira", "sim") is None
     hear(project, "mira", "silent", applications=("sim",))
-    assert cause(project, "mira", "sim") is Cause.SILENT
+    assert cause(project, "mira", "sim") is SiteCause.SILENT
     drained = Drained(by="eve", why="upgrade", since=NOW - 9)
     hear(project, "mira", "draining", applications=("sim",), draining=True, drain=drained)
     known = sites.standing(project.db, project.root, project.settings, NOW, ["mira"])
     found = known.judge(JobSpec(App("sim"), "job", site="mira"))
     assert found is not None
     assert (found.cause, found.by, found.words, found.since) == (
-        Cause.DRAINED, "eve", "upgrade", NOW - 9,
+        SiteCause.DRAINED, "eve", "upgrade", NOW - 9,
     )  # fmt: skip
 
 
@@ -224,13 +224,13 @@ def test_while_the_broker_is_away_there_may_be_other_sites(project):
     hear(project, "mira", applications=())
     with project.db.transaction() as db:
         db.run("edges_listen", trouble="refused", since=NOW - 500, now=NOW)
-    assert cause(project, "theta") is Cause.UNHEARD
+    assert cause(project, "theta") is SiteCause.UNHEARD
     with project.db.transaction() as db:
         db.run("edges_listen", trouble="", since=NOW - 5, now=NOW)
-    assert cause(project, "theta") is Cause.UNHEARD
+    assert cause(project, "theta") is SiteCause.UNHEARD
     with project.db.transaction() as db:
         db.run("edges_listen", trouble="", since=NOW - 500, now=NOW)
-    assert cause(project, "theta") is Cause.UNKNOWN
+    assert cause(project, "theta") is SiteCause.UNKNOWN
 
 
 def test_each_source_refuses_a_site_that_is_not_known(project: Project):
@@ -281,12 +281,14 @@ MESSAGES: tuple[dict[str, Any], ...] = (
 
 async def post(project: Project) -> None:
     """Have the messages arrive as the broker hands them over."""
-    settings = msgspec.structs.replace(project.settings, flows=config.Flows(users=("alice",)))
+    settings = msgspec.structs.replace(
+        project.settings, flows=config.FlowSettings(users=("alice",))
+    )
 
     async def reply(_: bytes) -> None:
         raise AssertionError
 
-    def standing(named: Collection[str]) -> Sites:
+    def standing(named: Collection[str]) -> SiteView:
         return sites.standing(project.db, project.root, settings, NOW, named)
 
     writer = Writer(connect(project.db.path))

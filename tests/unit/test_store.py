@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from pilotage.base import errors
-from pilotage.store import Db, connect, queries, sqlite
+from pilotage.store import Db, connect, sqlite
 
-VERSIONS = [number for number, _ in queries.migrations()]
+VERSIONS = [number for number, _ in sqlite.migrations()]
 
 
 def shape(db: Db) -> list[tuple[Any, ...]]:
@@ -51,7 +51,7 @@ def test_a_fresh_store_is_of_the_newest_version(tmp_path):
 @pytest.mark.parametrize("old", [0, *VERSIONS])
 def test_a_store_of_any_version_becomes_what_a_fresh_one_is(tmp_path, old):
     before = apsw.Connection(str(tmp_path / "old.db"))
-    for number, text in queries.migrations():
+    for number, text in sqlite.migrations():
         if number <= old:
             before.execute(text)
     before.execute(f"PRAGMA user_version = {old}")
@@ -92,8 +92,8 @@ def test_a_store_that_another_process_folds_its_log_into_is_waited_for(tmp_path,
 def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path, monkeypatch):
     connect(tmp_path / "store.db").close()
     broken = "CREATE TABLE more (id INTEGER) STRICT; CREATE TABLE job (id INTEGER) STRICT;"
-    newer = (*queries.migrations(), (VERSIONS[-1] + 1, broken))
-    monkeypatch.setattr(queries, "migrations", lambda: newer)
+    newer = (*sqlite.migrations(), (VERSIONS[-1] + 1, broken))
+    monkeypatch.setattr(sqlite, "migrations", lambda: newer)
     with pytest.raises(apsw.SQLError, match="already exists"):
         connect(tmp_path / "store.db")
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from pilotage.store import connect, queries
+from pilotage.store import connect, sqlite
 from tests import every
 
 HOT = (
@@ -34,7 +34,7 @@ def test_no_whole_table_is_read(tmp_path: Path) -> None:
     with contextlib.closing(raw), every.cases() as case:
         for name in HOT:
             with case(name):
-                plan = _plan(raw, queries.load()[name])
+                plan = _plan(raw, sqlite.load()[name])
                 whole = [step for step in plan if _WHOLE.match(step)]
                 assert [step for step in whole if not _LIVE.match(step)] == []
 

@@ -13,12 +13,12 @@ import apsw
 import pytest
 
 import pilotage
-from pilotage.store import Db, connect, queries
+from pilotage.store import Db, connect, sqlite
 from tests import every
 
 SOURCE = Path(pilotage.__file__).parent
 FOLDER = SOURCE / "store" / "sql"
-NAMES = sorted(queries.load())
+NAMES = sorted(sqlite.load())
 _PARAMETER = re.compile(r":([a-z_]+)")
 
 
@@ -36,7 +36,7 @@ def statement(text: str) -> str:
 
 def test_every_query_fits_the_schema(db):
     with every.cases() as case:
-        for name, text in queries.load().items():
+        for name, text in sqlite.load().items():
             with case(name):
                 values = dict.fromkeys(_PARAMETER.findall(statement(text)), "[]")
                 assert db._connection.execute(f"EXPLAIN {text}", values).fetchall()
@@ -44,7 +44,7 @@ def test_every_query_fits_the_schema(db):
 
 def test_every_query_is_one_statement_under_a_sentence_that_says_what_it_is_for():
     with every.cases() as case:
-        for name, text in queries.load().items():
+        for name, text in sqlite.load().items():
             with case(name):
                 said = [line for line in text.splitlines() if line.startswith("--")]
                 assert said[0].startswith("-- ")

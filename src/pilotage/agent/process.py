@@ -35,8 +35,8 @@ from pilotage.batch import records as sites
 from pilotage.bus.model import Drain, Heartbeat
 from pilotage.edge import message
 from pilotage.edge.order import PILOT
-from pilotage.match.queue import Queue
-from pilotage.project import poke as pokes
+from pilotage.match.queue import JobQueue
+from pilotage.project import folder as pokes
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import AGENT_FILE
@@ -63,7 +63,7 @@ class Agent:
         self._now = project.clock.now
         self._settings = Followed(project.root / AGENT_FILE, hub)
         self._parts = Supervisor(project.clock, _log, _RESTART)
-        self._queue = Queue(
+        self._queue = JobQueue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
             clock.dice(),
         )  # fmt: skip

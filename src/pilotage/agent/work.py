@@ -29,7 +29,7 @@ from pilotage.bus import model as bus
 from pilotage.bus.model import Scheduler
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.version import Version
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
@@ -51,7 +51,7 @@ class Work:
     """Has jobs run, under the settings of each time."""
 
     def __init__(
-        self, project: ProjectFolder, settings: Followed, writer: Writer, queue: Queue,
+        self, project: ProjectFolder, settings: Followed, writer: Writer, queue: JobQueue,
         registry: Registry, open_reader: Callable[[], Db],
         link: Callable[[Doors, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip

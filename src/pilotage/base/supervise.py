@@ -64,7 +64,7 @@ class Background:
         self._ended()
 
 
-class Failure(msgspec.Struct, frozen=True):
+class TaskFailure(msgspec.Struct, frozen=True):
     """Why a part stopped."""
 
     #: For people; the same words are logged once in a row.
@@ -111,7 +111,7 @@ class Supervisor:
             await self._clock.sleep(pause)
             self._told[name] = (failure.message, self._clock.steady() + _CALM_S)
 
-    def _report(self, name: str, failure: Failure, pause: float, logged: str) -> None:
+    def _report(self, name: str, failure: TaskFailure, pause: float, logged: str) -> None:
         words = (name, failure.message, pause)
         if failure.mistake is not None:
             self._log.error("%s: %s; restarting in %.1f s", *words, exc_info=failure.mistake)
@@ -119,7 +119,7 @@ class Supervisor:
             self._log.error("%s: %s; restarting in %.1f s", *words)
 
 
-async def _run(part: Part) -> Failure:
+async def _run(part: Part) -> TaskFailure:
     """Run a part; return why it stopped, unless this task is cancelled."""
     try:
         await part()
@@ -128,18 +128,18 @@ async def _run(part: Part) -> Failure:
         if task is None or task.cancelling():
             raise
         # To end so would quietly end all parts beside this one.
-        return Failure("a mistake in Pilotage: cancelled although no one asked for it", error)
+        return TaskFailure("a mistake in Pilotage: cancelled although no one asked for it", error)
     except Exception as error:  # noqa: BLE001 - the supervisor: whatever it is, the others go on
         return _failure(error)
-    return Failure("it ended by itself")
+    return TaskFailure("it ended by itself")
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception) -> TaskFailure:
     causes = list(_leaves(error))
     if all(isinstance(one, _EXPECTED) for one in causes):
-        return Failure(str(causes[0]) or type(causes[0]).__name__)
+        return TaskFailure(str(causes[0]) or type(causes[0]).__name__)
     odd = next(one for one in causes if not isinstance(one, _EXPECTED))
-    return Failure(f"a mistake in Pilotage: {str(odd) or type(odd).__name__}", error)
+    return TaskFailure(f"a mistake in Pilotage: {str(odd) or type(odd).__name__}", error)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

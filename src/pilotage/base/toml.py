@@ -151,7 +151,7 @@ def located(source: str, file: Path, hint: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Folder(Generic[_T]):
+class TomlFolder(Generic[_T]):
     """A folder of files `NAME.toml` that each describe one thing, such as a site or a pool."""
 
     #: Below the root of a project.

@@ -37,24 +37,26 @@ _CAUSES = {
 _TOLD = {*OWN, Cause.NODE, Cause.PREEMPTED, Cause.CANCELLED}
 
 
-def judge(one: Guest, end: End, stopping: str) -> retry.End:
+def judge(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
     """Say what the end of a batch job means for its job; `stopping` says why it was called off."""
     if end.evidence is not None:
         try:
             return _by_evidence(one, end, stopping)
         except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
             words = f"the evidence of its end cannot be read: {error}"
-            return retry.End(ok=False, message=words, cause=outcome.Cause.LOST, lost=True)
+            return retry.AttemptEnd(ok=False, message=words, cause=outcome.Cause.LOST, lost=True)
     if stopping:
-        return retry.End(ok=False, message=stopping, cause=outcome.Cause.STOPPED, stopped=True)
+        return retry.AttemptEnd(
+            ok=False, message=stopping, cause=outcome.Cause.STOPPED, stopped=True
+        )
     if end.item is None:
         words = end.never or "it vanished from the batch system, and left no evidence of its end"
         cause = outcome.Cause.NOT_STARTED if end.never else outcome.Cause.LOST
-        return retry.End(ok=False, message=words, cause=cause, lost=not end.final)
+        return retry.AttemptEnd(ok=False, message=words, cause=cause, lost=not end.final)
     return _by_scheduler(end.item, never=end.never)
 
 
-def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
+def _by_evidence(one: Guest, end: End, stopping: str) -> retry.AttemptEnd:
     evidence = end.evidence or {}
     found = msgspec.convert(evidence["end"], Ending, strict=False)
     outputs = evidence.get("outputs")
@@ -79,18 +81,18 @@ def _by_evidence(one: Guest, end: End, stopping: str) -> retry.End:
     return judged
 
 
-def _by_scheduler(item: Item, never: str) -> retry.End:
+def _by_scheduler(item: Item, never: str) -> retry.AttemptEnd:
     cause = item.cause or Cause.UNKNOWN
     said = f" ({item.words})" if item.words else ""
     if cause is Cause.CANCELLED:
         words = f"it was called off at the batch system{said}"
-        return retry.End(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
+        return retry.AttemptEnd(ok=False, message=words, cause=_CAUSES[cause], call_off=words)
     if cause in OWN and not never:
         words = f"the batch system ended it: {OWN[cause]}{said}"
-        return retry.End(ok=False, message=words, cause=_CAUSES[cause])
+        return retry.AttemptEnd(ok=False, message=words, cause=_CAUSES[cause])
     # Our program leaves evidence before it ends as the payload did: this is not the payload's code.
     words = LOST.get(cause, f"its batch job ended with exit code {item.exit} and no evidence")
     words = f"{words}{'; ' + never if never else ''}{said}"
-    return retry.End(
+    return retry.AttemptEnd(
         ok=False, message=words, cause=_CAUSES.get(cause, outcome.Cause.LOST), lost=True
     )

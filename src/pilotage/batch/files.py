@@ -20,7 +20,7 @@ _IDENTITY = "id"
 _TABLE = ("env", "defaults", "plugin")
 
 
-SITES = toml.Folder(
+SITES = toml.TomlFolder(
     folder=FOLDER, kind=Site, noun="site", page="sites", hint="`pilotage site add`",
     check=model.check,
 )  # fmt: skip

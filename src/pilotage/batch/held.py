@@ -25,7 +25,7 @@ class House:
         #: Where each attempt is out.
         self.out: dict[Attempt, tuple[Submission, Work]] = {}
         #: What has ended and begun since the last turn.
-        self.ends: list[tuple[Guest, retry.End]] = []
+        self.ends: list[tuple[Guest, retry.AttemptEnd]] = []
         self.began: list[Attempt] = []
         #: Why attempts are to end.
         self.stops: dict[Attempt, str] = {}
@@ -44,7 +44,7 @@ class House:
         self.began += attempts
         self._changed()
 
-    def finish(self, one: Guest, end: retry.End) -> None:
+    def finish(self, one: Guest, end: retry.AttemptEnd) -> None:
         """Hear how an attempt ended; the first word counts."""
         if one.attempt not in self._ended:
             self._ended.add(one.attempt)
@@ -76,7 +76,9 @@ class House:
         """End a job that was called off before it was submitted."""
         words = self.stops.get(one.attempt)
         if words is not None:
-            self.finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
+            self.finish(
+                one, retry.AttemptEnd(ok=False, message=words, cause=Cause.STOPPED, stopped=True)
+            )
         return words is not None
 
     def leave(self, one: Guest) -> tuple[Submission, Work] | None:

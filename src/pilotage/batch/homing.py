@@ -66,7 +66,7 @@ class Homing:
         self._data = data
         self._telling = telling
 
-    async def close(self, one: Guest, room: Room, end: End) -> retry.End:
+    async def close(self, one: Guest, room: Room, end: End) -> retry.AttemptEnd:
         """Bring home what a job left, and say what its end means."""
         verdict = ending.judge(one, end, self._house.stops.get(one.attempt, ""))
         if end.evidence is None:
@@ -76,7 +76,7 @@ class Homing:
             return found
         return self._called_off(one, verdict)
 
-    def _called_off(self, one: Guest, verdict: retry.End) -> retry.End:
+    def _called_off(self, one: Guest, verdict: retry.AttemptEnd) -> retry.AttemptEnd:
         """Say what it means that nobody wants the results of a job any more."""
         if not verdict.ok:
             return verdict
@@ -86,8 +86,8 @@ class Homing:
         )
 
     async def _home(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
-    ) -> retry.End:
+        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.AttemptEnd
+    ) -> retry.AttemptEnd:
         while True:
             try:
                 await self._remote.ready()
@@ -110,7 +110,7 @@ class Homing:
                 return verdict
 
     async def _fetch(
-        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.End
+        self, one: Guest, room: Room, evidence: dict[str, Any], verdict: retry.AttemptEnd
     ) -> None:
         await self._data.logs([(one, room)])
         left = evidence.get("outputs") or {}

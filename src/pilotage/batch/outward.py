@@ -78,7 +78,8 @@ class Outward:
             return task.result()
         _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
         self._house.finish(
-            one, retry.End(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED)
+            one,
+            retry.AttemptEnd(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED),
         )
         return False
 
@@ -141,7 +142,9 @@ class Outward:
             except ODD as error:
                 self._house.finish(
                     one,
-                    retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
+                    retry.AttemptEnd(
+                        ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                    ),
                 )
                 continue
             ready.append(one)
@@ -162,7 +165,9 @@ class Outward:
             ):
                 self._house.finish(
                     one,
-                    retry.End(ok=False, message=objection, cause=Cause.INPUT, call_off=objection),
+                    retry.AttemptEnd(
+                        ok=False, message=objection, cause=Cause.INPUT, call_off=objection
+                    ),
                 )
                 return False
             had = await self._try(one, self._have(one), "its data waits")
@@ -184,7 +189,10 @@ class Outward:
             return None
         except ODD as error:
             self._house.finish(
-                one, retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED)
+                one,
+                retry.AttemptEnd(
+                    ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                ),
             )
             return False
         return True
@@ -204,7 +212,9 @@ class Outward:
             except ODD as error:
                 self._house.finish(
                     found,
-                    retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED),
+                    retry.AttemptEnd(
+                        ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                    ),
                 )
                 items.append(_EMPTY)
         return items

@@ -26,13 +26,13 @@ from pilotage.batch.party import End
 from pilotage.batch.progress import Attempt, Telling
 from pilotage.batch.submission import Submission, Work
 from pilotage.job import moves, records, retry, template
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
 from pilotage.match.place import Place
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
-from pilotage.match.words import Granted, Stop
+from pilotage.match.queue import JobQueue
+from pilotage.match.requests import Granted, Stop
+from pilotage.match.turn import TurnRecords
 from pilotage.run import launch
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
@@ -50,7 +50,7 @@ class Direct:
     """Takes jobs for a site, has them submitted, and tells how they ended."""
 
     def __init__(
-        self, name: str, driver: Driver, queue: Queue, writer: Writer, place: launch.Place,
+        self, name: str, driver: Driver, queue: JobQueue, writer: Writer, place: launch.Place,
         data: Data, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
@@ -92,7 +92,7 @@ class Direct:
         """Tell the matchmaker of this queue, and find what an earlier process left here."""
         found: list[list[tuple[Any, ...]]] = []
 
-        def join(ledger: Ledger, db: Db, _now: float) -> None:
+        def join(ledger: TurnRecords, db: Db, _now: float) -> None:
             number = submissions.number(db, self._name)
             self.place = offer.place_of(self._name, number, self._site)
             self.place.taking = not submissions.asked(db, self._name)
@@ -167,7 +167,9 @@ class Direct:
         began, self._house.began = self._house.began, []
         if began:
             await self._telling.progress(began, State.RUNNING)
-        ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
+        ended = [
+            EndedJob(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends
+        ]
         self._waiting = not ended
         answer = self._queue.exchange(self.place.number, ended, park=not ended)
         if self._waiting and self._house.stirred:
@@ -261,7 +263,7 @@ class Direct:
             # A job whose end nobody writes down would stay for ever, and nobody would know why.
             _log.exception("job %s: what it left cannot be seen to", one.key)
             message = f"its results cannot be brought home: {error!r}"
-            closed = retry.End(ok=False, message=message, cause=Cause.LOST)
+            closed = retry.AttemptEnd(ok=False, message=message, cause=Cause.LOST)
         self._house.finish(one, closed)
 
     # -- stop, and follow ------------------------------------------------------------------------
@@ -289,5 +291,5 @@ class Direct:
                 since = 0.0
                 await self._follow.look()
 
-    def _open(self, taking: bool, _ledger: Ledger, _db: Db, _now: float) -> None:  # noqa: FBT001
+    def _open(self, taking: bool, _ledger: TurnRecords, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pilotage.base import text
 from pilotage.job import moves
 from pilotage.job.model import State
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.store import Writer
 
 #: A job and the number of its attempt.
@@ -17,7 +17,7 @@ Attempt = tuple[int, int]
 class Telling:
     """Writes into the store what is known of attempts."""
 
-    def __init__(self, writer: Writer, queue: Queue) -> None:
+    def __init__(self, writer: Writer, queue: JobQueue) -> None:
         """Use the clock of the queue."""
         self._writer = writer
         self._queue = queue

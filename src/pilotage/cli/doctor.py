@@ -17,7 +17,7 @@ import msgspec
 from pilotage.base import errors, units
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.common import HERE, Common
-from pilotage.event.file import mounts
+from pilotage.event.file import watches
 from pilotage.hub.project import Project
 
 _LEAST_WATCHES = 65_536
@@ -105,7 +105,9 @@ def _project(project: Project) -> Iterator[Check]:
     yield Check("project", "ok", str(project.root))
     yield _store(project)
     kind = _kind(str(project.root))
-    how = "polled: inotify misses what others do" if mounts.is_blind(kind) else "watched by inotify"
+    how = (
+        "polled: inotify misses what others do" if watches.is_blind(kind) else "watched by inotify"
+    )
     yield Check("file system", "ok", f"{kind or 'unknown'}; files are {how}")
     room = shutil.disk_usage(project.state).free
     yield Check(
@@ -136,4 +138,4 @@ def _books(project: Project) -> Check:
 
 def _kind(path: str) -> str:
     table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    return mounts.type_of(path, mounts.read_mounts(table))
+    return watches.type_of(path, watches.read_mounts(table))

@@ -14,7 +14,7 @@ from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Stream, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.event import records
-from pilotage.event.records import Stored
+from pilotage.event.records import StoredEvent
 
 app = App(name="event", help="Send messages, and see what happened.", group_commands="Commands")
 _HEADS = columns("ID> TIME KIND CAUSE> SUBJECT")
@@ -103,7 +103,7 @@ def _news(at: Common, kind: str) -> Iterator[Answer]:
             time.sleep(_GLANCE_S)
 
 
-def _data(one: Stored) -> dict[str, Any]:
+def _data(one: StoredEvent) -> dict[str, Any]:
     event = one.event
     return {
         "id": one.id, "time": shape.stamp(event.time), "kind": event.kind,

@@ -14,7 +14,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
-from pilotage.match.sites import Sites
+from pilotage.match.sites import SiteView
 
 app = App(name="job", help="List, show and forget jobs.", group_commands="Commands")
 for _place, _help in (
@@ -67,7 +67,7 @@ def ls(
     )
 
 
-def _sites(project: Project, found: list[Job], now: float) -> Sites | None:
+def _sites(project: Project, found: list[Job], now: float) -> SiteView | None:
     """Read how sites are that queued jobs name; nothing if none does."""
     named = {one.spec.site for one in found if one.state is State.QUEUED and one.spec.site}
     if not named:

@@ -12,7 +12,7 @@ from pilotage.base import units
 from pilotage.cli.answer import Style, Styled, Table, columns
 from pilotage.job.machine import FINAL
 from pilotage.job.model import Attempt, Job, State
-from pilotage.match.chosen import Chosen, places
+from pilotage.match.where import JobPlace, places
 from pilotage.store import Db
 
 STYLES: dict[str, Style] = {
@@ -48,7 +48,7 @@ def state(word: str) -> Styled:
     return Styled(word.replace("_", " "), STYLES.get(word, ""))
 
 
-def job(one: Job, place: Chosen | None) -> dict[str, Any]:
+def job(one: Job, place: JobPlace | None) -> dict[str, Any]:
     """Write a job for programs, without its definition; `place` is where it runs or ran."""
     return {
         "id": one.id, "name": one.name, "state": one.state, "reason": one.reason,
@@ -84,18 +84,18 @@ def elapsed(one: Job, now: float) -> str:
     return units.for_people(max(0.0, (one.ended or now) - one.started))
 
 
-def where(db: Db, found: Iterable[Job]) -> dict[int, Chosen]:
+def where(db: Db, found: Iterable[Job]) -> dict[int, JobPlace]:
     """Find where jobs run or ran."""
     return places(db, [one.id for one in found if one.attempt])
 
 
-def site(place: Chosen | None) -> str:
+def site(place: JobPlace | None) -> str:
     """Name the site of a place."""
     return place.site if place else ""
 
 
 def jobs(
-    found: Iterable[Job], now: float, where: Mapping[int, Chosen], reasons: Mapping[int, str] = {}
+    found: Iterable[Job], now: float, where: Mapping[int, JobPlace], reasons: Mapping[int, str] = {}
 ) -> Table:
     """Write jobs as a table with the columns of a batch system."""
     rows = (

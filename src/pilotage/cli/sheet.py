@@ -9,7 +9,7 @@ from pilotage.base import text, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Cell, Shown, Styled, Table, columns, line
 from pilotage.job import model
-from pilotage.match.chosen import Chosen
+from pilotage.match.where import JobPlace
 
 _ATTEMPTS = columns("TRY> STATE BEGAN TIME> CPU> MEMORY> ENDED")
 _LABEL = 11
@@ -17,7 +17,7 @@ _LABEL = 11
 
 def job(
     one: model.Job, attempts: Sequence[model.Attempt], now: float, sender: str | None = None,
-    place: Chosen | None = None,
+    place: JobPlace | None = None,
 ) -> Iterator[Shown]:  # fmt: skip
     """Write a job with its definition and its attempts.
 
@@ -61,7 +61,7 @@ def _where_it_is(attempts: Sequence[model.Attempt]) -> dict[str, str]:
     return {"flow": flow} if flow != attempts[-1].starter else {"directory": attempts[-1].dir}
 
 
-def at(place: Chosen | None) -> str:
+def at(place: JobPlace | None) -> str:
     """Write where a job runs or ran."""
     if place is None:
         return ""

@@ -27,7 +27,7 @@ from pilotage.cli.common import HERE, Common
 from pilotage.edge import broker, view
 from pilotage.hub.project import Project
 from pilotage.job.machine import FINAL
-from pilotage.project.settings import Bus
+from pilotage.project.settings import BusSettings
 
 #: Seconds without a word of the site after which it is said what may be wrong.
 _SLOW_S = 5.0
@@ -40,7 +40,7 @@ class Parcel(NamedTuple):
 
     job: Job
     topic: str
-    bus: Bus
+    bus: BusSettings
     root: Path
 
 

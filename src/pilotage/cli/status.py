@@ -16,7 +16,7 @@ from pilotage.job.machine import FINAL
 from pilotage.job.model import Job, State
 from pilotage.job.records import Selection
 from pilotage.match import queued
-from pilotage.match.chosen import Chosen
+from pilotage.match.where import JobPlace
 from pilotage.status import explain, offers
 
 _FEW = 5
@@ -118,7 +118,7 @@ def _cell(state: State, count: int) -> Cell:
 
 
 def _troubles(
-    trouble: list[Job], totals: Counter[str], now: float, where: dict[int, Chosen]
+    trouble: list[Job], totals: Counter[str], now: float, where: dict[int, JobPlace]
 ) -> list[Shown]:
     if not trouble:
         return []

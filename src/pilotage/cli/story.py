@@ -11,7 +11,7 @@ from pilotage.cli import select, shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.verbs import Selectors
-from pilotage.match.chosen import Chosen
+from pilotage.match.where import JobPlace
 from pilotage.result import story as stories
 from pilotage.result.story import Story
 
@@ -31,7 +31,7 @@ def story(selector: Selectors, /, *, at: Common = HERE) -> Answer:
     )
 
 
-def _data(found: Story, place: Chosen | None) -> dict[str, Any]:
+def _data(found: Story, place: JobPlace | None) -> dict[str, Any]:
     moments = [
         {
             "time": shape.stamp(one.time),

@@ -13,19 +13,19 @@ from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Cell, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 
 app = App(name="token", help="Make, list and revoke tokens.", group_commands="Commands")
 _HEADS = columns("ID> SCOPE OWNER SITE STATE EXPIRES LABEL")
 _MOST = 10_000
 #: Scopes of tokens that speak for a person.
-_PEOPLE = (Scope.ADMIN, Scope.USER)
+_PEOPLE = (TokenScope.ADMIN, TokenScope.USER)
 
 
 @app.command
 def new(
     scope: Annotated[
-        Scope, Parameter(help="For admin, user, read, pool, agent, site or enrol.")
+        TokenScope, Parameter(help="For admin, user, read, pool, agent, site or enrol.")
     ],
     /,
     *,
@@ -50,7 +50,7 @@ def new(
     if not owner and scope in _PEOPLE:
         owner = getpass.getuser()
     with at.open() as project, project.db.transaction() as db:
-        if scope is Scope.AGENT and site in files.names(project.root):
+        if scope is TokenScope.AGENT and site in files.names(project.root):
             message = f"`{site}` is a site of this project already, which needs no agent"
             raise errors.Conflict(message, hint="name the agent's site in another way")
         secret, number = tokens.mint(

@@ -15,7 +15,7 @@ from pilotage.base.names import closest
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer, Shown, Styled, line
 from pilotage.cli.common import HERE, Common
-from pilotage.event.model import Event, FileVersion, Kind
+from pilotage.event.model import Event, EventKind, FileVersion
 from pilotage.hub.project import Project
 from pilotage.rule import dryrun
 from pilotage.rule.dryrun import Trial
@@ -70,7 +70,7 @@ def _rules(project: Project) -> list[Rule]:
 def _file(path: str, kind: str, now: float) -> Event:
     subject = os.path.abspath(path)
     word = kind if "." in kind else f"file.{kind}"
-    kinds = {str(one): one for one in Kind}
+    kinds = {str(one): one for one in EventKind}
     if word not in kinds:
         known = [one.removeprefix("file.") for one in kinds if "." in one]
         raise errors.UsageError(f"nothing is called `{kind}`", hint=closest(kind, known))
@@ -90,7 +90,7 @@ def _message(topic: str, data: str, now: float) -> Event:
         raise errors.UsageError(message, hint="""write `--data '{"sample": 7}'`""") from error
     if not isinstance(fields, dict):
         raise errors.UsageError("`--data` is no JSON object", hint="""write `{"sample": 7}`""")
-    return Event(Kind.MESSAGE, topic, now, data=fields)
+    return Event(EventKind.MESSAGE, topic, now, data=fields)
 
 
 def _trial(one: Trial) -> list[Shown]:

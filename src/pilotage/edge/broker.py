@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotage.base import errors
-from pilotage.project.settings import Bus
+from pilotage.project.settings import BusSettings
 
 if TYPE_CHECKING:
     from pilotage.bus.amqp.bus import AmqpBus
 
 
 def connect(
-    bus: Bus, root: Path, *passing: str, queues: Mapping[str, str] = {},
+    bus: BusSettings, root: Path, *passing: str, queues: Mapping[str, str] = {},
     fading: tuple[str, ...] = (),
 ) -> AmqpBus:  # fmt: skip
     """Make a bus; it is connected inside `async with`.

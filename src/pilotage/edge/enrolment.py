@@ -35,7 +35,7 @@ class Agents:
     """Lets agents in, and ends their connections when their tokens count no longer."""
 
     def __init__(
-        self, writer: Writer, gate: tokens.Gate, lines: Lines, now: Callable[[], float],
+        self, writer: Writer, gate: tokens.TokenGate, lines: Lines, now: Callable[[], float],
         versions: model.Versions = model.VERSIONS,
     ) -> None:  # fmt: skip
         """Take who knows tokens, who hears sites that are connected, and what we speak."""
@@ -89,7 +89,7 @@ class Agents:
         """Return once the key of an agent counts no longer."""
         while True:
             try:
-                self._gate.check(one.key, tokens.Scope.AGENT)
+                self._gate.check(one.key, tokens.TokenScope.AGENT)
             except errors.Denied as error:
                 _log.warning("the agent of %s: %s", one.site, error)
                 await served.refuse(error)

@@ -25,15 +25,15 @@ from pilotage.edge.message import Address, Handoff, Remote
 from pilotage.edge.records import Attempt
 from pilotage.job import moves, retry
 from pilotage.job import records as jobs
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
 from pilotage.job.outcome import Cause
 from pilotage.match.cluster import QUEUE
 from pilotage.match.place import Place, queue_mark
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.requests import Granted, Stop
+from pilotage.match.turn import TurnRecords
 from pilotage.match.wish import ONLY_APPLICATIONS
-from pilotage.match.words import Granted, Stop
 from pilotage.run import output, unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
@@ -103,7 +103,7 @@ class Data(Protocol):
 class Hub:
     """What the places of all sites have in common."""
 
-    queue: Queue
+    queue: JobQueue
     writer: Writer
     data: Data
     listener: Listener
@@ -128,7 +128,7 @@ class EdgePlace:
         self._held: dict[tuple[int, int], Guest] = {}
         #: Why attempts are to end.
         self._stops: dict[tuple[int, int], str] = {}
-        self._ends: list[tuple[Guest, retry.End]] = []
+        self._ends: list[tuple[Guest, retry.AttemptEnd]] = []
         #: Attempts whose end is being seen to.
         self._closing: set[tuple[int, int]] = set()
         #: Attempts whose messages were written with their claims.
@@ -157,7 +157,7 @@ class EdgePlace:
             return
         number = self._place.number
 
-        def apply(ledger: Ledger, _db: Db, _now: float) -> None:
+        def apply(ledger: TurnRecords, _db: Db, _now: float) -> None:
             place = ledger.matcher.places.get(number)
             if place is not None:
                 # It asks again at once.
@@ -179,7 +179,7 @@ class EdgePlace:
         self._held, self._ends, self._closing = {}, [], set()
         self._written, self._waiting = set(), False
 
-        def join(ledger: Ledger, db: Db, _now: float) -> None:
+        def join(ledger: TurnRecords, db: Db, _now: float) -> None:
             place = place_of(self.name, sites.number(db, self.name), self._facts)
             place.on_claim = self._write_steps
             found.append(db.rows("site_claims", holder=place.holder))
@@ -227,7 +227,9 @@ class EdgePlace:
     async def _turn(self, place: Place) -> None:
         """Report what ended and take what comes next, in one transaction."""
         ends, self._ends = self._ends, []
-        ended = [Ended(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends]
+        ended = [
+            EndedJob(one.claim.job, one.claim.attempt, one.claim.spec, end) for one, end in ends
+        ]
         self._waiting = not ended
         answer = self._queue.exchange(place.number, ended, park=not ended)
         if self._waiting and self._ends:
@@ -259,7 +261,7 @@ class EdgePlace:
         except errors.PilotageError as error:
             _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
 
-    def _finish(self, one: Guest, end: retry.End) -> None:
+    def _finish(self, one: Guest, end: retry.AttemptEnd) -> None:
         """Have an end written in a moment, with what else ends until then."""
         self._ends.append((one, end))
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
@@ -310,7 +312,7 @@ class EdgePlace:
                 if objection := await anyio.to_thread.run_sync(
                     unchanged.objection, one.binding, one.spec.on_change
                 ):
-                    self._finish(one, retry.End(
+                    self._finish(one, retry.AttemptEnd(
                         ok=False, message=objection, cause=Cause.INPUT, call_off=objection
                     ))  # fmt: skip
                     return
@@ -373,7 +375,9 @@ class EdgePlace:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def end(self, ledger: Ledger, db: Db, row: Attempt, note: str = "") -> tuple[int, Ended] | None:
+    def end(
+        self, ledger: TurnRecords, db: Db, row: Attempt, note: str = ""
+    ) -> tuple[int, EndedJob] | None:
         """Return how an attempt ends, and its place, if nothing is to be brought home.
 
         Both are for `ledger.finish` in the transaction of its last word; `ended` is to be called
@@ -387,7 +391,7 @@ class EdgePlace:
         if row.state == "done" and row.place and spec.outputs:
             return None
         end = self._ending(row, spec, lambda: _handoff(db, row.job), note)
-        return place.number, Ended(row.job, row.number, lease.spec, end)
+        return place.number, EndedJob(row.job, row.number, lease.spec, end)
 
     def ended(self, row: Attempt) -> None:
         """Hear that the end of an attempt is on disk."""
@@ -396,7 +400,7 @@ class EdgePlace:
 
     def _ending(
         self, row: Attempt, spec: JobSpec, handoff: Callable[[], Handoff | None], note: str
-    ) -> retry.End:
+    ) -> retry.AttemptEnd:
         end = ending(row, self._stops.get((row.job, row.number), ""), named=bool(spec.site))
         if note:
             words = "; ".join(part for part in (end.message, note) if part)
@@ -427,7 +431,7 @@ class EdgePlace:
         except _ODD as error:
             words = f"its results cannot be brought home: {error}"
             _log.warning("job %s: %s", one.key, words)
-            end = retry.End(ok=False, message=words, cause=Cause.OUTPUT)
+            end = retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
         self._finish(one, end)
 
     async def _home(self, one: Guest, row: Attempt) -> None:
@@ -485,7 +489,9 @@ class EdgePlace:
         words = self._stops.get(one.attempt)
         if words is not None and one.attempt not in self._closing:
             self._closing.add(one.attempt)
-            self._finish(one, retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True))
+            self._finish(
+                one, retry.AttemptEnd(ok=False, message=words, cause=Cause.STOPPED, stopped=True)
+            )
         return words is not None
 
     # -- what all need ---------------------------------------------------------------------------
@@ -531,7 +537,7 @@ def _handoff(db: Db, job: int) -> Handoff | None:
     return None if found is None else msgspec.json.decode(found, type=Handoff)
 
 
-def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.End:
+def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.AttemptEnd:
     """Say what the last word of a site on an attempt means for its job.
 
     What a site refuses goes back into the queue, unless the refusal is final for all time, or for
@@ -539,26 +545,30 @@ def ending(row: Attempt, stop: str, *, named: bool = True) -> retry.End:
     """
     wall = max(0.0, row.stopped - row.began) if row.began and row.stopped else None
     if row.state == "done":
-        return retry.End(ok=True, message="", wall=wall, read_bytes=row.read or None)
+        return retry.AttemptEnd(ok=True, message="", wall=wall, read_bytes=row.read or None)
     if row.state == "rejected":
         passes = row.kind == "policy" and (row.code in _PASSING or not named)
         again = _BUSY_S if row.code == BUSY else 0.0
         return _refused(f"{row.site} refused it: {row.reason}", final=not passes, again=again)
     if row.state == "cancelled" and not stop:
         words = f"cancelled at {row.site}: {row.reason}".rstrip(": ")
-        return retry.End(ok=False, message=words, cause=Cause.CANCELLED, call_off=words, wall=wall)
+        return retry.AttemptEnd(
+            ok=False, message=words, cause=Cause.CANCELLED, call_off=words, wall=wall
+        )
     if row.state == "cancelled":
         words = f"{stop}: {row.reason}" if row.code == cancel.UNHEARD else stop
-        return retry.End(ok=False, message=words, cause=Cause.STOPPED, stopped=True, wall=wall)
+        return retry.AttemptEnd(
+            ok=False, message=words, cause=Cause.STOPPED, stopped=True, wall=wall
+        )
     lost = row.code == records.FORGOTTEN
     cause = Cause.LOST if lost else _CAUSES.get(row.code, Cause.KILLED)
     reason = row.reason or f"it failed at {row.site}"
-    return retry.End(ok=False, message=reason, cause=cause, lost=lost, wall=wall)
+    return retry.AttemptEnd(ok=False, message=reason, cause=cause, lost=lost, wall=wall)
 
 
-def _refused(words: str, *, final: bool, again: float = 0.0) -> retry.End:
+def _refused(words: str, *, final: bool, again: float = 0.0) -> retry.AttemptEnd:
     """End an attempt that never began: for good, or so that its job goes back into the queue."""
-    return retry.End(
+    return retry.AttemptEnd(
         ok=False, message=words, cause=Cause.NOT_STARTED, rejected=words if final else "",
         refused=not final, again=again,
     )  # fmt: skip

@@ -16,14 +16,14 @@ from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.patience import Patience
 from pilotage.data.transfer.url import PORT
 from pilotage.edge.handoff import Store, Stores
-from pilotage.project.settings import FLOWS, Flows, port_folder
+from pilotage.project.settings import FLOWS, FlowSettings, port_folder
 from pilotage.store import Db
 
 #: Who calls tries again by itself, and others are not to wait for one server for long.
 PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
-def stores(settings: Flows, state: Path, db: Db) -> Stores:
+def stores(settings: FlowSettings, state: Path, db: Db) -> Stores:
     """Say where data of workflows lies, and that of jobs at sites with an agent.
 
     Without a transfer server, sites whose agents dial this hub use its own port.
@@ -51,7 +51,7 @@ def dials(db: Db, site: str) -> bool:
 class Reach:
     """Who carries data for the hub: each may reach some of it and nothing else."""
 
-    def __init__(self, settings: Flows, root: Path, state: Path) -> None:
+    def __init__(self, settings: FlowSettings, root: Path, state: Path) -> None:
         """Take where the project is."""
         own, folders = _stores(settings)
         hosts = (*settings.hosts, *own)
@@ -70,7 +70,7 @@ class Reach:
         self.own = courier(str(root), write=(str(root),))
 
 
-def _stores(settings: Flows) -> tuple[list[str], list[str]]:
+def _stores(settings: FlowSettings) -> tuple[list[str], list[str]]:
     """List hosts and folders that data of workflows lies at."""
     hosts, folders = [], []
     addresses = (settings.data, settings.here, *(one.read for one in settings.site.values()))

@@ -28,8 +28,8 @@ from pilotage.edge.records import Attempt
 from pilotage.edge.said import Word
 from pilotage.edge.send import Sender
 from pilotage.edge.silence import Patience
-from pilotage.job.bulk import Ended
-from pilotage.match.turn import Ledger
+from pilotage.job.bulk import EndedJob
+from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.edge")
@@ -248,10 +248,10 @@ class EdgeSites:
         ended: list[Attempt] = []
         left: list[Attempt] = []
 
-        def take(ledger: Ledger, db: Db, now: float) -> None:
+        def take(ledger: TurnRecords, db: Db, now: float) -> None:
             ended.clear()
             left.clear()
-            ends: dict[int, list[Ended]] = {}
+            ends: dict[int, list[EndedJob]] = {}
             for row in hear.hear(db, rest, self._address, now, self._steps):
                 place, note = self._places.get(row.site), troubles.get((row.job, row.number), "")
                 if place is not None and (found := place.end(ledger, db, row, note)):

@@ -12,7 +12,7 @@ from pilotage.bus.model import Drain, Heartbeat, Scheduler
 from pilotage.edge import health
 from pilotage.edge.health import Word
 from pilotage.edge.order import PILOT
-from pilotage.match.sites import Sites
+from pilotage.match.sites import SiteView
 from pilotage.match.sites import offering as offered
 from pilotage.store import Db
 
@@ -196,7 +196,7 @@ def record(db: Db, name: str) -> Record | None:
     return _record(row) if row else None
 
 
-def offering(db: Db, name: str) -> Sites:
+def offering(db: Db, name: str) -> SiteView:
     """Return what is known of a site by its last heartbeat alone, without looking further."""
     row = db.row("edges_one", name=name)
     return offered(name, _applications(row[6]) if row else None)

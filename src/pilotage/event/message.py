@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import durable, errors
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 
 #: A larger body is kept in its file only; rules cannot look at its fields.
 MAX_FIELDS = 64_000
@@ -40,7 +40,7 @@ def check_topic(topic: str) -> None:
 def event(topic: str, body: bytes, path: Path, now: float, identity: str) -> Event:
     """Make the event of a message whose body is kept at `path`."""
     return Event(
-        Kind.MESSAGE, topic, now, identity, size=len(body), other=str(path), data=fields(body)
+        EventKind.MESSAGE, topic, now, identity, size=len(body), other=str(path), data=fields(body)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What happened."""
 
     #: A file appeared; it may not be complete.
@@ -49,7 +49,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened."""
 
     #: What happened.
-    kind: Kind
+    kind: EventKind
     #: Absolute path, topic, timer or job name: what it happened to.
     subject: str
     #: When, in seconds since 1970 UTC.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pilotage.base import text
-from pilotage.event.model import Event, Kind
+from pilotage.event.file.model import Entry
+from pilotage.event.model import Event, EventKind
+from pilotage.store import Db
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +23,7 @@ _OTHER = "//other"
 _AT_ONCE = 1000
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True):
     """An event with its number."""
 
     id: int
@@ -45,20 +48,26 @@ def row(event: Event, *, taken: bool) -> list[Any]:
     ]  # fmt: skip
 
 
-def read(found: tuple[Any, ...]) -> Stored:
+def read(found: tuple[Any, ...]) -> StoredEvent:
     """Read a row."""
     number, time, kind, subject, version, data, cause = found
     facts = text.load(data)
     other = text.load_path(facts.pop(_OTHER, ""))
-    return Stored(
+    return StoredEvent(
         number,
         Event(
-            Kind(kind), text.load_path(subject), time, version, other=other, data=facts, cause=cause
+            EventKind(kind),
+            text.load_path(subject),
+            time,
+            version,
+            other=other,
+            data=facts,
+            cause=cause,
         ),
     )
 
 
-def waiting(db: Db) -> list[Stored]:
+def waiting(db: Db) -> list[StoredEvent]:
     """Read events that were stored but whose jobs are not made yet."""
     return [read(found) for found in db.rows("event_waiting")]
 
@@ -68,7 +77,7 @@ def taken(db: Db, numbers: Sequence[int]) -> None:
     db.run("event_taken", ids=text.dump(numbers))
 
 
-def newest(db: Db, *, after: int = 0, kind: str = "*", most: int = 50) -> list[Stored]:
+def newest(db: Db, *, after: int = 0, kind: str = "*", most: int = 50) -> list[StoredEvent]:
     """Read the newest events, oldest first."""
     return [read(found) for found in db.rows("event_list", after=after, kind=kind, most=most)]
 
@@ -93,5 +102,29 @@ def forget(db: Db, before: float) -> list[str] | None:
     if not found:
         return None
     db.run("event_purge", ids=text.dump([number for number, _, _ in found]))
-    messages = [text.load(data) for _, kind, data in found if kind == Kind.MESSAGE]
+    messages = [text.load(data) for _, kind, data in found if kind == EventKind.MESSAGE]
     return [text.load_path(facts[_OTHER]) for facts in messages if _OTHER in facts]
+
+
+class StoredFiles:
+    """The `file` table, read side."""
+
+    def __init__(self, db: Db) -> None:
+        """Read through a connection of its own."""
+        self._db = db
+        self._lock = threading.Lock()
+
+    def listing(self, directory: str) -> dict[str, Entry]:
+        """Return the rows of the entries of a directory by name."""
+        with self._lock:
+            rows = self._db.rows("file_listing", dir=text.store_path(directory))
+        return {
+            text.load_path(name): Entry(bool(is_dir), inode, size, mtime_ns)
+            for name, is_dir, inode, size, mtime_ns in rows
+        }
+
+    def below(self, directory: str) -> list[str]:
+        """Return the directories at or below one that have rows for entries."""
+        with self._lock:
+            rows = self._db.rows("file_dirs_below", dir=text.store_path(directory))
+        return [text.load_path(row[0]) for row in rows]

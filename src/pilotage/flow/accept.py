@@ -23,7 +23,7 @@ from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.notify import NO_JOB, argo, balsam, ours
 from pilotage.flow.read import is_route
 from pilotage.flow.records import Line
-from pilotage.match.sites import Sites
+from pilotage.match.sites import SiteView
 from pilotage.project import settings as config
 from pilotage.status import sites as site_view
 from pilotage.store import Db, Writer
@@ -50,7 +50,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 #: Says of sites that are named whether they take jobs.
-Standing = Callable[[Collection[str]], Sites]
+Standing = Callable[[Collection[str]], SiteView]
 
 
 async def take(
@@ -63,11 +63,11 @@ async def take(
     named = {
         site for one in judged if isinstance(one, NewFlow) for site in site_view.named(one.flow)
     }
-    sites = standing(named) if named else Sites({})
+    sites = standing(named) if named else SiteView({})
     await gather(*(_one(one, sites, settings, writer, now) for one in judged))
 
 
-def submit(db: Db, new: NewFlow, sites: Sites, now: float) -> int:
+def submit(db: Db, new: NewFlow, sites: SiteView, now: float) -> int:
     """Start a workflow, unless its sites will never take its steps; a known one is the same."""
     if db.row("flow_by_key", key=new.key) is None:
         site_view.judge_flow(sites, new.flow, now)
@@ -75,7 +75,11 @@ def submit(db: Db, new: NewFlow, sites: Sites, now: float) -> int:
 
 
 async def _one(
-    judged: NewFlow | Refused, sites: Sites, settings: config.Settings, writer: Writer, now: float
+    judged: NewFlow | Refused,
+    sites: SiteView,
+    settings: config.Settings,
+    writer: Writer,
+    now: float,
 ) -> None:
     if isinstance(judged, NewFlow):
         try:

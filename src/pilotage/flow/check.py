@@ -15,7 +15,7 @@ from pilotage.flow import graph, template, when
 from pilotage.flow.model import Flow, Step, Take
 from pilotage.job.model import Limit
 from pilotage.match.expr import parse
-from pilotage.rule.place import key
+from pilotage.rule.span import key
 
 #: Flows may be in each other so deep.
 DEEPEST = 8

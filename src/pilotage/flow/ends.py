@@ -159,7 +159,7 @@ def end_job(db: Db, job: int, flow: int, now: float) -> None:
         return
     state, reason = db.row("flow_how", flow=flow) or ("", "")
     started = db.value("job_started", id=job) or now
-    how = retry.End(
+    how = retry.AttemptEnd(
         ok=state == "done",
         message="" if state == "done" else f"flow {flow} is {state}: {reason}",
         cause=Cause.NONE if state == "done" else Cause.STEP,

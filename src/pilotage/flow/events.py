@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pilotage.base import text
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.flow.model import job_key
 from pilotage.job.model import State
-from pilotage.rule.ends import Line, Story
+from pilotage.rule.ends import EndSource, Line
 from pilotage.store import Db
 
 #: Files that the end of a step tells of.
@@ -41,7 +41,7 @@ def ended(db: Db, after: int, root: str) -> list[Line]:
         }  # fmt: skip
         cause, depth = db.row("flow_cause", flow=flow) or (None, 0)
         facts["depth"] = depth
-        event = Event(Kind.JOB_ENDED, f"{name}/{step}", time, version, data=facts, cause=cause)
+        event = Event(EventKind.JOB_ENDED, f"{name}/{step}", time, version, data=facts, cause=cause)
         found.append((seq, event))
     return found
 
@@ -71,7 +71,7 @@ def _ended_flow(
         "id": flow, "name": name, "rule": "", "state": state, "attempt": 1, "depth": 0,
         "reason": db.value("flow_reason", flow=flow), "outputs": [], **facts,
     }  # fmt: skip
-    return Event(Kind.JOB_ENDED, name, time, f"flow-{flow}-{seq}", data=facts)
+    return Event(EventKind.JOB_ENDED, name, time, f"flow-{flow}-{seq}", data=facts)
 
 
 def _of_flow(db: Db, flow: int, state: str, root: str) -> dict[str, Any]:
@@ -93,4 +93,4 @@ def of_job(db: Db, job: int, state: str, root: str) -> dict[str, Any]:
 
 
 #: What tells of ends of tasks and workflows.
-STORY = Story(ended, "flows_story_last")
+STORY = EndSource(ended, "flows_story_last")

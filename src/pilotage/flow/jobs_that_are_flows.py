@@ -154,7 +154,9 @@ def begin(
         with db.savepoint():
             flow = _begin(db, job, place, now)
     except (errors.PilotageError, msgspec.ValidationError) as error:
-        end = retry.End(ok=False, message=f"its flow cannot begin: {error}", cause=Cause.STEP)
+        end = retry.AttemptEnd(
+            ok=False, message=f"its flow cannot begin: {error}", cause=Cause.STEP
+        )
         job_moves.finish(db, job.id, claim.attempt, job.spec, end, now=now, dice=dice(job.id))
         return claim
     job_moves.hand_over(db, [(job.id, claim.attempt)], f"{MARK}{flow}")

@@ -38,7 +38,7 @@ class Post:
     """Tells ends of flows to those who are not at the broker."""
 
     def __init__(
-        self, settings: config.Flows, writer: Writer, reader: Db, now: Callable[[], float],
+        self, settings: config.FlowSettings, writer: Writer, reader: Db, now: Callable[[], float],
         bell: Wakeup,
     ) -> None:  # fmt: skip
         """Get ready; `bell` rings when there may be something to tell."""

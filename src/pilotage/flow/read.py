@@ -23,7 +23,7 @@ from pilotage.flow.model import Flow, Notify
 from pilotage.flow.schema import FlowText
 from pilotage.flow.steps import step
 from pilotage.rule.draft import convert
-from pilotage.rule.place import key
+from pilotage.rule.span import key
 from pilotage.rule.trigger import texts
 
 __all__ = ["Form", "from_chain", "from_dict", "read"]

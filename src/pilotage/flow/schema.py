@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from pilotage.flow.model import OnFailure
-from pilotage.rule.schema import Amount, LimitText, Part, Texts
+from pilotage.rule.schema import Amount, LimitText, SchemaPart, Texts
 
 #: A number or the least and the most of it.
 Count = int | tuple[int, int]
 Extent = Amount | tuple[Amount, Amount]
 
 
-class FlowText(Part, msgspec.Struct, frozen=True):
+class FlowText(SchemaPart, msgspec.Struct, frozen=True):
     """What can be written at the top of a workflow."""
 
     #: What it is called; of a flow within another that is the name of the step.
@@ -40,7 +40,7 @@ class FlowText(Part, msgspec.Struct, frozen=True):
     notify: dict[str, Any] = {}
 
 
-class StepText(Part, msgspec.Struct, frozen=True):
+class StepText(SchemaPart, msgspec.Struct, frozen=True):
     """What can be written in `[step.NAME]`."""
 
     #: The site, or those among which one is chosen; templates.
@@ -124,7 +124,7 @@ class StepText(Part, msgspec.Struct, frozen=True):
     options: Texts = ()
 
 
-class InputText(Part, frozen=True):
+class InputText(SchemaPart, frozen=True):
     """An input with what it is called."""
 
     #: `"step"`, `"step/file"`, a URL, or a path below the project's folder.

@@ -29,8 +29,8 @@ from pilotage.flow.outcomes import Heard
 from pilotage.flow.post import Post
 from pilotage.flow.send import Sender
 from pilotage.flow.stories import Stories
-from pilotage.match.queue import Queue
-from pilotage.match.sites import Sites
+from pilotage.match.queue import JobQueue
+from pilotage.match.sites import SiteView
 from pilotage.project.folder import ProjectFolder
 from pilotage.status import sites
 from pilotage.store import Db, Writer
@@ -58,7 +58,7 @@ class Flows:
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], data: Data,
-        bell: Wakeup, queue: Queue, told: Callable[[], None],
+        bell: Wakeup, queue: JobQueue, told: Callable[[], None],
     ) -> None:  # fmt: skip
         """Get ready; `bell` rings with each commit, and `told` is called when tasks ended."""
         self._project, self._writer, self._data = project, writer, data
@@ -281,7 +281,7 @@ class Flows:
         """Take workflows in that users send by the broker."""
         project, now = self._project, self._now()
 
-        def standing(named: Collection[str]) -> Sites:
+        def standing(named: Collection[str]) -> SiteView:
             return sites.standing(self._reader, project.root, project.settings, now, named)
 
         await accept.take(messages, project.settings, self._writer, standing, now)

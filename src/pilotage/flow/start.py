@@ -9,7 +9,7 @@ import anyio
 
 from pilotage.base import text
 from pilotage.base.wakeup import Wakeup
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.project.folder import ProjectFolder
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
@@ -28,7 +28,7 @@ def upgrade(db: Db, project: ProjectFolder) -> None:
 
 async def keep(
     project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], bell: Wakeup,
-    queue: Queue, told: Callable[[], None],
+    queue: JobQueue, told: Callable[[], None],
     writes: Callable[[int, int, list[str]], None],
 ) -> None:  # fmt: skip
     """Serve workflows until cancelled, from the first one on.
@@ -52,7 +52,7 @@ async def keep(
 
 
 async def begin(
-    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+    project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
     listener: Listener,
 ) -> None:  # fmt: skip
     """Begin the workflows of jobs until cancelled, from the first one on."""

@@ -15,9 +15,9 @@ from pilotage.flow.model import Flow, OnFailure, Span, Step, Take
 from pilotage.flow.schema import Extent, InputText, StepText
 from pilotage.rule.build import limit
 from pilotage.rule.draft import convert
-from pilotage.rule.place import key
 from pilotage.rule.recipe import recipe
 from pilotage.rule.schema import Amount, RecipeText
+from pilotage.rule.span import key
 from pilotage.rule.trigger import texts
 
 #: Keys that make a recipe; `command` is brought to that of a rule first.

@@ -28,7 +28,7 @@ _MOST_PILOTS = 50_000
 _MOST_TASKS = 256
 
 
-class Link(asyncio.Protocol):
+class PortConnection(asyncio.Protocol):
     """One connection; several pilots may share it."""
 
     def __init__(self, desk: Desk, clients: Clients, agents: Agents) -> None:

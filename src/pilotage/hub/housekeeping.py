@@ -40,7 +40,7 @@ async def keep_tidy(writer: Writer, clock: Clock, settings: Retention) -> None:
         await anyio.sleep(_HOUR_S)
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Something that events come from."""
 
     @property
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 async def until_quiet(
-    sources: Iterable[Source], never: Callable[[Db], set[int]], writer: Writer
+    sources: Iterable[EventSource], never: Callable[[Db], set[int]], writer: Writer
 ) -> None:
     """Return when nothing has been left to do for a while."""
     quiet = 0.0

@@ -16,7 +16,7 @@ from pilotage.base.clock import Clock
 from pilotage.job import moves, records
 from pilotage.job.model import JobSpec
 from pilotage.match import submission
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.pilot import messages
 from pilotage.pilot.model import PROTOCOL
 from pilotage.project import tokens
@@ -43,7 +43,7 @@ class Clients:
     """Serves programs."""
 
     def __init__(
-        self, writer: Writer, reader: Db, gate: tokens.Gate, queue: Queue, clock: Clock,
+        self, writer: Writer, reader: Db, gate: tokens.TokenGate, queue: JobQueue, clock: Clock,
         judge: Callable[[Db, Iterable[JobSpec]], list[str]] = lambda *_: [], root: str = "",
     ) -> None:  # fmt: skip
         """Take what refuses jobs that their sites will never take, and says why others wait."""
@@ -64,14 +64,14 @@ class Clients:
                 f"this program speaks version {message.protocol} of the link, the hub {PROTOCOL}"
             )
             raise errors.UsageError(text_, hint="use the same version of Pilotage on both sides")
-        grant = self._gate.check(message.token, tokens.Scope.READ)
+        grant = self._gate.check(message.token, tokens.TokenScope.READ)
         return Client(grant.owner, grant, message.token)
 
     async def do(
         self, client: Client, message: messages.Submit | messages.Ends | messages.Cancel
     ) -> dict[str, Any]:
         """Do what a program asks for, as long as its token counts."""
-        client.grant = self._gate.check(client.token, tokens.Scope.READ)
+        client.grant = self._gate.check(client.token, tokens.TokenScope.READ)
         match message:
             case messages.Submit():
                 return await self._submit(client, message)
@@ -81,7 +81,7 @@ class Clients:
                 return await self._cancel(client, message)
 
     async def _submit(self, client: Client, message: messages.Submit) -> dict[str, Any]:
-        if not client.grant.covers(tokens.Scope.USER):
+        if not client.grant.covers(tokens.TokenScope.USER):
             raise errors.Denied(
                 "this token may only read", hint="`pilotage token new --scope user`"
             )
@@ -113,7 +113,7 @@ class Clients:
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), until - loop.time())
-            self._gate.check(client.token, tokens.Scope.READ)
+            self._gate.check(client.token, tokens.TokenScope.READ)
 
     def _look(self, tag: str, after: int, last: int) -> tuple[list[dict[str, Any]], int]:
         """Read the ends in the next piece of the journal, as many as go into one message."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pilotage.flow.model import Flow
     from pilotage.rule.book import Diff
     from pilotage.rule.model import Rule
-    from pilotage.rule.rulebook import Known, Loaded
+    from pilotage.rule.rulebook import LoadedRuleFiles, StoredRule
 
 
 class Project(ProjectFolder):
@@ -121,13 +121,13 @@ class Project(ProjectFolder):
 
     # -- rules -----------------------------------------------------------------------------------
 
-    def read_books(self) -> Loaded:
+    def read_books(self) -> LoadedRuleFiles:
         """Read all books without changing anything."""
         from pilotage.rule import rulebook as books  # most commands need no rules
 
         return books.read(self.db, self.folder, self.root)
 
-    def apply_books(self) -> tuple[Diff, Loaded]:
+    def apply_books(self) -> tuple[Diff, LoadedRuleFiles]:
         """Read all books and put their rules in force."""
         from pilotage.rule import rulebook as books  # most commands need no rules
 
@@ -178,7 +178,7 @@ class Project(ProjectFolder):
             db.run("book_drop", name=full)
             return books.apply(db, books.read(db, self.folder, self.root), self.clock.now())
 
-    def rules(self) -> dict[str, Known]:
+    def rules(self) -> dict[str, StoredRule]:
         """Read the rules in force."""
         from pilotage.rule import rulebook as books  # most commands need no rules
 

@@ -15,12 +15,13 @@ from starlette.types import ASGIApp
 from pilotage.base import durable, text, units
 from pilotage.edge.enrolment import Agents
 from pilotage.edge.port.sites import Lines
-from pilotage.hub import front, tls
-from pilotage.hub.connection import Link
+from pilotage.hub import port as front
+from pilotage.hub import tls
+from pilotage.hub.connection import PortConnection
 from pilotage.hub.programs import Clients
 from pilotage.hub.project import Project
 from pilotage.job.model import JobSpec
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.enrolment import Desk, Marker
@@ -45,7 +46,7 @@ class Service:
     """Serves pilots, programs and people at one port."""
 
     def __init__(
-        self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
+        self, project: Project, writer: Writer, open_reader: Callable[[], Db], queue: JobQueue,
         listener: Listener, events: Callable[[], ASGIApp], lines: Lines,
     ) -> None:  # fmt: skip
         """Put the parts together; `events` makes what takes messages that are posted.
@@ -97,14 +98,14 @@ class Service:
         opened = front.listen(settings.host, settings.port, roam=settings.port == config.PORT)
         port = opened.getsockname()[1]
         address = f"{'https' if context else 'http'}://{_shown(settings.host)}:{port}"
-        gate = tokens.Gate(self._open_reader(), project.clock.now)
+        gate = tokens.TokenGate(self._open_reader(), project.clock.now)
         clients = Clients(
             self._writer, self._open_reader(), gate, self._queue, project.clock,
             self._judge, str(project.root),
         )  # fmt: skip
         agents = Agents(self._writer, gate, self._lines, project.clock.now)
-        face = api.Face(
-            api.Hands(
+        face = api.Api(
+            api.ApiContext(
                 self._writer,
                 self._open_reader,
                 project.clock,
@@ -128,8 +129,8 @@ class Service:
                 tasks.start_soon(face.run)
                 ready(f"{address}/#token={secret}")
                 await front.serve(
-                    face.app, lambda: Link(self._desk, clients, agents), opened, tls=context,
-                    closing=face.live.close,
+                    face.app, lambda: PortConnection(self._desk, clients, agents), opened,
+                    tls=context, closing=face.live.close,
                 )  # fmt: skip
         finally:
             file.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from pilotage.data.image import Images
 from pilotage.data.stage.digest import Digests
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.pilot.table import Roster
 from pilotage.pool.orders import Own
@@ -38,7 +38,7 @@ _FOLLOW_S = 2.0
 _THEIRS = "an agent speaks for a site of that name: rename the file"
 
 
-class Goods(NamedTuple):
+class SharedData(NamedTuple):
     """What the data of all sites has in common."""
 
     digests: Digests
@@ -46,11 +46,11 @@ class Goods(NamedTuple):
     images: Images
 
 
-class Sites:
+class BatchSites:
     """All sites that the project has files of."""
 
     def __init__(
-        self, project: Project, writer: Writer, queue: Queue, roster: Roster,
+        self, project: Project, writer: Writer, queue: JobQueue, roster: Roster,
         place: launch.Place, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
@@ -72,7 +72,7 @@ class Sites:
         images = Images(self._project.root, self._project.state / "images")
         try:
             async with exports, anyio.create_task_group() as tasks:
-                work = functools.partial(self._work, Goods(digests, exports, images))
+                work = functools.partial(self._work, SharedData(digests, exports, images))
 
                 def begin(name: str, site: Site) -> None:
                     tasks.start_soon(ways.keep, name, site, work)
@@ -109,7 +109,7 @@ class Sites:
         stand = functools.partial(records.stand, site=name, way="batch")
         return await self._writer.run(stand)
 
-    async def _work(self, goods: Goods, name: str, driver: Driver, doors: Doors) -> None:
+    async def _work(self, goods: SharedData, name: str, driver: Driver, doors: Doors) -> None:
         """Keep one site at work."""
         carrier = Carrier(driver.remote, doors, self._project.state, *goods)
         direct = Direct(

@@ -22,7 +22,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1")
 _ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - to recognise them, not to listen on them
 
 
-class Wanted(Protocol):
+class TlsSettings(Protocol):
     """The settings that say how connections are encrypted."""
 
     @property
@@ -56,14 +56,14 @@ def loopback(host: str) -> bool:
         return False
 
 
-def encrypted(settings: Wanted) -> bool:
+def encrypted(settings: TlsSettings) -> bool:
     """Say whether connections are encrypted."""
     if settings.tls == "auto":
         return bool(settings.tls_cert) or not loopback(settings.host)
     return settings.tls == "on"
 
 
-def context(settings: Wanted, state: Path) -> ssl.SSLContext | None:
+def context(settings: TlsSettings, state: Path) -> ssl.SSLContext | None:
     """Say how connections are encrypted; nothing means not at all."""
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise errors.ConfigError(
@@ -89,7 +89,7 @@ def context(settings: Wanted, state: Path) -> ssl.SSLContext | None:
     return made
 
 
-def _files(settings: Wanted, state: Path) -> tuple[Path, Path]:
+def _files(settings: TlsSettings, state: Path) -> tuple[Path, Path]:
     if settings.tls_cert:
         return state.parent / settings.tls_cert, state.parent / settings.tls_key
     certificate, key = state / FOLDER / _CERTIFICATE, state / FOLDER / _KEY
@@ -122,7 +122,7 @@ def _same(name: str) -> str:
     return str(ipaddress.ip_address(name)) if _is_address(name) else name.lower()
 
 
-def authority(settings: Wanted, state: Path) -> Path | None:
+def authority(settings: TlsSettings, state: Path) -> Path | None:
     """Name the file that clients must trust; nothing if they need none."""
     if settings.tls_cert or not encrypted(settings):
         return None

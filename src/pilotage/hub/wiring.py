@@ -32,22 +32,22 @@ from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
 from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS, Service
-from pilotage.match.queue import Queue
+from pilotage.match.queue import JobQueue
 from pilotage.project import settings
 from pilotage.rule import ends
-from pilotage.rule.pipeline import Reception
+from pilotage.rule.pipeline import EventPipeline
 from pilotage.run.local import LocalSite
 from pilotage.store import Db, Writer, connect
 
 
-class Runs(Protocol):
+class Process(Protocol):
     """A process of another kind than a hub."""
 
     async def run(self, ready: Callable[[], None], /) -> None:
         """Do its work until cancelled; `ready` is called when it has begun."""
 
 
-Instead = Callable[[Project, Writer, Callable[[], Db]], Runs]
+Instead = Callable[[Project, Writer, Callable[[], Db]], Process]
 
 
 async def up(
@@ -96,13 +96,13 @@ class Hub:
     def __init__(self, project: Project, writer: Writer, open_reader: Callable[[], Db]) -> None:
         """Put the parts together; nothing happens before `run`."""
         self._project, self._writer, self._open_reader = project, writer, open_reader
-        self._queue = Queue(
+        self._queue = JobQueue(
             writer, settings.matcher(project.settings), str(project.state / "jobs"),
             project.clock, clock.dice(),
         )  # fmt: skip
         #: Set whenever there may be new jobs.
         self._work = Wakeup(asyncio.get_running_loop().call_soon_threadsafe)
-        self._reception = Reception(
+        self._reception = EventPipeline(
             project, writer, open_reader,
             {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
             self._look,
@@ -162,10 +162,10 @@ class Hub:
         """Have jobs and pilots run at the sites of the project."""
         if not files.names(self._project.root):
             await housekeeping.until_sites(self._project.root)
-        from pilotage.hub.sites import Sites  # most projects have none, and it is much to load
+        from pilotage.hub.sites import BatchSites  # most projects have none, and it is much to load
 
         text.prime_all()
-        await Sites(
+        await BatchSites(
             self._project, self._writer, self._queue, self._service.roster, self._place,
             self._reception,
         ).run()  # fmt: skip

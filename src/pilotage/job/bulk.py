@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pilotage.job.model import JobSpec
-    from pilotage.job.retry import End
+    from pilotage.job.retry import AttemptEnd
     from pilotage.store import Db
 
 _json = msgspec.json.Encoder()
 
 
-class Ended(msgspec.Struct):
+class EndedJob(msgspec.Struct):
     """An attempt that is over."""
 
     job: int
     attempt: int
     #: The number of its definition.
     spec: int
-    end: End
+    end: AttemptEnd
     #: Whether whoever reports it is known to hold the job.
     held: bool = False
 
@@ -52,12 +52,12 @@ def claim(
 
 
 def finish(
-    db: Db, ends: Iterable[Ended], spec_of: Callable[[int], JobSpec], *, now: float,
+    db: Db, ends: Iterable[EndedJob], spec_of: Callable[[int], JobSpec], *, now: float,
     dice: random.Random,
 ) -> None:  # fmt: skip
     """Record how attempts ended: all successes together, the rest one by one."""
-    simple: dict[int, Ended] = {}
-    others: list[Ended] = []
+    simple: dict[int, EndedJob] = {}
+    others: list[EndedJob] = []
     for one in ends:
         end = one.end
         plain = end.ok and not (end.missing or end.call_off or end.note)
@@ -71,7 +71,7 @@ def finish(
         moves.finish(db, one.job, one.attempt, spec_of(one.spec), one.end, now=now, dice=dice)
 
 
-def _succeed(db: Db, simple: dict[int, Ended], now: float) -> list[Ended]:
+def _succeed(db: Db, simple: dict[int, EndedJob], now: float) -> list[EndedJob]:
     """End jobs that did well and that no other job waits for; return those that need more care.
 
     Whoever calls has made sure that each attempt is the one that its job is in, if it runs.
@@ -95,7 +95,7 @@ def _succeed(db: Db, simple: dict[int, Ended], now: float) -> list[Ended]:
     return [one for one in simple.values() if _current(db, one)]
 
 
-def _current(db: Db, one: Ended) -> bool:
+def _current(db: Db, one: EndedJob) -> bool:
     """Say whether an attempt still counts: it runs, or was given up and nobody has begun anew."""
     state, attempt = db.row("end_facts", id=one.job) or ("", 0)
     if attempt != one.attempt:

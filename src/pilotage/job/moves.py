@@ -99,7 +99,7 @@ def _tell_dependants(db: Db, job: int, state: State, now: float) -> None:
 
 
 def finish(
-    db: Db, job: int, attempt: int, spec: JobSpec, end: retry.End, *, now: float,
+    db: Db, job: int, attempt: int, spec: JobSpec, end: retry.AttemptEnd, *, now: float,
     dice: random.Random,
 ) -> None:  # fmt: skip
     """Record how an attempt ended; only the current attempt of a job under way is heard."""

@@ -19,7 +19,7 @@ MOST_LOST = 20
 _JITTER = 0.1
 
 
-class End(msgspec.Struct, frozen=True):
+class AttemptEnd(msgspec.Struct, frozen=True):
     """How an attempt ended, as far as the decision needs it."""
 
     #: Whether the payload itself succeeded.
@@ -73,7 +73,7 @@ class Next(msgspec.Struct, frozen=True):
 
 
 def decide(
-    spec: JobSpec, end: End, *, failures: int, attempt: int, now: float, dice: random.Random,
+    spec: JobSpec, end: AttemptEnd, *, failures: int, attempt: int, now: float, dice: random.Random,
     refused: int = 0,
 ) -> Next:  # fmt: skip
     """Say what follows the end of an attempt; those that places `refused` do not count."""
@@ -102,7 +102,7 @@ def decide(
     return Next(State.FAILED, message, "failed", failed=True)
 
 
-def _after_loss(end: End, *, lost: int, now: float) -> Next:
+def _after_loss(end: AttemptEnd, *, lost: int, now: float) -> Next:
     if lost >= MOST_LOST:
         return Next(State.FAILED, f"its attempts were lost {lost} times: {end.message}", "lost")
     return Next(State.QUEUED, f"the last attempt was lost ({end.message})", "lost", now)

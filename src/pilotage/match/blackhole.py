@@ -27,7 +27,7 @@ _VOTES = 64
 _KINDS = 32
 
 
-class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BlackHoleRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a node is condemned, and for how long."""
 
     #: Fast failures that it takes at least.
@@ -92,14 +92,14 @@ class _Sentence:
         self.since, self.kinds = streak.since, frozenset(streak.ends)
 
 
-class Guard:
+class BlackHoleGuard:
     """What was seen of nodes, and which of them get no work."""
 
     def __init__(
-        self, rules: Rules | None = None, *, nodes: int = 65_536, kinds: int = 2048
+        self, rules: BlackHoleRules | None = None, *, nodes: int = 65_536, kinds: int = 2048
     ) -> None:
         """Begin without having seen anything; the numbers bound what is remembered."""
-        self.rules = rules or Rules()
+        self.rules = rules or BlackHoleRules()
         self._bounds = (nodes, kinds)
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
         self._streaks: OrderedDict[str, _Streak] = OrderedDict()

@@ -6,7 +6,7 @@ from pilotage.base import units
 from pilotage.job import machine
 from pilotage.job.model import Job, State
 from pilotage.match import queued
-from pilotage.match.facts import Explanation, Facts, Reason
+from pilotage.match.facts import ExplainReason, Explanation, JobFacts
 
 _FEW = 5
 _RETRY = (State.FAILED, State.CANCELLED, State.REJECTED)
@@ -18,7 +18,7 @@ _ENDED = {
 }
 
 
-def explain(facts: Facts) -> Explanation:
+def explain(facts: JobFacts) -> Explanation:
     """Say why a job is where it is, and what would change that."""
     job = facts.job
     match job.state:
@@ -37,38 +37,38 @@ def explain(facts: Facts) -> Explanation:
     return _without_runner(facts, found)
 
 
-def _under_way(facts: Facts) -> Explanation:
+def _under_way(facts: JobFacts) -> Explanation:
     """Say where a job is on its way to a site, there, or home."""
     job = facts.job
-    reasons = [Reason(machine.FACTS[job.state].sentence)]
+    reasons = [ExplainReason(machine.FACTS[job.state].sentence)]
     if facts.where not in {"", "local"}:
-        reasons.append(Reason(f"at {facts.where}"))
+        reasons.append(ExplainReason(f"at {facts.where}"))
     if job.reason and job.reason not in facts.where:
-        reasons.append(Reason(job.reason))
+        reasons.append(ExplainReason(job.reason))
     return Explanation(f"job {job.id} is {job.state.replace('_', ' ')}", tuple(reasons))
 
 
-def _without_runner(facts: Facts, found: Explanation) -> Explanation:
+def _without_runner(facts: JobFacts, found: Explanation) -> Explanation:
     """Put what stops all jobs before what stops this one."""
     if facts.job.state in {State.DONE, *_RETRY, State.HELD}:
         return found
-    first: list[Reason] = []
+    first: list[ExplainReason] = []
     suggestion = found.suggestion
     if facts.trouble:
-        first.append(Reason("the store cannot be written", facts.trouble))
+        first.append(ExplainReason("the store cannot be written", facts.trouble))
         suggestion = "make room or mend the permissions; work goes on by itself"
     if not facts.running:
-        first.append(Reason("nothing runs this project now"))
+        first.append(ExplainReason("nothing runs this project now"))
         if facts.prospect is None or not facts.prospect.never:
             suggestion = "start it: `pilotage up`"
     return Explanation(found.headline, (*first, *found.reasons), suggestion)
 
 
-def _waiting(facts: Facts) -> Explanation:
+def _waiting(facts: JobFacts) -> Explanation:
     left = [(job, state or "forgotten") for job, state in facts.before if state != State.DONE]
-    reasons = [Reason(f"job {job} is {state}") for job, state in left[:_FEW]]
+    reasons = [ExplainReason(f"job {job} is {state}") for job, state in left[:_FEW]]
     if len(left) > _FEW:
-        reasons.append(Reason(f"and {len(left) - _FEW} more"))
+        reasons.append(ExplainReason(f"and {len(left) - _FEW} more"))
     stuck = [job for job, state in left if state in {State.HELD, "forgotten"}]
     suggestion = ""
     if left:
@@ -83,16 +83,18 @@ def _waiting(facts: Facts) -> Explanation:
 def _held(job: Job) -> Explanation:
     return Explanation(
         f"job {job.id} is held",
-        (Reason(job.reason or "no reason was given"),),
+        (ExplainReason(job.reason or "no reason was given"),),
         f"`pilotage release {job.id}` lets it go on, `pilotage cancel {job.id}` calls it off",
     )
 
 
-def _running(facts: Facts) -> Explanation:
+def _running(facts: JobFacts) -> Explanation:
     job, attempt = facts.job, facts.attempt
     if not facts.running:
         what = "what became of it is found out at the next start"
-        return Explanation(f"job {job.id} ran when the project was last run", (Reason(what),))
+        return Explanation(
+            f"job {job.id} ran when the project was last run", (ExplainReason(what),)
+        )
     began = job.started or facts.now
     took = max(0.0, facts.now - began)
     reasons = []
@@ -101,20 +103,20 @@ def _running(facts: Facts) -> Explanation:
         return Explanation(
             f"job {job.id} is flow {facts.flow}, which has been running for "
             f"{units.for_people(took)}",
-            (Reason(f"it is being ended, and will be {asked}"),) if asked else (),
+            (ExplainReason(f"it is being ended, and will be {asked}"),) if asked else (),
             f"`pilotage flow explain {facts.flow}` says what its steps wait for",
         )
     if job.spec.resources.time:
         share = f"{100 * took / job.spec.resources.time:.0f} %"
         limit = units.for_people(job.spec.resources.time)
         reasons.append(
-            Reason(f"{share} of its time is used", f"{units.for_people(took)} of {limit}")
+            ExplainReason(f"{share} of its time is used", f"{units.for_people(took)} of {limit}")
         )
     if attempt is not None and attempt.pid:
-        reasons.append(Reason(f"it is process {attempt.pid}", f"attempt {attempt.number}"))
+        reasons.append(ExplainReason(f"it is process {attempt.pid}", f"attempt {attempt.number}"))
     if facts.asked:
         words = "cancelled" if facts.asked == "cancel" else "held"
-        reasons.append(Reason(f"it is being ended, and will be {words}"))
+        reasons.append(ExplainReason(f"it is being ended, and will be {words}"))
     return Explanation(
         f"job {job.id} has been running at {facts.where} for {units.for_people(took)}",
         tuple(reasons),
@@ -122,15 +124,15 @@ def _running(facts: Facts) -> Explanation:
     )
 
 
-def _ended(facts: Facts) -> Explanation:
+def _ended(facts: JobFacts) -> Explanation:
     job, attempt = facts.job, facts.attempt
     ago = units.for_people(max(0.0, facts.now - (job.ended or facts.now)))
-    reasons = [Reason(job.reason)] if job.reason else []
+    reasons = [ExplainReason(job.reason)] if job.reason else []
     if attempt is not None and attempt.wall is not None:
         used = f"{units.for_people(attempt.wall)} on attempt {attempt.number}"
-        reasons.append(Reason("it ran", used))
+        reasons.append(ExplainReason("it ran", used))
     if facts.last_words and job.state is not State.DONE:
-        reasons.append(Reason("the last line of its stderr", facts.last_words))
+        reasons.append(ExplainReason("the last line of its stderr", facts.last_words))
     suggestion = f"`pilotage logs {job.id}` shows what it wrote"
     if facts.flow:
         suggestion = f"`pilotage flow show {facts.flow}` shows its steps"

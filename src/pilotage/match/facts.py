@@ -9,7 +9,7 @@ from pilotage.match.prospect import Prospect
 from pilotage.match.sites import Objection
 
 
-class Reason(msgspec.Struct, frozen=True):
+class ExplainReason(msgspec.Struct, frozen=True):
     """One thing that stands in the way, or that is so."""
 
     #: In a few words.
@@ -18,7 +18,7 @@ class Reason(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ReservedFor(msgspec.Struct, frozen=True):
     """An offer that is kept free for a job that has waited long."""
 
     #: The pilot, in words.
@@ -27,7 +27,7 @@ class Kept(msgspec.Struct, frozen=True):
     at: float
 
 
-class Quota(msgspec.Struct, frozen=True):
+class QuotaUse(msgspec.Struct, frozen=True):
     """A bound on cores at once that leaves no room for a job."""
 
     #: The user or group.
@@ -36,7 +36,7 @@ class Quota(msgspec.Struct, frozen=True):
     used: int
 
 
-class Line(msgspec.Struct, frozen=True):
+class LimitUse(msgspec.Struct, frozen=True):
     """Queued jobs that come first."""
 
     #: Of the same owner, by priority and age.
@@ -45,7 +45,7 @@ class Line(msgspec.Struct, frozen=True):
     others: int = 0
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a job and of what surrounds it."""
 
     #: The present, in seconds since 1970.
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: Jobs that it waits for, with their states; an empty state means that the job is forgotten.
     before: tuple[tuple[int, str], ...] = ()
     #: Queued jobs that come first.
-    ahead: Line = Line()
+    ahead: LimitUse = LimitUse()
     #: Running jobs with the same limit key.
     holders: tuple[int, ...] = ()
     #: How it and the offers go together.
@@ -69,14 +69,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: Pilots that were asked for and have not come yet.
     coming: int = 0
     #: What pools do for it, the best first; and whether one of them will, by itself.
-    pools: tuple[Reason, ...] = ()
+    pools: tuple[ExplainReason, ...] = ()
     hope: bool = False
     #: What a person can do about the first of them.
     advice: str = ""
     #: The offer that is kept for it.
-    kept: Kept | None = None
+    kept: ReservedFor | None = None
     #: The quota that it would exceed.
-    quota: Quota | None = None
+    quota: QuotaUse | None = None
     #: Where it runs.
     where: str = "local"
     #: Its last attempt.
@@ -95,6 +95,6 @@ class Explanation(msgspec.Struct, frozen=True):
     #: The state of things in one sentence.
     headline: str
     #: What stands in the way, the most important first.
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[ExplainReason, ...] = ()
     #: What a person can do.
     suggestion: str = ""

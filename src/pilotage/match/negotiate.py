@@ -11,15 +11,63 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from pilotage.match import barren, reserve
-from pilotage.match.bounds import Bounds
+from pilotage.match import reserve
+from pilotage.match import view as barren
 from pilotage.match.bucket import Bucket
 from pilotage.match.classes import Classes
 from pilotage.match.cluster import Cluster, Clusters
-from pilotage.match.order import Picked, Queued
-from pilotage.match.place import Lease, Place, Quota, Reservation
+from pilotage.match.order import PickedJob, QueuedJob
+from pilotage.match.place import Lease, Place, PlaceQuota, Reservation
 from pilotage.match.share import Shares
 from pilotage.match.view import View
+
+
+class RunningLimits:
+    """Counts what runs, and remembers which buckets wait for something to end."""
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        #: Cores in use by owner and by group, and jobs that run by limit.
+        self.cores: dict[str, int] = {}
+        self.limited: dict[str, int] = {}
+        self._waiting: dict[tuple[str, str], dict[Bucket, None]] = {}
+
+    def bar(self, bucket: Bucket) -> bool:
+        """Say whether a limit or a quota keeps a bucket from starting anywhere; it then waits."""
+        if bucket.limit and self.limited.get(bucket.limit, 0) >= bucket.most:
+            self._waiting.setdefault(("limit", bucket.limit), {})[bucket] = None
+            return True
+        room = self._shares.room(bucket.owner, self.cores)
+        if room is None or bucket.cluster.cpus <= room:
+            return False
+        for owner in bucket.counted:
+            self._waiting.setdefault(("quota", owner), {})[bucket] = None
+        return True
+
+    def count(self, bucket: Bucket, change: int) -> list[Bucket]:
+        """Count jobs of a bucket that start or end; return the buckets that waited for an end."""
+        cpus = change * bucket.cluster.cpus
+        for owner in bucket.counted:
+            _add(self.cores, owner, cpus)
+        if bucket.limit:
+            _add(self.limited, bucket.limit, change)
+        if change > 0 or not self._waiting:
+            return []
+        keys = [("quota", owner) for owner in bucket.counted] + [("limit", bucket.limit)]
+        return [one for key in keys for one in self._waiting.pop(key, ()) if one]
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.cores, self.limited, self._waiting = {}, {}, {}
+
+
+def _add(counts: dict[str, int], name: str, change: int) -> None:
+    """Count, and forget what comes to nothing."""
+    if count := counts.get(name, 0) + change:
+        counts[name] = count
+    else:
+        counts.pop(name, None)
+
 
 #: Places that wait which are looked at for a new job, and those that are asked in vain.
 _LOOKS = 2000
@@ -37,12 +85,12 @@ class Matcher:
         self.places: dict[int, Place] = {}
         self.classes = Classes(shares.key)
         self.buckets: dict[tuple[str, Cluster, str], Bucket] = {}
-        self.bounds = Bounds(shares)
+        self.bounds = RunningLimits(shares)
         #: Places that had too many jobs of some cluster.
         self.busy: dict[int, Place] = {}
         #: Buckets that were passed over because there was too little room.
         self.stuck: dict[Bucket, None] = {}
-        self._delayed: list[tuple[float, int, Queued]] = []
+        self._delayed: list[tuple[float, int, QueuedJob]] = []
         #: How many buckets were left when it was last tidied up.
         self._tidy = 0
         #: Buckets with new first jobs, for places that wait.
@@ -50,7 +98,7 @@ class Matcher:
 
     # -- the queue -------------------------------------------------------------------------------
 
-    def add(self, one: Queued, now: float) -> None:
+    def add(self, one: QueuedJob, now: float) -> None:
         """Queue a job."""
         if one.not_before > now:
             heapq.heappush(self._delayed, (one.not_before, one.job, one))
@@ -71,7 +119,7 @@ class Matcher:
             if bucket.owner == owner:
                 since = bucket.since
                 for job, priority in bucket.take_out(jobs):
-                    self.add(Queued(job, priority, owner, new, bucket.limit), since)
+                    self.add(QueuedJob(job, priority, owner, new, bucket.limit), since)
 
     def due(self, now: float) -> float | None:
         """Queue what has waited for its time, and try busy places; say when the next comes."""
@@ -177,7 +225,7 @@ class Matcher:
     def enough(self, place: Place, cluster: Cluster, pause: float, now: float) -> None:
         """Note that a place refused one job more of a cluster than it has now."""
         self.busy[place.number] = place
-        place.quotas[cluster] = Quota(place.held.get(cluster, 0), pause, now + pause)
+        place.quotas[cluster] = PlaceQuota(place.held.get(cluster, 0), pause, now + pause)
 
     def forgive(self, place: Place) -> None:
         """Offer all jobs to a place again, those too that it has refused."""
@@ -185,7 +233,7 @@ class Matcher:
         self.busy.pop(place.number, None)
         place.quotas = {}
 
-    def _full(self) -> Iterator[tuple[Place, Cluster, Quota]]:
+    def _full(self) -> Iterator[tuple[Place, Cluster, PlaceQuota]]:
         """Go through what places have as much of as they take, as far as that is known."""
         for place in self.busy.values():
             for cluster, quota in place.quotas.items():
@@ -201,9 +249,11 @@ class Matcher:
 
     # -- matching --------------------------------------------------------------------------------
 
-    def pick(self, place: Place, now: float, *, ahead: int = 0, most: int = 4096) -> list[Picked]:
+    def pick(
+        self, place: Place, now: float, *, ahead: int = 0, most: int = 4096
+    ) -> list[PickedJob]:
         """Choose what starts at a place now, and `ahead` plain jobs beyond its free cores."""
-        picked: list[Picked] = []
+        picked: list[PickedJob] = []
         most = min(most, place.slots - len(place.leases))
         if not place.taking or place.blocked or most <= 0:
             return picked
@@ -215,7 +265,7 @@ class Matcher:
         def allowed(bucket: Bucket) -> bool:
             return self._allowed(view, bucket, place, now, ahead)
 
-        if searched and barren.still(place, view, allowed, ahead):
+        if searched and barren.still_barren(place, view, allowed, ahead):
             return picked
         passed = []
         for owner in view.owners(self.shares.key):
@@ -233,10 +283,10 @@ class Matcher:
                 passed.append(owner)
         view.let_back(passed, self.shares.key)
         if searched:
-            barren.note(place, view, ahead)
+            barren.note_barren(place, view, ahead)
         return picked
 
-    def serve(self, now: float) -> Iterator[tuple[Place, list[Picked]]]:
+    def serve(self, now: float) -> Iterator[tuple[Place, list[PickedJob]]]:
         """Give new jobs to places that wait for work, the ones they like best first."""
         touched, self._touched = self._touched, {}
         for bucket in touched:
@@ -299,7 +349,7 @@ class Matcher:
         room = place.free_cpus + ahead if cluster.plain else cluster.room(place)
         return max(1, min(room, len(bucket), place.left(cluster)))
 
-    def _take(self, place: Place, bucket: Bucket, now: float, count: int = 1) -> list[Picked]:
+    def _take(self, place: Place, bucket: Bucket, now: float, count: int = 1) -> list[PickedJob]:
         cluster = bucket.cluster
         if place.reserved:
             reserve.use(cluster, place.reserved, now)
@@ -308,7 +358,7 @@ class Matcher:
         self._count(bucket, count)
         charged = cluster.cpus * cluster.last_wall
         self.shares.charge(bucket.owner, count * charged, now)
-        return [Picked(*bucket.pop(), bucket, charged) for _ in range(count)]
+        return [PickedJob(*bucket.pop(), bucket, charged) for _ in range(count)]
 
     def _count(self, bucket: Bucket, change: int) -> None:
         for waiting in self.bounds.count(bucket, change):
@@ -316,19 +366,19 @@ class Matcher:
 
     # -- leases ----------------------------------------------------------------------------------
 
-    def grant(self, place: Place, picked: Picked, lease: Lease) -> None:
+    def grant(self, place: Place, picked: PickedJob, lease: Lease) -> None:
         """Note that a place holds a job that was picked for it."""
         lease.charged = picked.charged
         place.leases[lease.job] = lease
         place.kinds[lease.job] = picked.bucket
 
-    def undo(self, place: Place, picked: Picked, now: float) -> None:
+    def undo(self, place: Place, picked: PickedJob, now: float) -> None:
         """Give back what was picked and could not be had."""
         place.take(picked.bucket.cluster, -1)
         self._count(picked.bucket, -1)
         self.shares.charge(picked.bucket.owner, -picked.charged, now)
 
-    def adopt(self, place: Place, one: Queued, lease: Lease) -> None:
+    def adopt(self, place: Place, one: QueuedJob, lease: Lease) -> None:
         """Note that a place holds a job already."""
         key = (one.owner, one.cluster, one.limit)
         bucket = self.buckets.setdefault(key, Bucket(*key))
@@ -392,7 +442,7 @@ class Matcher:
             and not self.bounds.bar(bucket)
         )  # fmt: skip
 
-    def _serve_reserved(self, place: Place, picked: list[Picked], now: float) -> None:
+    def _serve_reserved(self, place: Place, picked: list[PickedJob], now: float) -> None:
         """Start the large job that a place was kept for as soon as it fits."""
         if place.reserved is None:
             return

@@ -8,7 +8,7 @@ from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import Cluster
 
 
-class Picked(msgspec.Struct, frozen=True):
+class PickedJob(msgspec.Struct, frozen=True):
     """A job that may start at a place."""
 
     job: int
@@ -17,7 +17,7 @@ class Picked(msgspec.Struct, frozen=True):
     charged: float
 
 
-class Queued(msgspec.Struct, frozen=True):
+class QueuedJob(msgspec.Struct, frozen=True):
     """A job that enters the queue."""
 
     job: int

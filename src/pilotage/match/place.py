@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pilotage.match.bucket import Bucket
     from pilotage.match.cluster import Cluster
-    from pilotage.match.words import Granted
+    from pilotage.match.requests import Granted
     from pilotage.store import Db
 
 
@@ -60,7 +60,7 @@ class Reservation(msgspec.Struct):
     disk: int
 
 
-class Quota(msgspec.Struct):
+class PlaceQuota(msgspec.Struct):
     """How many jobs of a kind a place takes at once, as it has shown by refusing one more."""
 
     most: int
@@ -118,7 +118,7 @@ class Place:
         self.kinds: dict[int, Bucket] = {}
         #: How many jobs of each cluster it has, and how many it takes of those it had too many of.
         self.held: dict[Cluster, int] = {}
-        self.quotas: dict[Cluster, Quota] = {}
+        self.quotas: dict[Cluster, PlaceQuota] = {}
         self.reserved: Reservation | None = None
         #: The class, its version and the room with which nothing was found for it last.
         self.barren: tuple[object, int, tuple[int, ...]] | None = None

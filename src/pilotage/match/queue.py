@@ -10,20 +10,20 @@ from concurrent.futures import Future
 
 from pilotage.base import crash, errors
 from pilotage.base.clock import Clock
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.turn import NOT_NOW, Batch, Ledger
-from pilotage.match.words import Granted, Outcome, Request
+from pilotage.match.requests import Granted, PlaceRequest, TurnOutcome
+from pilotage.match.turn import NOT_NOW, TurnBatch, TurnRecords
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.match")
-Change = Callable[[Ledger, Db, float], None]
+Change = Callable[[TurnRecords, Db, float], None]
 #: The place of a question that no place asks.
 NOBODY = -1
 
 
-class Queue:
+class JobQueue:
     """Collects what places say while a turn is being written, and makes it the next turn."""
 
     def __init__(
@@ -31,12 +31,12 @@ class Queue:
     ) -> None:
         """Get ready; the first turn reads the queue from the store."""
         self._writer = writer
-        self._ledger = Ledger(matcher, folder, dice)
+        self._ledger = TurnRecords(matcher, folder, dice)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._batch = Batch()
+        self._batch = TurnBatch()
         #: By place, the last question of the next turn.
-        self._asking: dict[int, Request] = {}
+        self._asking: dict[int, PlaceRequest] = {}
         self._flying = False
         self._again = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -67,7 +67,7 @@ class Queue:
         self._batch.changes.append(change)
         self.poke()
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: PlaceRequest) -> None:
         """Say what ended at a place and ask for work; the answer is a call of `request.answer`."""
         self._batch.requests.append(request)
         self._asking[request.place] = request
@@ -91,11 +91,11 @@ class Queue:
         self.change(lambda ledger, _db, _now: ledger.unpark(place))
 
     def exchange(
-        self, place: int, ends: list[Ended], *, ahead: int = 0, park: bool = False
+        self, place: int, ends: list[EndedJob], *, ahead: int = 0, park: bool = False
     ) -> asyncio.Future[Granted]:
         """Say what ended at a place, at once, and return what the answer will be."""
         heard: asyncio.Future[Granted] = self._loop.create_future()
-        request = Request(
+        request = PlaceRequest(
             place, lambda granted: _hear(heard, granted), ends, ahead, park,
             lambda error: _refuse(heard, error),
         )  # fmt: skip
@@ -106,7 +106,7 @@ class Queue:
         """Change the places, and wait until that is on disk; what it raises is raised here."""
         failed: list[Exception] = []
 
-        def guarded(ledger: Ledger, db: Db, now: float) -> None:
+        def guarded(ledger: TurnRecords, db: Db, now: float) -> None:
             failed.clear()
             try:
                 ledger.attempt(db, lambda: change(ledger, db, now), now)
@@ -118,7 +118,7 @@ class Queue:
         done: asyncio.Future[Granted] = self._loop.create_future()
         self._batch.changes.append(guarded)
         # A request of no place is answered as all others, when the turn is on disk.
-        self.ask(Request(NOBODY, lambda granted: _hear(done, granted)))
+        self.ask(PlaceRequest(NOBODY, lambda granted: _hear(done, granted)))
         await done
         if failed:
             raise failed[0]
@@ -127,7 +127,7 @@ class Queue:
 
     def _fly(self) -> None:
         self._flying, self._again = True, False
-        batch, self._batch, self._asking = self._batch, Batch(), {}
+        batch, self._batch, self._asking = self._batch, TurnBatch(), {}
         now = self._clock.now()
         if batch.requests:
             crash.point("job.before_claim")
@@ -141,7 +141,7 @@ class Queue:
             # The loop is closed: nobody waits for the answer any more.
             _log.debug("a turn ended after its loop")
 
-    def _land(self, batch: Batch, done: Future[Outcome]) -> None:
+    def _land(self, batch: TurnBatch, done: Future[TurnOutcome]) -> None:
         self._flying = False
         failure = done.exception()
         if failure is not None:
@@ -169,7 +169,7 @@ class Queue:
         if self._again or self._batch.requests or self._batch.changes:
             self._fly()
 
-    def _fail(self, batch: Batch, error: BaseException) -> None:
+    def _fail(self, batch: TurnBatch, error: BaseException) -> None:
         """Go on after a turn that could not be written: nobody was told anything."""
         self.broken = str(error)
         if not isinstance(error, errors.StoreUnavailable):

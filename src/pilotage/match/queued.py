@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pilotage.base import units
 from pilotage.match import sites
-from pilotage.match.facts import Explanation, Facts, Reason
+from pilotage.match.facts import ExplainReason, Explanation, JobFacts
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Idle, Prospect
 from pilotage.match.sites import Objection
-from pilotage.match.why import Change, Clause
+from pilotage.match.why import Clause, RequirementChange
 
 _FEW = 5
 NOBODY = "there are no pilots, and this machine runs no jobs"
@@ -26,7 +26,7 @@ _IDLE = {
 }  # fmt: skip
 
 
-def explain(facts: Facts) -> Explanation:
+def explain(facts: JobFacts) -> Explanation:
     """Say why a queued job does not start, and what would change that."""
     found = facts.prospect
     if found is None or found.ever or facts.kept:
@@ -52,7 +52,7 @@ def brief(found: Prospect) -> str:
     return "; ".join(found.short)
 
 
-def advice(changes: tuple[Change, ...]) -> str:
+def advice(changes: tuple[RequirementChange, ...]) -> str:
     """Name the least change with which some offer would do, and the one that helps most."""
     if not changes:
         return ""
@@ -61,31 +61,31 @@ def advice(changes: tuple[Change, ...]) -> str:
     return ", or ".join(words)
 
 
-def _site(facts: Facts, found: Objection) -> Explanation:
+def _site(facts: JobFacts, found: Objection) -> Explanation:
     """Say why the site that a job names does not take it."""
     headline = f"job {facts.job.id} is queued, and its site does not take it now"
     if found.final:
         headline = f"job {facts.job.id} is queued, and its site will never take it"
-    told = (Reason(sites.message(found, facts.now)), *facts.pools[:_FEW], *_coming(facts))
+    told = (ExplainReason(sites.message(found, facts.now)), *facts.pools[:_FEW], *_coming(facts))
     suggestion = sites.hint(found)
     if found.final:
         suggestion += f"; `pilotage cancel {facts.job.id}`, then submit it again"
     return Explanation(headline, told, facts.advice or suggestion)
 
 
-def _hoped(facts: Facts) -> Explanation:
+def _hoped(facts: JobFacts) -> Explanation:
     """Say which pool will have a pilot for it."""
     headline = f"job {facts.job.id} is queued, and waits for a pilot of a pool"
     return Explanation(headline, facts.pools[:_FEW], facts.advice)
 
 
-def _nobody(facts: Facts) -> Explanation:
+def _nobody(facts: JobFacts) -> Explanation:
     headline = f"job {facts.job.id} is queued, and there is nothing that could run it"
-    reasons = (Reason(NOBODY), *facts.pools[:_FEW], *_coming(facts))
+    reasons = (ExplainReason(NOBODY), *facts.pools[:_FEW], *_coming(facts))
     return Explanation(headline, reasons, facts.advice or ENROL)
 
 
-def _never(facts: Facts, found: Prospect) -> Explanation:
+def _never(facts: JobFacts, found: Prospect) -> Explanation:
     job, why = facts.job, found.why
     reasons = (*map(_clause, why.clauses[:_FEW]), *facts.pools[:_FEW], *_coming(facts))
     cancel = f"`pilotage cancel {job.id}`, then submit it anew; or start pilots that have it"
@@ -94,8 +94,8 @@ def _never(facts: Facts, found: Prospect) -> Explanation:
     return Explanation(headline, reasons, suggestion)
 
 
-def _idle(facts: Facts, found: Prospect) -> Explanation:
-    reasons = [Reason(_idle_words(one)) for one in reversed(found.idle)]
+def _idle(facts: JobFacts, found: Prospect) -> Explanation:
+    reasons = [ExplainReason(_idle_words(one)) for one in reversed(found.idle)]
     headline = f"job {facts.job.id} is queued, and all offers that would do take no work now"
     others = (_clause(one) for one in found.why.clauses[:_FEW])
     suggestion = _IDLE[found.idle[0].kind][2]
@@ -103,19 +103,19 @@ def _idle(facts: Facts, found: Prospect) -> Explanation:
     return Explanation(headline, told, suggestion)
 
 
-def _in_line(facts: Facts, found: Prospect | None) -> Explanation:
+def _in_line(facts: JobFacts, found: Prospect | None) -> Explanation:
     job = facts.job
-    reasons = [Reason(job.reason)] if job.reason else []
+    reasons = [ExplainReason(job.reason)] if job.reason else []
     if facts.kept:
         wait = units.for_people(max(0.0, facts.kept.at - facts.now))
         reasons.append(
-            Reason(f"{facts.kept.where} is kept for it", f"there is room in about {wait}")
+            ExplainReason(f"{facts.kept.where} is kept for it", f"there is room in about {wait}")
         )
     if found is not None and not found.now:
         reasons += _no_room(found) + list(facts.pools[:_FEW])
     if job.not_before > facts.now:
         wait = units.for_people(job.not_before - facts.now)
-        reasons.append(Reason("it may not start yet", f"it may in {wait}"))
+        reasons.append(ExplainReason("it may not start yet", f"it may in {wait}"))
     reasons += _limit(facts) + _quota(facts)
     ahead, suggestion = _ahead(facts)
     reasons += ahead
@@ -125,18 +125,18 @@ def _in_line(facts: Facts, found: Prospect | None) -> Explanation:
     return Explanation(headline, tuple(reasons), suggestion)
 
 
-def _no_room(found: Prospect) -> list[Reason]:
+def _no_room(found: Prospect) -> list[ExplainReason]:
     """Say what is short where it could run, and why it could not run elsewhere."""
     if not found.ever:
         return []
     when = "when it is free" if found.ever == 1 else "when they are free"
     text = f"it fits nowhere now; {_count(found.ever, 'offer')} would do {when}"
     clauses = [_clause(one) for one in found.why.clauses[:_FEW]]
-    idle = [Reason(_idle_words(one)) for one in found.idle]
-    return [Reason(text, "; ".join(found.short)), *clauses, *idle]
+    idle = [ExplainReason(_idle_words(one)) for one in found.idle]
+    return [ExplainReason(text, "; ".join(found.short)), *clauses, *idle]
 
 
-def _limit(facts: Facts) -> list[Reason]:
+def _limit(facts: JobFacts) -> list[ExplainReason]:
     key, _, most = facts.job.limit_key.rpartition(":")
     if not key or len(facts.holders) < int(most):
         return []
@@ -144,39 +144,41 @@ def _limit(facts: Facts) -> list[Reason]:
     more = f" and {len(facts.holders) - _FEW} more" if len(facts.holders) > _FEW else ""
     run = "runs" if len(facts.holders) == 1 else "run"
     text = f"at most {most} with the key `{key}` may run at once"
-    return [Reason(text, f"{held}{more} {run} now")]
+    return [ExplainReason(text, f"{held}{more} {run} now")]
 
 
-def _quota(facts: Facts) -> list[Reason]:
+def _quota(facts: JobFacts) -> list[ExplainReason]:
     quota, needs = facts.quota, facts.job.spec.resources.cpus
     if quota is None:
         return []
     cores = f"it needs {_count(needs, 'core')}, and {_count(quota.used, 'core')} of {quota.most} "
     never = "; the quota is less than it needs" if needs > quota.most else ""
-    return [Reason(f"the quota of {quota.owner} leaves no room", f"{cores}are in use{never}")]
+    return [
+        ExplainReason(f"the quota of {quota.owner} leaves no room", f"{cores}are in use{never}")
+    ]
 
 
-def _ahead(facts: Facts) -> tuple[list[Reason], str]:
+def _ahead(facts: JobFacts) -> tuple[list[ExplainReason], str]:
     own, others = facts.ahead.own, facts.ahead.others
     reasons, suggestion = [], ""
     if others:
         text = f"{_count(others, 'job')} of owners who have had less of their share come first"
-        reasons.append(Reason(text.replace("come", "comes") if others == 1 else text))
+        reasons.append(ExplainReason(text.replace("come", "comes") if others == 1 else text))
         suggestion = "`pilotage share` shows who has used how much"
     if own:
-        reasons.append(Reason(f"{_count(own, 'job')} ahead of it in the queue"))
+        reasons.append(ExplainReason(f"{_count(own, 'job')} ahead of it in the queue"))
         suggestion = "jobs with a higher `--priority` start first"
     return reasons, suggestion
 
 
-def _coming(facts: Facts) -> list[Reason]:
+def _coming(facts: JobFacts) -> list[ExplainReason]:
     if not facts.coming:
         return []
-    return [Reason(f"{_count(facts.coming, 'pilot')} asked for, not here yet")]
+    return [ExplainReason(f"{_count(facts.coming, 'pilot')} asked for, not here yet")]
 
 
-def _clause(one: Clause) -> Reason:
-    return Reason(one.title, one.verdict)
+def _clause(one: Clause) -> ExplainReason:
+    return ExplainReason(one.title, one.verdict)
 
 
 def _idle_words(one: Idle) -> str:

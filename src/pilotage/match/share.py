@@ -26,7 +26,7 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quota: int | None = None
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What the store keeps of an owner."""
 
     owner: str
@@ -132,12 +132,12 @@ class Shares:
         of_group = max(0, quota - whole)
         return of_group if left is None else min(left, of_group)
 
-    def dump(self, now: float, owners: Iterable[str] | None = None) -> list[Row]:
+    def dump(self, now: float, owners: Iterable[str] | None = None) -> list[UsageRow]:
         """Return rows for the store, of all owners or of some."""
         chosen = self._sums if owners is None else owners
-        return [Row(owner, self.usage(owner, now), now, self.total(owner)) for owner in chosen]
+        return [UsageRow(owner, self.usage(owner, now), now, self.total(owner)) for owner in chosen]
 
-    def load(self, rows: Iterable[Row]) -> None:
+    def load(self, rows: Iterable[UsageRow]) -> None:
         """Take up rows of the store; they may have been written under another half-life."""
         for row in rows:
             weight = self._weight(row.time, 0.0)

@@ -22,7 +22,7 @@ _FEW = 8
 _LIST = "`pilotage site ls` lists the sites"
 
 
-class Cause(StrEnum):
+class SiteCause(StrEnum):
     """What keeps a site from taking a job."""
 
     #: There is no such site.
@@ -44,15 +44,15 @@ class Cause(StrEnum):
 
 
 #: A job that is refused for these: waiting would not help.
-_FINAL = frozenset({Cause.UNKNOWN, Cause.COMMAND, Cause.APPLICATION})
+_FINAL = frozenset({SiteCause.UNKNOWN, SiteCause.COMMAND, SiteCause.APPLICATION})
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
+class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a site."""
 
     name: str
     #: What keeps it from taking any job; nothing if it takes jobs.
-    cause: Cause | None = None
+    cause: SiteCause | None = None
     #: Since when that is so.
     since: float | None = None
     #: Who asked for it.
@@ -66,7 +66,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 class Objection(msgspec.Struct, frozen=True, kw_only=True):
     """Why a site does not take a job now."""
 
-    cause: Cause
+    cause: SiteCause
     site: str
     since: float | None = None
     by: str = ""
@@ -83,10 +83,10 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True):
         return self.cause in _FINAL
 
 
-class Sites(msgspec.Struct, frozen=True):
+class SiteView(msgspec.Struct, frozen=True):
     """All sites that are known."""
 
-    known: Mapping[str, Site]
+    known: Mapping[str, SiteLimits]
     #: Why there may be others, of which nothing was heard yet; empty if there are none.
     unsure: str = ""
 
@@ -105,16 +105,16 @@ class Sites(msgspec.Struct, frozen=True):
         site = self.known.get(name)
         if site is None:
             if self.unsure:
-                return Objection(cause=Cause.UNHEARD, site=name, words=self.unsure)
+                return Objection(cause=SiteCause.UNHEARD, site=name, words=self.unsure)
             names = tuple(sorted(self.known))
             return Objection(
-                cause=Cause.UNKNOWN, site=name, nearest=_nearest(name, names), known=names
+                cause=SiteCause.UNKNOWN, site=name, nearest=_nearest(name, names), known=names
             )
         there = site.applications
         if there is not None and app not in there:
             return Objection(
-                cause=Cause.APPLICATION if named else Cause.COMMAND, site=name, application=app,
-                nearest=_nearest(app, there), known=there,
+                cause=SiteCause.APPLICATION if named else SiteCause.COMMAND,
+                site=name, application=app, nearest=_nearest(app, there), known=there,
             )  # fmt: skip
         if site.cause is None:
             return None
@@ -132,16 +132,16 @@ class Sites(msgspec.Struct, frozen=True):
         return [message(found, now)]
 
 
-def offering(name: str, applications: tuple[str, ...] | None) -> Sites:
+def offering(name: str, applications: tuple[str, ...] | None) -> SiteView:
     """Return what the agent of one site says of it; no applications mean that it was not heard."""
     if applications is None:
-        return Sites({}, "no heartbeat of it has come")
-    return Sites({name: Site(name=name, applications=applications)})
+        return SiteView({}, "no heartbeat of it has come")
+    return SiteView({name: SiteLimits(name=name, applications=applications)})
 
 
 def refusal(found: Objection, now: float) -> errors.PilotageError:
     """Make the error with which a job is refused."""
-    kind = errors.Denied if found.cause is Cause.COMMAND else errors.NotFound
+    kind = errors.Denied if found.cause is SiteCause.COMMAND else errors.NotFound
     return kind(message(found, now), hint=hint(found))
 
 
@@ -159,21 +159,21 @@ def message(found: Objection, now: float) -> str:
 def _said(found: Objection, now: float) -> str:
     site, since = f"site `{found.site}`", _since(found.since, now)
     match found.cause:
-        case Cause.UNKNOWN:
+        case SiteCause.UNKNOWN:
             return f"there is no {site}"
-        case Cause.UNHEARD:
+        case SiteCause.UNHEARD:
             return f"nothing was heard of {site} yet"
-        case Cause.UNSERVED:
+        case SiteCause.UNSERVED:
             return f"no pilot is at {site}{since}"
-        case Cause.SILENT:
+        case SiteCause.SILENT:
             return f"{site} is silent{since}"
-        case Cause.TROUBLE:
+        case SiteCause.TROUBLE:
             return f"{site} is in trouble{since}"
-        case Cause.DRAINED:
+        case SiteCause.DRAINED:
             return f"{site} is drained{f' by {found.by}' if found.by else ''}{since}"
-        case Cause.COMMAND:
+        case SiteCause.COMMAND:
             return f"{site} runs only applications that its administrator registered"
-        case Cause.APPLICATION:
+        case SiteCause.APPLICATION:
             return f"{site} has no application `{found.application}`"
         case _:
             assert_never(found.cause)
@@ -182,14 +182,14 @@ def _said(found: Objection, now: float) -> str:
 def hint(found: Objection) -> str:
     """Say what a person can do."""
     match found.cause:
-        case Cause.UNKNOWN:
+        case SiteCause.UNKNOWN:
             return f"did you mean `{found.nearest}`? {_LIST}" if found.nearest else _LIST
-        case Cause.COMMAND:
+        case SiteCause.COMMAND:
             return f"name one as `app`: {_names(found.known)}"
-        case Cause.APPLICATION:
+        case SiteCause.APPLICATION:
             near = f"did you mean `{found.nearest}`? " if found.nearest else ""
             return f"{near}it has {_names(found.known)}"
-        case Cause.DRAINED if found.by:
+        case SiteCause.DRAINED if found.by:
             return f"`pilotage site resume {found.site}` gives it work again"
         case _:
             return f"`pilotage site check {found.site}` looks at it"

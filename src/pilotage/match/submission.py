@@ -21,7 +21,7 @@ _EMPTY = Binding()
 _NOTHING = text.dump(_EMPTY)
 
 
-class Item(Protocol):
+class SubmittedItem(Protocol):
     """A job to queue, as it comes over a wire."""
 
     @property
@@ -45,7 +45,7 @@ class Item(Protocol):
         """Jobs that must be done before it."""
 
 
-def check(item: Item) -> None:
+def check(item: SubmittedItem) -> None:
     """Refuse a job that the store could not keep or that could never make sense."""
     spec = item.spec
     needs, retry = spec.resources, spec.retry
@@ -100,7 +100,9 @@ def bound(spec: JobSpec, root: str) -> JobSpec:
     return msgspec.structs.replace(spec, needs_folder=True) if inside else spec
 
 
-def add(db: Db, items: Sequence[Item], owner: str, now: float, root: str = "") -> list[int]:
+def add(
+    db: Db, items: Sequence[SubmittedItem], owner: str, now: float, root: str = ""
+) -> list[int]:
     """Queue checked jobs in a transaction of the caller's; return their numbers in order.
 
     Those that use the folder `root` without saying what of it run where it is.
@@ -121,7 +123,7 @@ def add(db: Db, items: Sequence[Item], owner: str, now: float, root: str = "") -
     return [numbers[index] for index in range(len(items))]
 
 
-def _add_many(db: Db, items: list[Item], owner: str, now: float, root: str) -> list[int]:
+def _add_many(db: Db, items: list[SubmittedItem], owner: str, now: float, root: str) -> list[int]:
     """Queue jobs that wait for no other, by one statement."""
     specs: dict[str, int] = {}
     rows = []

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
 
 from pilotage.base import errors, text
 from pilotage.job import bulk, moves, retry
-from pilotage.match.books import Books
+from pilotage.match import reserve
+from pilotage.match.bucket import Bucket
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Picked
+from pilotage.match.order import PickedJob
 from pilotage.match.place import Lease, Place, mark
-from pilotage.match.words import Granted, Outcome, Request, Stop
+from pilotage.match.queue_records import QueueRecords
+from pilotage.match.requests import Granted, PlaceRequest, Stop, TurnOutcome
 from pilotage.store import OUTSIDE, Db
 
 _log = logging.getLogger("pilotage.match")
@@ -25,15 +29,15 @@ NOT_NOW: tuple[type[Exception], ...] = (errors.StoreUnavailable, *OUTSIDE)
 _WORDS = {"cancel": "cancelled by a person", "hold": "held by a person"}
 
 
-class Batch(msgspec.Struct):
+class TurnBatch(msgspec.Struct):
     """All that was asked for since the last turn."""
 
     #: Changes of places, in order; they may use the store.
-    changes: list[Callable[[Ledger, Db, float], None]] = []
-    requests: list[Request] = []
+    changes: list[Callable[[TurnRecords, Db, float], None]] = []
+    requests: list[PlaceRequest] = []
 
 
-class Ledger(Books):
+class TurnRecords(QueueRecords):
     """The books, and who waits for what; only the thread that writes to the store may touch it."""
 
     def __init__(self, matcher: Matcher, folder: str, dice: random.Random) -> None:
@@ -41,16 +45,16 @@ class Ledger(Books):
         self._folder = folder
         #: Called in each turn in which jobs ended, before what is new is matched.
         self.followers: list[Callable[[Db, float], None]] = []
-        self._parked: dict[int, Request] = {}
+        self._parked: dict[int, PlaceRequest] = {}
         #: By place and job, what is to be ended there.
         self._stops: dict[int, dict[int, Stop]] = {}
-        self._empty: list[tuple[Request, Granted]] = []
+        self._empty: list[tuple[PlaceRequest, Granted]] = []
         #: What the last turn was asked; not known to be answered while that is in doubt.
-        self._asked: list[Request] = []
+        self._asked: list[PlaceRequest] = []
         #: Whether the last turn is not known to be on disk.
         self._doubt = True
 
-    def turn(self, db: Db, batch: Batch, now: float) -> Outcome:
+    def turn(self, db: Db, batch: TurnBatch, now: float) -> TurnOutcome:
         """Do a turn; it may be run again when it could not be written."""
         self.workflows = []
         if self._doubt:
@@ -72,7 +76,7 @@ class Ledger(Books):
         asked = [one for one in batch.requests if one not in left] if left else batch.requests
         claims = self._claim(db, self._match(asked, now), now)
         answers = self._answers(asked, claims)
-        return Outcome(answers, self.ended, self.matcher.next_due, refused, self.workflows)
+        return TurnOutcome(answers, self.ended, self.matcher.next_due, refused, self.workflows)
 
     def attempt(self, db: Db, step: Callable[[], None], now: float) -> None:
         """Do a step wholly or not at all: what it changed before it failed is read anew."""
@@ -100,11 +104,11 @@ class Ledger(Books):
         return None
 
     def _take_ends(
-        self, db: Db, requests: list[Request], now: float
-    ) -> list[tuple[Request, Exception]]:
+        self, db: Db, requests: list[PlaceRequest], now: float
+    ) -> list[tuple[PlaceRequest, Exception]]:
         """Record what all say that ended; if that fails, find out whose fault it is."""
 
-        def record(some: list[Request]) -> Callable[[], None]:
+        def record(some: list[PlaceRequest]) -> Callable[[], None]:
             return lambda: self.finish(db, [(one.place, one.ends) for one in some], now)
 
         if not requests or self._try(db, record(requests), now) is None:
@@ -112,7 +116,7 @@ class Ledger(Books):
         failed = [(one, self._try(db, record([one]), now)) for one in requests]
         return [(one, error) for one, error in failed if error is not None]
 
-    def settled(self, outcome: Outcome) -> None:
+    def settled(self, outcome: TurnOutcome) -> None:
         """Hear that the turn is on disk; who is answered waits no more."""
         self._doubt = False
         self._empty, self._asked = [], []
@@ -133,7 +137,7 @@ class Ledger(Books):
                 self.matcher.unpark(self.matcher.places[number])
             self._empty.append((request, Granted([], [])))
 
-    def lose(self, db: Db, number: int, end: retry.End, now: float) -> None:
+    def lose(self, db: Db, number: int, end: retry.AttemptEnd, now: float) -> None:
         """Take a place away; what it held counts as ended like this."""
         self.unpark(number)
         place = self.matcher.places.get(number)
@@ -146,7 +150,7 @@ class Ledger(Books):
         for lease in held:
             self.holder.pop(lease.job, None)
         self.record(
-            db, [bulk.Ended(one.job, one.attempt, one.spec, end, held=True) for one in held], now
+            db, [bulk.EndedJob(one.job, one.attempt, one.spec, end, held=True) for one in held], now
         )
         self._stops.pop(number, None)
 
@@ -178,8 +182,8 @@ class Ledger(Books):
         self._empty = [one for one in self._empty if one[0] not in asked]
         self._parked = {place: one for place, one in self._parked.items() if one not in asked}
 
-    def _match(self, requests: list[Request], now: float) -> list[tuple[Place, Picked]]:
-        chosen: list[tuple[Place, Picked]] = []
+    def _match(self, requests: list[PlaceRequest], now: float) -> list[tuple[Place, PickedJob]]:
+        chosen: list[tuple[Place, PickedJob]] = []
         for request in requests:
             self.unpark(request.place)
             place = self.matcher.places.get(request.place)
@@ -202,7 +206,9 @@ class Ledger(Books):
             chosen += [(place, one) for one in picked]
         return chosen
 
-    def _claim(self, db: Db, chosen: list[tuple[Place, Picked]], now: float) -> dict[int, Granted]:
+    def _claim(
+        self, db: Db, chosen: list[tuple[Place, PickedJob]], now: float
+    ) -> dict[int, Granted]:
         granted: dict[int, Granted] = {}
         if not chosen:
             return granted
@@ -236,8 +242,8 @@ class Ledger(Books):
         self.enter(db, db.rows("queue_some", ids=text.dump(jobs)), now)
 
     def _answers(
-        self, requests: list[Request], granted: dict[int, Granted]
-    ) -> list[tuple[Request, Granted]]:
+        self, requests: list[PlaceRequest], granted: dict[int, Granted]
+    ) -> list[tuple[PlaceRequest, Granted]]:
         """Answer all who asked, and those who waited and now have something to do."""
         answers = list(self._empty)
         waiting = [self._parked[one] for one in {**granted, **self._stops} if one in self._parked]
@@ -251,3 +257,66 @@ class Ledger(Books):
             answer.stops = list(self._stops.get(request.place, {}).values())
             answers.append((request, answer))
         return answers
+
+
+#: Buckets that are looked at in one round, and places for each.
+_A_ROUND = 8
+_LOOKS = 1000
+
+
+def charge_running(matcher: Matcher, now: float) -> None:
+    """Charge owners for jobs that run for longer than they were charged for."""
+    for place in matcher.places.values():
+        for job, lease in place.leases.items():
+            bucket = place.kinds[job]
+            more = bucket.cluster.cpus * place.used(lease, now) - lease.charged
+            if more > 0:
+                lease.charged += more
+                matcher.shares.charge(bucket.owner, more, now)
+
+
+def keep_room(matcher: Matcher, now: float) -> None:
+    """Keep a place for each large job that has found too little room for too long."""
+    for place in [one for one in matcher.places.values() if one.reserved]:
+        if place.reserved and not matcher.usable(place.reserved.bucket, place, now):
+            matcher.unreserve(place)
+    tried = 0
+    for bucket in list(matcher.stuck):
+        if not bucket or not bucket.stuck:
+            del matcher.stuck[bucket]
+        elif bucket.kept is None and now - bucket.stuck > matcher.patience and tried < _A_ROUND:
+            tried += 1
+            # Whoever finds nothing makes way for the next.
+            matcher.stuck[bucket] = matcher.stuck.pop(bucket)
+            homes = _homes(matcher, bucket, now)
+            if found := reserve.best(bucket, homes, now):
+                matcher.keep(*found)
+
+
+def preempt(matcher: Matcher, now: float) -> list[tuple[Place, Lease]]:
+    """Choose what to stop for jobs of higher priority that have waited for too long."""
+    chosen: list[tuple[Place, Lease]] = []
+    waiting = [
+        one
+        for one in matcher.buckets.values()
+        if one and one.kept is None and now - one.since > matcher.patience
+    ]
+    for bucket in heapq.nsmallest(_A_ROUND, waiting, key=lambda one: one.head):
+        for place in _homes(matcher, bucket, now):
+            found = reserve.victims(bucket, place, bucket.first[1])
+            if found and place.reserved is None:
+                # Else the room would be given to whoever comes first.
+                matcher.keep(place, found[1])
+                chosen += [(place, lease) for lease in found[0]]
+                break
+    return chosen
+
+
+def _homes(matcher: Matcher, bucket: Bucket, now: float) -> Iterator[Place]:
+    """Go through places that could be kept for a bucket, so many that it takes no time."""
+    fitting = (
+        place
+        for place in matcher.classes.homes(bucket.cluster)
+        if bucket.cluster.could_fit(place) and matcher.usable(bucket, place, now)
+    )
+    return itertools.islice(fitting, _LOOKS)

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from pilotage.job.model import Resources
-from pilotage.match.clause import Asked, Edit, meant, needs, required
+from pilotage.match.clause import Asked, Edit, figure, meant, needs, required
 from pilotage.match.expr.value import is_number
-from pilotage.match.figure import figure
 from pilotage.match.wish import FOLDER
 
 _FEW = 3
@@ -22,7 +21,7 @@ _TRIED = 32
 _NEEDS = ("cpus", "memory", "gpus", "disk", "time")
 
 
-class SlotClass(msgspec.Struct, frozen=True):
+class PlaceClass(msgspec.Struct, frozen=True):
     """Offers that are alike."""
 
     #: What names of expressions stand for.
@@ -72,14 +71,14 @@ class Clause(msgspec.Struct, frozen=True):
         return f"{count}; {self.have}"
 
 
-class Change(msgspec.Struct, frozen=True):
+class RequirementChange(msgspec.Struct, frozen=True):
     """What a person could do, and how many offers would do then."""
 
     words: str
     offers: int
 
 
-class Why(msgspec.Struct, frozen=True):
+class MatchReport(msgspec.Struct, frozen=True):
     """How a job and the offers go together."""
 
     #: Offers in all, those that would do if they were empty, and those that would do now.
@@ -89,17 +88,17 @@ class Why(msgspec.Struct, frozen=True):
     #: Clauses that some fail; the one that most fail comes first.
     clauses: tuple[Clause, ...] = ()
     #: The least change comes first; none if there are offers that would do.
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RequirementChange, ...] = ()
 
 
 def why(
-    wanted: Resources, requirements: str, job: Mapping[str, Any], slots: Sequence[SlotClass]
-) -> Why:
+    wanted: Resources, requirements: str, job: Mapping[str, Any], slots: Sequence[PlaceClass]
+) -> MatchReport:
     """Compare what a job asks for with all offers."""
     asked = [*needs(wanted), *required(requirements, job)]
     offers = [_Offer(slot, asked) for slot in slots if slot.count > 0]
     ever = [offer for offer in offers if not offer.failed]
-    return Why(
+    return MatchReport(
         offers=sum(offer.count for offer in offers),
         ever=sum(offer.count for offer in ever),
         now=sum(offer.count for offer in ever if offer.free(asked)),
@@ -111,7 +110,7 @@ def why(
 class _Offer:
     """Offers that are alike, and the clauses that they fail."""
 
-    def __init__(self, slot: SlotClass, asked: Sequence[Asked]) -> None:
+    def __init__(self, slot: PlaceClass, asked: Sequence[Asked]) -> None:
         self.count = slot.count
         self.total = _numbers(slot.total)
         self.left = _numbers(slot.free) if slot.free else self.total
@@ -179,7 +178,7 @@ def _have(one: Asked, failing: Sequence[_Offer], offers: Sequence[_Offer]) -> st
     return f"{they} {', '.join(shown[:_FEW])}{more}{note}"
 
 
-def _changes(offers: Sequence[_Offer]) -> tuple[Change, ...]:
+def _changes(offers: Sequence[_Offer]) -> tuple[RequirementChange, ...]:
     """Find what would let each kind of offer do, and keep what is least or helps most."""
     found: dict[str, tuple[int, float, dict[Asked, Edit]]] = {}
     for offer in offers:
@@ -187,7 +186,7 @@ def _changes(offers: Sequence[_Offer]) -> tuple[Change, ...]:
         words = " and ".join(edit.words for edit in edits.values())
         found[words] = (len(edits), sum(edit.cost for edit in edits.values()), edits)
     best = sorted(found.items(), key=lambda item: item[1][:2])[:_TRIED]
-    changes: list[Change] = []
+    changes: list[RequirementChange] = []
     for words, (_, _, edits) in best:
         count = sum(
             offer.count
@@ -196,5 +195,5 @@ def _changes(offers: Sequence[_Offer]) -> tuple[Change, ...]:
             and all(offer.meets(one, edit) for one, edit in edits.items())
         )
         if count > max((change.offers for change in changes), default=0):
-            changes.append(Change(words, count))
+            changes.append(RequirementChange(words, count))
     return tuple(changes[:_MOST_CHANGES])

@@ -25,8 +25,8 @@ from pilotage.data.stage.model import Digest, Key, Wanted
 from pilotage.data.transfer.version import Version
 from pilotage.event import content
 from pilotage.job import model, moves, records, template
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot import staging
 from pilotage.pilot.model import Facts
 from pilotage.pilot.staging import Folders
@@ -73,7 +73,7 @@ class Arrival(msgspec.Struct):
 class Staging:
     """Knows what attempts on pilots read, and puts what they leave in its place."""
 
-    def __init__(self, queue: Queue, where: launch.Place, reader: Db) -> None:
+    def __init__(self, queue: JobQueue, where: launch.Place, reader: Db) -> None:
         """Take where jobs would run if they ran here."""
         self._queue = queue
         self._reader = reader
@@ -166,7 +166,7 @@ class Staging:
             return known
         found: list[tuple[moves.Claim, model.JobSpec]] = []
 
-        def read(ledger: Ledger, db: Db, _now: float) -> None:
+        def read(ledger: TurnRecords, db: Db, _now: float) -> None:
             ids = text.dump([int(key.partition(".")[0])])
             for row in db.rows("claim_again", ids=ids):
                 claim = moves.Claim(*row)
@@ -191,7 +191,7 @@ class Staging:
         """Put what an attempt has left in its place, if it is the one that its job is in."""
         job = int(key.partition(".")[0])
 
-        def show(ledger: Ledger, _db: Db, _now: float) -> None:
+        def show(ledger: TurnRecords, _db: Db, _now: float) -> None:
             place_ = ledger.holder.get(job)
             lease = place_.leases.get(job) if place_ else None
             mine = place_ is not None and place_.number == pilot.number

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, validate
 from pilotage.pilot.data_link import DataLinks
 from pilotage.pilot.model import Check, Facts, Project, State
@@ -40,7 +40,7 @@ class Desk:
     """Knows on which terms pilots work here."""
 
     def __init__(
-        self, queue: Queue, roster: Roster, counter: Counter, settings: Pilots,
+        self, queue: JobQueue, roster: Roster, counter: Counter, settings: Pilots,
         checks: Callable[[str], list[dict[str, Any]]], marker: Marker, data: DataLinks,
     ) -> None:  # fmt: skip
         """Get ready; `checks` names the scripts that the nodes of a pool must pass."""
@@ -64,14 +64,14 @@ class Desk:
         told = msgspec.structs.replace(hello.facts, project=Project.UNKNOWN, boxed=Project.UNKNOWN)
         found: list[tuple[int, str, str]] = []
 
-        def add(_ledger: Ledger, db: Db, now: float) -> None:
+        def add(_ledger: TurnRecords, db: Db, now: float) -> None:
             if known := db.row("pilot_of_key", digest=digest):
                 # The answer to its first hello was lost on the way.
                 if known[3] != State.BOOTING:
                     raise errors.Conflict(f"pilot {known[0]} has this key", hint="resume it")
                 found.append(known[:3])
                 return
-            grant = tokens.consume(db, hello.token, tokens.Scope.ENROL, now)
+            grant = tokens.consume(db, hello.token, tokens.TokenScope.ENROL, now)
             site = grant.site or hello.facts.host
             name = text.show(hello.name or hello.facts.host)[:100]
             facts = text.dump(told)

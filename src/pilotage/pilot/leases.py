@@ -9,11 +9,11 @@ import anyio
 import msgspec
 
 from pilotage.base import text
-from pilotage.match import patience
+from pilotage.match import turn
 from pilotage.match.cluster import QUEUE
-from pilotage.match.queue import Queue
-from pilotage.match.share import Row
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.share import UsageRow
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot.model import State
 from pilotage.pilot.table import OVER, Pilot, Roster
 from pilotage.project.settings import Match
@@ -48,7 +48,7 @@ class Late(msgspec.Struct, frozen=True):
 class Watchman:
     """Looks after pilots and the queue, now and then."""
 
-    def __init__(self, queue: Queue, roster: Roster, settings: Match, lease: float) -> None:
+    def __init__(self, queue: JobQueue, roster: Roster, settings: Match, lease: float) -> None:
         self._queue = queue
         self._roster = roster
         self._preempt = settings.preempt == "priority"
@@ -70,7 +70,7 @@ class Watchman:
         # Chosen before: a turn that could not be written must do the same once more.
         await self._queue.do(functools.partial(self._look, self._late()))
 
-    def _look(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+    def _look(self, late: Late, ledger: TurnRecords, db: Db, now: float) -> None:
         self._part(late, ledger, db, now)
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
@@ -79,13 +79,13 @@ class Watchman:
             pilot = self._roster.known(db, number)
             self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
         matcher = ledger.matcher
-        patience.keep_room(matcher, now)
+        turn.keep_room(matcher, now)
         if self._preempt:
-            for place, lease in patience.preempt(matcher, now):
+            for place, lease in turn.preempt(matcher, now):
                 ledger.stop(place, lease, "preempted by a job of higher priority", now)
         if self._round % _WRITE == 0:
             _note_begun(ledger, db, now)
-            patience.charge_running(matcher, now)
+            turn.charge_running(matcher, now)
             ledger.tidy()
             self._write(ledger, db, now)
 
@@ -106,7 +106,7 @@ class Watchman:
             silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
         return Late(silent, [one for one in alive if 0 < one.bye < tick], words)
 
-    def _part(self, late: Late, ledger: Ledger, db: Db, now: float) -> None:
+    def _part(self, late: Late, ledger: TurnRecords, db: Db, now: float) -> None:
         """Give pilots up, unless it is the fault of the network."""
         if late.mass:
             self._raise(db, _MASS, late.mass, now)
@@ -120,7 +120,7 @@ class Watchman:
         for pilot in late.stubborn:
             self._roster.change(ledger, db, pilot, State.DOWN, "it did not leave when told to", now)
 
-    def _obey(self, ledger: Ledger, db: Db, number: int, asked: str, now: float) -> None:
+    def _obey(self, ledger: TurnRecords, db: Db, number: int, asked: str, now: float) -> None:
         """Do with a pilot what a person asked for."""
         pilot = self._roster.pilots.get(number)
         db.run("pilot_answer", id=number)
@@ -135,7 +135,7 @@ class Watchman:
 
     # -- what people see -------------------------------------------------------------------------
 
-    def _write(self, ledger: Ledger, db: Db, now: float) -> None:
+    def _write(self, ledger: TurnRecords, db: Db, now: float) -> None:
         shares = ledger.matcher.shares
         rows = [[one.owner, one.value, one.time, one.total] for one in shares.dump(now)]
         if rows:
@@ -166,7 +166,7 @@ class Watchman:
             db.run("sample_put", now=now, rows=text.dump(pictures))
         db.run("sample_purge", before=now - _DAY_S)
 
-    def _show_nodes(self, ledger: Ledger, db: Db, now: float) -> None:
+    def _show_nodes(self, ledger: TurnRecords, db: Db, now: float) -> None:
         """Say which nodes get no work because payloads fail there."""
         condemned = {f"{HOLE}{node}" for node in ledger.guard.condemned()}
         for name in condemned:
@@ -175,7 +175,7 @@ class Watchman:
             if name.startswith(HOLE) and name not in condemned:
                 self._call_off(db, name)
 
-    def _show_reserved(self, ledger: Ledger, db: Db) -> None:
+    def _show_reserved(self, ledger: TurnRecords, db: Db) -> None:
         """Say which pilots are kept for which jobs."""
         kept = [
             (place.number, place.reserved.bucket.first[0], round(place.reserved.at))
@@ -209,7 +209,7 @@ def _measured(pilot: Pilot | None) -> tuple[float | None, int | None]:
     )
 
 
-def _note_begun(ledger: Ledger, db: Db, now: float) -> None:
+def _note_begun(ledger: TurnRecords, db: Db, now: float) -> None:
     """Note which jobs at sites have begun to run: from then on their owners are charged."""
     for job, attempt in db.rows("site_running"):
         place = ledger.holder.get(job)
@@ -218,7 +218,7 @@ def _note_begun(ledger: Ledger, db: Db, now: float) -> None:
             lease.began = now
 
 
-def _load_usage(ledger: Ledger, db: Db, _now: float) -> None:
-    ledger.matcher.shares.load(Row(*row) for row in db.rows("usage_all"))
+def _load_usage(ledger: TurnRecords, db: Db, _now: float) -> None:
+    ledger.matcher.shares.load(UsageRow(*row) for row in db.rows("usage_all"))
     db.run("alarm_clear")
     db.run("reserved_clear")

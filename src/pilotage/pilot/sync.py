@@ -12,9 +12,9 @@ from pilotage.base import errors, text, units
 from pilotage.job import bulk, moves, retry
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
-from pilotage.match.queue import NOBODY, Queue
-from pilotage.match.turn import Ledger
-from pilotage.match.words import Granted, Request, Stop
+from pilotage.match.queue import NOBODY, JobQueue
+from pilotage.match.requests import Granted, PlaceRequest, Stop
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, model, validate
 from pilotage.pilot.data import Staging
 from pilotage.pilot.model import State
@@ -42,7 +42,7 @@ class Counter:
     """Deals out work, and takes in how it ended."""
 
     def __init__(
-        self, queue: Queue, roster: Roster, stencils: Stencils, staging: Staging,
+        self, queue: JobQueue, roster: Roster, stencils: Stencils, staging: Staging,
         settings: Pilots, folder: str, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
@@ -97,7 +97,7 @@ class Counter:
             return []
         found: list[Granted] = []
 
-        def read(ledger: Ledger, db: Db, _now: float) -> None:
+        def read(ledger: TurnRecords, db: Db, _now: float) -> None:
             ids = text.dump([one.job for one in missing])
             claims = [moves.Claim(*row) for row in db.rows("claim_again", ids=ids)]
             specs = {one.spec: ledger.specs.get(db, one.spec) for one in claims}
@@ -110,7 +110,7 @@ class Counter:
     # -- questions -------------------------------------------------------------------------------
 
     def _ask(
-        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended],
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.EndedJob],
         ending: list[Held],
     ) -> None:  # fmt: skip
         if message.started:
@@ -126,26 +126,26 @@ class Counter:
         pilot.asked = message
         pilot.open += 1
         refuse = functools.partial(_refuse, pilot, message, line)
-        self._queue.ask(Request(pilot.number, answer, ends, ahead, park, refuse))
+        self._queue.ask(PlaceRequest(pilot.number, answer, ends, ahead, park, refuse))
         if park:
             pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
 
     def _dismiss(
-        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.Ended]
+        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.EndedJob]
     ) -> None:
         """Send a pilot away; of one that was lost it is heard what went well all the same."""
         heard = ends if pilot.state is State.LOST else []
         self._finish(pilot, heard)
         send = functools.partial(self._send, pilot, message, line, [], [])
-        self._queue.ask(Request(NOBODY, lambda _: send()))
+        self._queue.ask(PlaceRequest(NOBODY, lambda _: send()))
 
-    def _finish(self, pilot: Pilot, ends: list[bulk.Ended]) -> None:
+    def _finish(self, pilot: Pilot, ends: list[bulk.EndedJob]) -> None:
         """Record ends without asking for more work."""
         if ends:
             number = pilot.number
             self._queue.change(lambda ledger, db, now: ledger.finish(db, [(number, ends)], now))
 
-    def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.Ended:
+    def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.EndedJob:
         """Say what an end means; what this pilot does not hold is only heard if it did well."""
         job, attempt = validate.attempt(end.key)
         held = pilot.held.get(job)
@@ -158,7 +158,7 @@ class Counter:
                 output.write(self._folder, job, attempt, stream, -1, data)
         judged = _classify(pilot, held, end)
         pilot.done += judged.ok
-        return bulk.Ended(job, attempt, held.number, judged)
+        return bulk.EndedJob(job, attempt, held.number, judged)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Counter:
         send = functools.partial(self._send, pilot, message, line, _some(pilot.backlog), stops)
         if outputs:
             self._queue.change(lambda _ledger, db, _now: moves.declare(db, outputs))
-            self._queue.ask(Request(NOBODY, lambda _: send()))
+            self._queue.ask(PlaceRequest(NOBODY, lambda _: send()))
         else:
             send()
 
@@ -196,8 +196,8 @@ class Counter:
         elif pilot.backlog.pop(stop.job, None) is None:
             return False
         del pilot.held[stop.job]
-        end = retry.End(ok=False, message=stop.words, cause=Cause.STOPPED, stopped=True)
-        self._finish(pilot, [bulk.Ended(held.job, held.attempt, held.number, end)])
+        end = retry.AttemptEnd(ok=False, message=stop.words, cause=Cause.STOPPED, stopped=True)
+        self._finish(pilot, [bulk.EndedJob(held.job, held.attempt, held.number, end)])
         return True
 
     def _send(
@@ -228,7 +228,7 @@ class Counter:
                     raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
             except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
                 end = _failure(pilot, error)
-                refused.append(bulk.Ended(claim.job, claim.attempt, claim.spec, end))
+                refused.append(bulk.EndedJob(claim.job, claim.attempt, claim.spec, end))
                 continue
             pilot.held[claim.job] = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
             pilot.backlog[claim.job] = body
@@ -258,7 +258,7 @@ class Counter:
             if pilot.held.get(claim.job) is held:
                 del pilot.held[claim.job]
                 end = _failure(pilot, error)
-                self._finish(pilot, [bulk.Ended(claim.job, claim.attempt, claim.spec, end)])
+                self._finish(pilot, [bulk.EndedJob(claim.job, claim.attempt, claim.spec, end)])
             return
         self._listener.started(claim, binding, files)
         if files:
@@ -269,7 +269,7 @@ class Counter:
             self._queue.nudge(pilot.number)
 
 
-def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
+def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.AttemptEnd:
     """Return what an end that a pilot reports means for its job."""
     ending = validate.ending(end)
     if ending.reason is Why.NOT_STARTED:
@@ -277,23 +277,23 @@ def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.End:
         return _refused(pilot, ending.message)
     if end.unsaved:
         words = f"its results cannot be brought home: {text.show(end.unsaved)[:2000]}"
-        return retry.End(ok=False, message=words, cause=Cause.OUTPUT)
+        return retry.AttemptEnd(ok=False, message=words, cause=Cause.OUTPUT)
     return classify(ending, held.spec.ok_codes if held.spec else (0,), lambda: end.missing)
 
 
-def _refused(pilot: Pilot, why: str) -> retry.End:
+def _refused(pilot: Pilot, why: str) -> retry.AttemptEnd:
     """Return that a pilot cannot run a job: another place may."""
     message = f"pilot {pilot.number} at {pilot.site} cannot run it: {why}"
-    return retry.End(ok=False, message=message, cause=Cause.NOT_STARTED, refused=True)
+    return retry.AttemptEnd(ok=False, message=message, cause=Cause.NOT_STARTED, refused=True)
 
 
-def _failure(pilot: Pilot, error: Exception) -> retry.End:
+def _failure(pilot: Pilot, error: Exception) -> retry.AttemptEnd:
     """Say what it means that a job could not be sent to a pilot."""
     if isinstance(error, Refused):
         return _refused(pilot, str(error))
     called_off = str(error) if isinstance(error, CalledOff) else ""
     words = f"cannot start: {error}"
-    return retry.End(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
+    return retry.AttemptEnd(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
 
 
 def _refuse(pilot: Pilot, message: messages.Sync, line: Line, error: Exception) -> None:

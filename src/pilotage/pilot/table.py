@@ -12,10 +12,10 @@ import msgspec
 
 from pilotage.base import errors, text
 from pilotage.job.model import JobSpec
-from pilotage.job.retry import End
+from pilotage.job.retry import AttemptEnd
 from pilotage.match.place import Place
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot import offer
 from pilotage.pilot.model import Facts, State
 from pilotage.pilot.stencil import Cuts
@@ -143,7 +143,7 @@ class Roster:
     """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
 
     def __init__(
-        self, queue: Queue, lease: float, tick: Callable[[], float] = time.monotonic
+        self, queue: JobQueue, lease: float, tick: Callable[[], float] = time.monotonic
     ) -> None:
         """Know none yet; `load` reads those of the store. Leases end by the clock `tick`."""
         self._queue = queue
@@ -164,12 +164,12 @@ class Roster:
         """Read the pilots that were here before; each has a whole lease to come back."""
         await self._queue.do(self._load)
 
-    def _load(self, ledger: Ledger, db: Db, now: float) -> None:
+    def _load(self, ledger: TurnRecords, db: Db, now: float) -> None:
         for row in db.rows("pilot_alive"):
             pilot = self._restore(row)
             self.pilots[pilot.number] = pilot
             self._join(ledger, db, pilot)
-        gone = End(ok=False, message="its pilot is gone", lost=True)
+        gone = AttemptEnd(ok=False, message="its pilot is gone", lost=True)
         for mark in [one for one in ledger.orphans if one.startswith("pilot:")]:
             # Its pilot has ended, and nobody else can have it.
             ledger.lose(db, int(mark.partition(":")[2]), gone, now)
@@ -186,7 +186,7 @@ class Roster:
         pilot.until = offer.end(pilot.facts, enrolled)
         return pilot
 
-    def _join(self, ledger: Ledger, db: Db, pilot: Pilot) -> None:
+    def _join(self, ledger: TurnRecords, db: Db, pilot: Pilot) -> None:
         """Tell the matchmaker of a pilot, and remember what it holds already."""
         # It is there already if this was done in a turn that could not be written.
         pilot.place = ledger.matcher.places.get(pilot.number)
@@ -215,7 +215,7 @@ class Roster:
             return self.pilots[number]
         found: list[Pilot] = []
 
-        def read(_ledger: Ledger, db: Db, _now: float) -> None:
+        def read(_ledger: TurnRecords, db: Db, _now: float) -> None:
             row = db.row("pilot_get", id=number)
             if row is None:
                 message = f"there is no pilot {number}"
@@ -234,7 +234,7 @@ class Roster:
     async def move(self, pilot: Pilot, state: State, reason: str) -> None:
         """Change the state of a pilot, durably, and what it gets with it."""
 
-        def change(ledger: Ledger, db: Db, now: float) -> None:
+        def change(ledger: TurnRecords, db: Db, now: float) -> None:
             self.change(ledger, db, pilot, state, reason, now)
 
         await self._queue.do(change)
@@ -243,14 +243,14 @@ class Roster:
         """Note what a pilot has found out about its node before it gets work."""
         body = text.dump(facts)
 
-        def change(_ledger: Ledger, db: Db, _now: float) -> None:
+        def change(_ledger: TurnRecords, db: Db, _now: float) -> None:
             db.run("pilot_describe", id=pilot.number, facts=body)
 
         await self._queue.do(change)
         pilot.facts = facts
 
     def change(
-        self, ledger: Ledger, db: Db, pilot: Pilot, state: State, reason: str, now: float
+        self, ledger: TurnRecords, db: Db, pilot: Pilot, state: State, reason: str, now: float
     ) -> None:
         """Change the state of a pilot within a turn, unless what it is now rules that out.
 
@@ -275,18 +275,18 @@ class Roster:
             self._join(ledger, db, pilot)
         _open(pilot)
 
-    def _end(self, ledger: Ledger, db: Db, pilot: Pilot, now: float) -> None:
+    def _end(self, ledger: TurnRecords, db: Db, pilot: Pilot, now: float) -> None:
         lost = pilot.state is State.LOST
         words = pilot.reason or f"its pilot is {pilot.state}"
         ledger.lose(
-            db, pilot.number, End(ok=False, message=words, lost=lost, stopped=not lost), now
+            db, pilot.number, AttemptEnd(ok=False, message=words, lost=lost, stopped=not lost), now
         )
         pilot.place, pilot.held = None, {}
         # Whoever comes back is found in the store.
         self.pilots.pop(pilot.number, None)
 
     def shed(
-        self, ledger: Ledger, db: Db, pilot: Pilot, reason: str, now: float
+        self, ledger: TurnRecords, db: Db, pilot: Pilot, reason: str, now: float
     ) -> None:  # fmt: skip
         """Have a pilot drain within a turn because its pool has too many; it may be called back."""
         if State(db.value("pilot_state", id=pilot.number)) is State.DRAINING:
@@ -312,7 +312,7 @@ class Roster:
             lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
         )
 
-    def drain_sites(self, ledger: Ledger, sites: Collection[str]) -> None:
+    def drain_sites(self, ledger: TurnRecords, sites: Collection[str]) -> None:
         """Give pilots of some sites no work, and those of all others work again."""
         # Listed at once: others may come meanwhile.
         for pilot in list(self.pilots.values()):
@@ -325,7 +325,7 @@ class Roster:
     async def take_back(self, pilot: Pilot) -> None:
         """Give a pilot work that is connected again, and know all that it was given before."""
 
-        def change(ledger: Ledger, db: Db, now: float) -> None:
+        def change(ledger: TurnRecords, db: Db, now: float) -> None:
             # What it asked by its old connection would be answered there.
             ledger.unpark(pilot.number)
             state = db.value("pilot_state", id=pilot.number)
@@ -342,7 +342,7 @@ class Roster:
     def close_down(self, pilot: Pilot) -> None:
         """Give a pilot nothing while it is not connected."""
 
-        def change(ledger: Ledger, _db: Db, _now: float) -> None:
+        def change(ledger: TurnRecords, _db: Db, _now: float) -> None:
             if pilot.line is None:
                 ledger.unpark(pilot.number)
                 _open(pilot)

@@ -90,7 +90,7 @@ class EdgePilots:
 
     def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
         secret, number = tokens.mint(
-            db, tokens.Scope.ENROL, me(), now=now, lifetime=orders.WEEK_S, pool=one.pool,
+            db, tokens.TokenScope.ENROL, me(), now=now, lifetime=orders.WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
         )  # fmt: skip
         name = f"{one.site}-{one.number}"[-_LONGEST:]

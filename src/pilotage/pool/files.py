@@ -299,7 +299,7 @@ def _prepare(found: dict[str, Any]) -> None:
         found["control"].setdefault("kind", "aimd")
 
 
-POOLS = toml.Folder(
+POOLS = toml.TomlFolder(
     folder=FOLDER, kind=Pool, noun="pool", page="pools",
     hint=f"a pool is a file `{FOLDER}/NAME{toml.SUFFIX}`", check=check, prepare=_prepare,
 )  # fmt: skip

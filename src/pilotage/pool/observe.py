@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pilotage.batch.model import Site
 from pilotage.edge import view
-from pilotage.match.turn import Ledger
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot.model import State
 from pilotage.pool.efficiency import Meter, meter
 from pilotage.pool.files import Pool
@@ -102,7 +102,7 @@ def _memory(ready: list[Drone], before: float) -> float:
 
 
 def look(
-    ledger: Ledger, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
+    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], sites: Mapping[str, Site],
     rows: Mapping[str, Row], found: Mapping[str, list[Drone]],
     marks: Mapping[int, tuple[float, float]], now: float,
 ) -> dict[str, Seen]:  # fmt: skip

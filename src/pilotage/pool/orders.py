@@ -107,7 +107,7 @@ class Own:
             for number in numbers:
                 pool, _ = db.rows("pilot_wish", id=number)[0]
                 made[number] = tokens.mint(
-                    db, tokens.Scope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
+                    db, tokens.TokenScope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
                     site=self._site, label=f"pilot {number}", uses=1, pilot=number,
                 )[0]  # fmt: skip
             return made

@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.batch.wish import Wish
 from pilotage.match.place import Place
-from pilotage.match.turn import Ledger
+from pilotage.match.turn import TurnRecords
 from pilotage.node.exits import TOLD
 from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
@@ -83,7 +83,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def drones(
-    ledger: Ledger, db: Db, pools: Mapping[str, Pool], pilots: Mapping[int, Pilot],
+    ledger: TurnRecords, db: Db, pools: Mapping[str, Pool], pilots: Mapping[int, Pilot],
     idle: dict[int, float], now: float,
 ) -> dict[str, list[Drone]]:  # fmt: skip
     """Find the pilots of all pools; `idle` keeps since when each has no job.

@@ -15,7 +15,7 @@ from pilotage.batch.model import Site
 from pilotage.batch.wish import Wish, lasts
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
-from pilotage.match.facts import Reason
+from pilotage.match.facts import ExplainReason
 from pilotage.match.wish import FOLDER
 from pilotage.node.policy import Limits
 from pilotage.pilot.model import Project
@@ -41,9 +41,9 @@ class Hope(msgspec.Struct, frozen=True):
     suggestion: str = ""
 
     @property
-    def reason(self) -> Reason:
+    def reason(self) -> ExplainReason:
         """The same as a part of an explanation."""
-        return Reason(f"pool {self.pool}", self.words)
+        return ExplainReason(f"pool {self.pool}", self.words)
 
 
 def attributes(name: str, pool: Pool, site: Site, *, sees: bool) -> dict[str, Any]:

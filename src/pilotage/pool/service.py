@@ -20,8 +20,8 @@ from pilotage.batch.model import Site
 from pilotage.batch.wish import Wish
 from pilotage.edge import view
 from pilotage.match.cluster import Cluster
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
+from pilotage.match.queue import JobQueue
+from pilotage.match.turn import TurnRecords
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
 from pilotage.pool import decide, files, loop, observe
@@ -94,7 +94,7 @@ class Files:
 class Pools:
     """All pools of the project."""
 
-    def __init__(self, root: Path, queue: Queue, roster: Roster) -> None:
+    def __init__(self, root: Path, queue: JobQueue, roster: Roster) -> None:
         """Get ready for the project in `root`; nothing happens before `run`."""
         self._files = Files(root)
         self._queue = queue
@@ -152,7 +152,7 @@ class Pools:
         """Return the sites with an agent."""
         found: list[Collection[str]] = []
 
-        def read(_ledger: Ledger, db: Db, now: float) -> None:
+        def read(_ledger: TurnRecords, db: Db, now: float) -> None:
             found.append(view.pilot_sites(db, now).keys())
 
         await self._queue.do(read)
@@ -168,7 +168,7 @@ class Pools:
             # A question that came in the same turn would wait for its answer.
             self._queue.nudge(number)
 
-    def _turn(self, ledger: Ledger, db: Db, now: float) -> None:
+    def _turn(self, ledger: TurnRecords, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
         self._told, self._offers = [], []
         rows = pool_model.rows(db)
@@ -218,7 +218,7 @@ class Pools:
     # -- acts ------------------------------------------------------------------------------------
 
     def _act(
-        self, ledger: Ledger, db: Db, name: str, pool: Pool, step: Step, mine: list[Drone],
+        self, ledger: TurnRecords, db: Db, name: str, pool: Pool, step: Step, mine: list[Drone],
         now: float,
     ) -> None:  # fmt: skip
         body = msgspec.json.encode(pool.pilot.wish()).decode()
@@ -241,7 +241,7 @@ class Pools:
             db.run("pool_call_off", ids=text.dump(chosen))
 
     def _drain(
-        self, ledger: Ledger, db: Db, mine: list[Drone], count: int, words: str, now: float
+        self, ledger: TurnRecords, db: Db, mine: list[Drone], count: int, words: str, now: float
     ) -> None:
         """Drain pilots: the longest idle first, then the emptiest; what they run goes on."""
         ready = [one for one in mine if one.ready]
@@ -261,20 +261,22 @@ class Pools:
                 self._told.append(one.number)
 
     def _let_go(
-        self, ledger: Ledger, db: Db, mine: list[Drone], words: str, now: float
+        self, ledger: TurnRecords, db: Db, mine: list[Drone], words: str, now: float
     ) -> None:  # fmt: skip
         """Let pilots go: those that wait are called off, the others finish what they run."""
         self._call_off(db, mine, len(mine))
         self._drain(ledger, db, mine, len(mine), words, now)
 
     def _part(
-        self, ledger: Ledger, db: Db, found: Mapping[str, list[Drone]], now: float
+        self, ledger: TurnRecords, db: Db, found: Mapping[str, list[Drone]], now: float
     ) -> None:  # fmt: skip
         for mine in found.values():
             self._let_go(ledger, db, mine, _PARTING, now)
         self._left = sum(map(len, found.values()))
 
-    def _dissolve(self, ledger: Ledger, db: Db, name: str, mine: list[Drone], now: float) -> None:
+    def _dissolve(
+        self, ledger: TurnRecords, db: Db, name: str, mine: list[Drone], now: float
+    ) -> None:
         """Let the pilots of a pool go that has no file any more."""
         self._let_go(ledger, db, mine, _GONE, now)
         if not mine:

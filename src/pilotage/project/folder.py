@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TextIO
 
+import anyio
+
 from pilotage.base import errors
 from pilotage.base.clock import Clock, WallClock
 from pilotage.event import message, records
@@ -162,3 +164,16 @@ def _make_state(state: Path) -> None:
         raise errors.StoreUnavailable(
             message, hint="choose a folder that you may write to"
         ) from error
+
+
+async def listen(pipe: Path, heard: Callable[[], None]) -> None:
+    """Call `heard` for each poke of another process, until cancelled."""
+    # Opened for writing too: a pipe whose last writer left would otherwise read as ended for ever.
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            await anyio.wait_readable(end)
+            os.read(end, 65536)
+            heard()
+    finally:
+        os.close(end)

@@ -49,7 +49,7 @@ FLOWS = "flows"
 _MAY_BE_EMPTY = {("retention", "keep"), ("site", "memory"), ("pilots", "idle")}
 
 
-class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What this machine gives to jobs."""
 
     #: Cores; 0 means all that this process may use.
@@ -75,7 +75,7 @@ class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     settle: str = "500ms"
 
 
-class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where rules come from."""
 
     #: Folder of rule files, below the project.
@@ -112,7 +112,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     keep: str = ""
 
 
-class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class HubSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where pilots, programs and browsers reach this process."""
 
     #: Address to listen on.
@@ -176,7 +176,7 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     group: dict[str, Owner] = {}
 
 
-class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The broker by which sites are reached that nobody can log in to."""
 
     #: Such as `"amqps://broker.example.org:5671/"`; the path is the virtual host. Empty means none.
@@ -215,7 +215,7 @@ class FlowSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     readers: tuple[str, ...] = ()
 
 
-class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Workflows across sites."""
 
     #: The transfer server: the URL of a folder that sites write to and read from. Without one,
@@ -252,7 +252,7 @@ class Flows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     credentials: dict[str, Keys] = {}
 
 
-class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A registered application."""
 
     #: Program and first arguments.
@@ -264,20 +264,20 @@ class App(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of a project."""
 
-    site: Site = Site()
+    site: LocalSettings = LocalSettings()
     events: Events = Events()
-    rules: Rules = Rules()
+    rules: RuleSettings = RuleSettings()
     http: Http = Http()
     tcp: Tcp = Tcp()
     retention: Retention = Retention()
-    hub: Hub = Hub()
+    hub: HubSettings = HubSettings()
     pilots: Pilots = Pilots()
     match: Match = Match()
     share: Share = Share()
-    bus: Bus = Bus()
-    flows: Flows = Flows()
+    bus: BusSettings = BusSettings()
+    flows: FlowSettings = FlowSettings()
     #: Applications that recipes may name.
-    app: dict[str, App] = {}
+    app: dict[str, AppSettings] = {}
 
 
 def read(root: Path) -> Settings:
@@ -296,7 +296,7 @@ def read(root: Path) -> Settings:
     return settings
 
 
-def _check_places(flows: Flows) -> None:
+def _check_places(flows: FlowSettings) -> None:
     """Refuse places of data that nobody could use."""
     places: dict[tuple[str, ...], str] = {("data",): flows.data, ("here",): flows.here}
     for name, one in flows.site.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import threading
@@ -33,7 +34,7 @@ _FACTORY = "pil_f_"
 _AGENTS = "a factory is an agent now: `pilotage token new agent --site NAME` makes its token"
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """What a token is good for."""
 
     #: Everything.
@@ -53,17 +54,19 @@ class Scope(StrEnum):
 
 
 #: What tokens of a scope begin with, where it is not the first letter.
-_LETTERS = {Scope.AGENT: "g"}
+_LETTERS = {TokenScope.AGENT: "g"}
 #: Which scopes may do what one asks for.
-_COVERS: dict[Scope, frozenset[Scope]] = {
-    Scope.ADMIN: frozenset({Scope.ADMIN}),
-    Scope.USER: frozenset({Scope.ADMIN, Scope.USER}),
-    Scope.READ: frozenset({Scope.ADMIN, Scope.USER, Scope.READ}),
-    Scope.SITE: frozenset({Scope.SITE}),
-    Scope.ENROL: frozenset({Scope.ENROL, Scope.SITE}),
+_COVERS: dict[TokenScope, frozenset[TokenScope]] = {
+    TokenScope.ADMIN: frozenset({TokenScope.ADMIN}),
+    TokenScope.USER: frozenset({TokenScope.ADMIN, TokenScope.USER}),
+    TokenScope.READ: frozenset({TokenScope.ADMIN, TokenScope.USER, TokenScope.READ}),
+    TokenScope.SITE: frozenset({TokenScope.SITE}),
+    TokenScope.ENROL: frozenset({TokenScope.ENROL, TokenScope.SITE}),
     # To see pools; whoever steers one must say so beside.
-    Scope.POOL: frozenset({Scope.ADMIN, Scope.USER, Scope.READ, Scope.POOL}),
-    Scope.AGENT: frozenset({Scope.AGENT}),
+    TokenScope.POOL: frozenset(
+        {TokenScope.ADMIN, TokenScope.USER, TokenScope.READ, TokenScope.POOL}
+    ),
+    TokenScope.AGENT: frozenset({TokenScope.AGENT}),
 }
 
 
@@ -72,7 +75,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     #: The token's number.
     id: int
-    scope: Scope
+    scope: TokenScope
     #: Whose jobs it speaks for, as `user` or `group/user`.
     owner: str
     #: The pool and site of pilots that enrol with it; the pool that it steers.
@@ -85,26 +88,28 @@ class Grant(msgspec.Struct, frozen=True):
     #: Whether uses of it are not counted, as those of the key of an enrolled agent.
     lasting: bool = True
 
-    def covers(self, wanted: Scope) -> bool:
+    def covers(self, wanted: TokenScope) -> bool:
         """Say whether it is enough for what needs a scope."""
         return self.scope in _COVERS[wanted]
 
     def steers(self, pool: str) -> bool:
         """Say whether it may ask a pool for cores."""
-        mine = self.scope is Scope.POOL and self.pool in {"", pool}
-        return self.scope is Scope.ADMIN or mine
+        mine = self.scope is TokenScope.POOL and self.pool in {"", pool}
+        return self.scope is TokenScope.ADMIN or mine
 
     def acts_for(self, owner: str) -> bool:
         """Say whether it may change the jobs of an owner."""
-        return self.scope is Scope.ADMIN or (self.scope is Scope.USER and self.owner == owner)
+        return self.scope is TokenScope.ADMIN or (
+            self.scope is TokenScope.USER and self.owner == owner
+        )
 
 
 def mint(  # noqa: PLR0913 - so many facts has a token
-    db: Db, scope: Scope, owner: str, *, now: float, lifetime: float, pool: str = "",
+    db: Db, scope: TokenScope, owner: str, *, now: float, lifetime: float, pool: str = "",
     site: str = "", label: str = "", uses: int | None = None, pilot: int | None = None,
 ) -> tuple[str, int]:  # fmt: skip
     """Make a token; its text is told once, and its number names it from then on."""
-    if scope is Scope.AGENT:
+    if scope is TokenScope.AGENT:
         _check_site(site)
         uses = 1
     secret = f"pil_{_LETTERS.get(scope, scope[0])}_{secrets.token_urlsafe(32)}"
@@ -139,10 +144,10 @@ def look(db: Db, secret: str, now: float) -> Grant:
         raise errors.Denied("the token has expired", hint=_HINT)
     if row[6] is not None and row[6] < 1:
         raise errors.Denied("the token is used up", hint=_HINT)
-    return Grant(row[0], Scope(row[1]), row[2], row[3], row[4], row[5], row[8], row[6] is None)
+    return Grant(row[0], TokenScope(row[1]), row[2], row[3], row[4], row[5], row[8], row[6] is None)
 
 
-def consume(db: Db, secret: str, scope: Scope, now: float) -> Grant:
+def consume(db: Db, secret: str, scope: TokenScope, now: float) -> Grant:
     """Use a token once, in the transaction of what it is used for."""
     grant = look(db, secret, now)
     if not grant.covers(scope):
@@ -158,7 +163,7 @@ def admit(db: Db, secret: str, key: str, site: str, now: float) -> Grant:
     agents of the site have.
     """
     grant = look(db, secret, now)
-    if not grant.covers(Scope.AGENT):
+    if not grant.covers(TokenScope.AGENT):
         hint = "`pilotage token new agent --site NAME` makes one"
         raise errors.Denied(f"a token for {grant.scope} is not for an agent", hint=hint)
     if grant.site != site:
@@ -177,7 +182,7 @@ def revoke(db: Db, number: int, now: float) -> None:
         raise errors.NotFound(f"there is no token {number}", hint="`pilotage token ls` lists them")
 
 
-class Gate:
+class TokenGate:
     """Looks tokens up, and remembers for a moment what it found; any thread may ask."""
 
     def __init__(
@@ -190,7 +195,7 @@ class Gate:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, Grant]] = {}
 
-    def check(self, secret: str, wanted: Scope) -> Grant:
+    def check(self, secret: str, wanted: TokenScope) -> Grant:
         """Say what a secret is good for, or refuse it."""
         grant = self._grant(secret)
         if not grant.covers(wanted):
@@ -226,10 +231,34 @@ def at_home(db: Db, state: Path, now: float) -> str:
     file = state / FILE
     try:
         secret = file.read_text(encoding="utf-8").strip()
-        if look(db, secret, now).scope is Scope.ADMIN:
+        if look(db, secret, now).scope is TokenScope.ADMIN:
             return secret
     except (OSError, UnicodeDecodeError, errors.Denied):
         pass  # there is none yet, or it was revoked
-    secret, _ = mint(db, Scope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub")
+    secret, _ = mint(
+        db, TokenScope.ADMIN, me(), now=now, lifetime=_TEN_YEARS_S, label="made by the hub"
+    )
     durable.write(file, f"{secret}\n", mode=0o600)
     return secret
+
+
+def read(file: Path) -> str:
+    """Read a token from a file of the user's."""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        message = f"cannot read the token file {file}: {error.strerror}"
+        raise errors.ConfigError(message, hint="make it, or leave `token_file` out") from error
+    if not token:
+        message = f"the token file {file} is empty"
+        raise errors.ConfigError(message, hint="put one line of secret text into it")
+    return token
+
+
+def keep(file: Path) -> str:
+    """Read our own token, and make it if there is none yet."""
+    if not file.exists():
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as fresh:
+            fresh.write(secrets.token_urlsafe(32) + "\n")
+    return read(file)

@@ -4,22 +4,80 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.base import errors
+from pilotage.base import errors, names, toml
 from pilotage.rule import draft as drafts
-from pilotage.rule import python, toml
+from pilotage.rule import python
 from pilotage.rule.draft import Draft
 from pilotage.rule.model import Rule
+from pilotage.rule.span import SourceSpan
+
+_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_END = " (at end of document)"
+
+
+def toml_drafts(text: str, file: str, base: str, folder: str) -> tuple[list[Draft], list[Draft]]:
+    """Read the recipes and the rules of a book."""
+    data = _parse(text, file)
+    for name in data:
+        if name not in ("recipe", "rule"):
+            raise errors.BadRule(
+                f"a book has no table {name!r}",
+                hint=names.closest(name, ("recipe", "rule")),
+                file=file,
+                line=toml.line_of(text, (name,)),
+                at=name,
+            )
+    found: list[list[Draft]] = []
+    for kind in ("recipe", "rule"):
+        tables = _table(data.get(kind, {}), SourceSpan(file, text, (kind,)))
+        found.append([])
+        for name, value in tables.items():
+            place = SourceSpan(file, text, (kind, name))
+            found[-1].append(Draft(name, place, _table(value, place), base, folder))
+    return found[0], found[1]
+
+
+def _parse(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise errors.BadRule("the book is nested too deeply", file=file) from None
+    except ValueError as error:
+        message = str(error)
+        line = None
+        if found := _LINE.search(message):
+            line, message = int(found[1]), f"{message[: found.start()]} (column {found[2]})"
+        elif message.endswith(_END):
+            line, message = text.count("\n") + 1, message.removesuffix(_END) + " at the end"
+        hint = "text stands in quotes, lists in brackets: https://toml.io"
+        raise errors.BadRule(f"not TOML: {message}", hint=hint, file=file, line=line) from None
+
+
+def _table(value: Any, place: SourceSpan) -> dict[str, Any]:  # noqa: ANN401 - what a person wrote
+    if isinstance(value, dict):
+        return value
+    path = ".".join(place.path)
+    raise errors.BadRule(
+        f"this is {value!r}"[:60] + ", not a table",
+        hint=f"write `[{path}]`" if len(place.path) > 1 else f"write `[{path}.NAME]`",
+        file=place.file,
+        line=place.line_of(),
+        at=path,
+    )
+
 
 _IRRELEVANT = ("book", "line")
 
 
-class Book(msgspec.Struct, frozen=True):
+class RuleFile(msgspec.Struct, frozen=True):
     """The rules and recipes of one file."""
 
     #: What people call it.
@@ -47,7 +105,7 @@ class FieldChange(msgspec.Struct, frozen=True):
     new: Any
 
 
-class Change(msgspec.Struct, frozen=True):
+class RuleChange(msgspec.Struct, frozen=True):
     """What is different in a rule."""
 
     #: The rule.
@@ -61,11 +119,11 @@ class Diff(msgspec.Struct, frozen=True):
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    changed: tuple[Change, ...] = ()
+    changed: tuple[RuleChange, ...] = ()
     same: tuple[str, ...] = ()
 
 
-def load(path: Path | str, base: str) -> Book:
+def load(path: Path | str, base: str) -> RuleFile:
     """Read a book by its suffix: `.toml` or `.py`."""
     file = Path(path)
     try:
@@ -77,7 +135,7 @@ def load(path: Path | str, base: str) -> Book:
         raise errors.BadRule("not UTF-8", file=str(file), line=line) from None
     folder = str(file.absolute().parent)
     if file.suffix == ".toml":
-        return _book(file.name, str(file), source, toml.drafts(source, str(file), base, folder))
+        return _book(file.name, str(file), source, toml_drafts(source, str(file), base, folder))
     if file.suffix == ".py":
         return _book(file.name, str(file), source, python.drafts(file, base))
     raise errors.BadRule(
@@ -85,12 +143,12 @@ def load(path: Path | str, base: str) -> Book:
     )
 
 
-def load_text(name: str, text: str, base: str, folder: str) -> Book:
+def load_text(name: str, text: str, base: str, folder: str) -> RuleFile:
     """Read a TOML book that is not in a file."""
-    return _book(name, name, text, toml.drafts(text, name, base, folder))
+    return _book(name, name, text, toml_drafts(text, name, base, folder))
 
 
-def combine(books: Iterable[Book]) -> dict[str, Rule]:
+def combine(books: Iterable[RuleFile]) -> dict[str, Rule]:
     """Put the rules of all books together; recipes of any serve rules of any.
 
     A rule whose recipe is nowhere is left out.
@@ -118,7 +176,7 @@ def diff(old: Mapping[str, Rule], new: Mapping[str, Rule]) -> Diff:
     return Diff(
         added=tuple(sorted(new.keys() - old.keys())),
         removed=tuple(sorted(old.keys() - new.keys())),
-        changed=tuple(Change(name, fields) for name, fields in changes.items() if fields),
+        changed=tuple(RuleChange(name, fields) for name, fields in changes.items() if fields),
         same=tuple(name for name, fields in changes.items() if not fields),
     )
 
@@ -139,11 +197,11 @@ def load_rule(text: str) -> Rule:
     return msgspec.convert(json.loads(text), Rule)
 
 
-def _book(name: str, origin: str, source: str, found: tuple[list[Draft], list[Draft]]) -> Book:
+def _book(name: str, origin: str, source: str, found: tuple[list[Draft], list[Draft]]) -> RuleFile:
     recipes = _unique(found[0], "recipe")
     for recipe in recipes.values():
         drafts.check_recipe(recipe)
-    book = Book(name, origin, source, {}, recipes, {}, {})
+    book = RuleFile(name, origin, source, {}, recipes, {}, {})
     for rule in _unique(found[1], "rule").values():
         asked = drafts.recipe_of(rule)
         if asked and asked not in recipes:

@@ -21,15 +21,15 @@ from pilotage.rule.model import (
     Rule,
     TimerPattern,
 )
-from pilotage.rule.place import Place, key
 from pilotage.rule.schema import WAYS, LimitText, RecipeText, RetryText, RuleText
+from pilotage.rule.span import SourceSpan, key
 
 _EVERYWHERE = frozenset({"base", "job"})
 _OF_FILES = frozenset({"path", "name", "stem", "suffix", "dir", "rel", "rel_dir", "paths"})
 _LARGEST = 2**63 - 1
 
 
-def rule(name: str, written: RuleText, place: Place, base: str, folder: str) -> Rule:
+def rule(name: str, written: RuleText, place: SourceSpan, base: str, folder: str) -> Rule:
     """Build a rule whose recipe's keys have been merged into it."""
     pattern = trigger.pattern(written, base)
     points: tuple[dict[str, Any], ...] = ({},)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pilotage.base import errors
 
 
-class Token(NamedTuple):
+class GlobToken(NamedTuple):
     """A piece of one component."""
 
     #: `text`, `star`, `any`, `set`, `group`, or `deep` for a component that is `**`.
@@ -18,21 +18,21 @@ class Token(NamedTuple):
 
 
 #: The tokens of what stands between two slashes.
-Component = tuple[Token, ...]
-DEEP: Component = (Token("deep"),)
-STAR: Component = (Token("star"),)
+Component = tuple[GlobToken, ...]
+DEEP: Component = (GlobToken("deep"),)
+STAR: Component = (GlobToken("star"),)
 
 
 def parse(part: str) -> Component:
     """Take one component apart."""
     if part == "**":
         return DEEP
-    tokens: list[Token] = []
+    tokens: list[GlobToken] = []
     at = 0
     while at < len(part):
         token, at = _token(part, at)
         if tokens and token.kind == tokens[-1].kind == "text":
-            tokens[-1] = Token("text", tokens[-1].value + token.value)
+            tokens[-1] = GlobToken("text", tokens[-1].value + token.value)
         elif not (tokens and token.kind == tokens[-1].kind == "star"):
             tokens.append(token)
     return tuple(tokens)
@@ -62,24 +62,24 @@ def passes_dots_over(part: Component) -> bool:
     )
 
 
-def _token(part: str, at: int) -> tuple[Token, int]:
+def _token(part: str, at: int) -> tuple[GlobToken, int]:
     char = part[at]
     if char == "*":
-        return Token("star"), at + 1
+        return GlobToken("star"), at + 1
     if char == "?":
-        return Token("any"), at + 1
+        return GlobToken("any"), at + 1
     if char == "[":
         return _set(part, at)
     if part[at : at + 2] in ("{{", "}}"):
-        return Token("text", char), at + 2
+        return GlobToken("text", char), at + 2
     if char == "{":
         return _group(part, at)
     if char == "}":
         raise errors.BadRule(f"a `}}` in {part!r} closes nothing", hint="a literal brace is `}}`")
-    return Token("text", char), at + 1
+    return GlobToken("text", char), at + 1
 
 
-def _group(part: str, at: int) -> tuple[Token, int]:
+def _group(part: str, at: int) -> tuple[GlobToken, int]:
     end = part.find("}", at)
     name = part[at + 1 : end]
     if end < 0:
@@ -89,10 +89,10 @@ def _group(part: str, at: int) -> tuple[Token, int]:
             f"{name!r} in {part!r} cannot name a capture",
             hint="write `{scan}` to capture part of a name; a literal brace is `{{`",
         )
-    return Token("group", name), end + 1
+    return GlobToken("group", name), end + 1
 
 
-def _set(part: str, at: int) -> tuple[Token, int]:
+def _set(part: str, at: int) -> tuple[GlobToken, int]:
     negated = part[at + 1 : at + 2] in ("!", "^")
     start = at + 1 + negated
     end = part.find("]", start + 1)
@@ -100,8 +100,8 @@ def _set(part: str, at: int) -> tuple[Token, int]:
         raise errors.BadRule(f"a `[` in {part!r} is not closed", hint="a literal bracket is `[[]`")
     inner = part[start:end]
     if len(inner) == 1 and not negated:
-        return Token("text", inner), end + 1
-    return Token("set", f"[{'^/' if negated else ''}{_ranges(inner, part)}]"), end + 1
+        return GlobToken("text", inner), end + 1
+    return GlobToken("set", f"[{'^/' if negated else ''}{_ranges(inner, part)}]"), end + 1
 
 
 def _ranges(inner: str, part: str) -> str:
@@ -123,7 +123,7 @@ def _escape_in_set(char: str) -> str:
     return "\\" + char if char in r"\]^-[&~|" else char
 
 
-def _token_regex(token: Token) -> str:
+def _token_regex(token: GlobToken) -> str:
     match token.kind:
         case "text":
             return re.escape(token.value)

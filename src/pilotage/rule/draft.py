@@ -16,7 +16,6 @@ from pilotage.job import template
 from pilotage.job.model import Data, OnChange
 from pilotage.rule import build
 from pilotage.rule.model import Rule
-from pilotage.rule.place import Place, key, table
 from pilotage.rule.schema import (
     RECIPES,
     WAYS,
@@ -24,17 +23,18 @@ from pilotage.rule.schema import (
     GatherText,
     Launcher,
     LimitText,
-    Part,
     RecipeText,
     RetryText,
     RuleText,
+    SchemaPart,
 )
+from pilotage.rule.span import SourceSpan, key, table
 from pilotage.rule.sweep import Mode
 from pilotage.rule.trigger import FINAL
 
-_T = TypeVar("_T", bound=Part)
+_T = TypeVar("_T", bound=SchemaPart)
 
-_TABLES: dict[str, type[Part]] = {
+_TABLES: dict[str, type[SchemaPart]] = {
     "retry": RetryText,
     "limit": LimitText,
     "gather": GatherText,
@@ -72,7 +72,7 @@ class Draft(msgspec.Struct, frozen=True):
     #: Its name.
     name: str
     #: Where it stands.
-    place: Place
+    place: SourceSpan
     #: Its keys and values.
     data: dict[str, Any]
     #: The directory that paths of files to wait for start from.
@@ -145,7 +145,7 @@ def convert(data: Mapping[str, Any], kind: type[_T]) -> _T:
         raise _explain(str(error)) from None
 
 
-def _check_keys(data: Mapping[str, Any], kind: type[Part]) -> None:
+def _check_keys(data: Mapping[str, Any], kind: type[SchemaPart]) -> None:
     known = kind.__struct_fields__
     for name in data:
         if name not in known:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.job import template
 from pilotage.job.model import (
     App,
@@ -22,8 +22,8 @@ from pilotage.job.model import (
     Script,
     Workflow,
 )
-from pilotage.rule.judge import Verdict, judge
 from pilotage.rule.model import FilePattern, Rule
+from pilotage.rule.verdict import RuleVerdict, judge
 
 #: Jobs of one rule that are shown in full; the rest are counted.
 MOST_SHOWN = 100
@@ -52,7 +52,7 @@ class Trial(msgspec.Struct, frozen=True):
     #: The rule.
     rule: str
     #: Whether it fires, and why not.
-    verdict: Verdict
+    verdict: RuleVerdict
     #: How many jobs it would make; and what they are: jobs, or flows.
     count: int = 0
     what: str = "job"
@@ -107,9 +107,9 @@ def _note(pattern: object, jobs: tuple[PlannedJob, ...]) -> str:
 
 def _binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
     path = event.subject
-    if event.kind is Kind.MESSAGE:
+    if event.kind is EventKind.MESSAGE:
         path = event.other
-    elif event.kind in (Kind.TIMER, Kind.JOB_ENDED):
+    elif event.kind in (EventKind.TIMER, EventKind.JOB_ENDED):
         path = ""
     return Binding(path=path, match=groups, sweep=point, data=event.data, other=event.other)
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 from pilotage.base import crash
 from pilotage.base.wakeup import Wakeup
 from pilotage.event import records
-from pilotage.event.model import Event, Kind
+from pilotage.event.model import Event, EventKind
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern
 from pilotage.store import Db, Writer
@@ -21,7 +21,7 @@ Line = tuple[int, Event | None]
 OfFlow = Callable[[Db, int, str, str], dict[str, Any]]
 
 
-class Story(NamedTuple):
+class EndSource(NamedTuple):
     """A journal in the store that tells of ends."""
 
     #: Read the lines after a number, for a project in a folder.
@@ -30,11 +30,16 @@ class Story(NamedTuple):
     newest: str
 
 
-class Ends:
+class EndEvents:
     """Turns the ends of jobs, and of tasks of workflows, into events, in their order."""
 
     def __init__(
-        self, intake: Intake, writer: Writer, bell: Wakeup, stories: Mapping[str, Story], root: str
+        self,
+        intake: Intake,
+        writer: Writer,
+        bell: Wakeup,
+        stories: Mapping[str, EndSource],
+        root: str,
     ) -> None:
         """Follow `stories`; set `bell` when jobs ended or the rules have changed."""
         self._intake = intake
@@ -58,7 +63,7 @@ class Ends:
         taken = [await self._follow(name, story) for name, story in self._stories.items()]
         return any(taken)
 
-    async def _follow(self, source: str, story: Story) -> bool:
+    async def _follow(self, source: str, story: EndSource) -> bool:
         """Take some ends of one story; say whether there were any."""
 
         def some(db: Db) -> list[Line]:
@@ -80,7 +85,7 @@ class Ends:
         return True
 
 
-def start_ends(db: Db, stories: Mapping[str, Story], *, wanted: bool) -> None:
+def start_ends(db: Db, stories: Mapping[str, EndSource], *, wanted: bool) -> None:
     """Begin with the ends from now on, where no rule has waited for ends before.
 
     The journal is followed from where it was left, also after a restart, while some rule waits.
@@ -92,13 +97,13 @@ def start_ends(db: Db, stories: Mapping[str, Story], *, wanted: bool) -> None:
             records.advance(db, source, str(db.value(story.newest)))
 
 
-def jobs(of_flow: OfFlow) -> Story:
+def jobs(of_flow: OfFlow) -> EndSource:
     """Return the story of jobs; `of_flow` adds what came out of jobs that are workflows."""
 
     def read(db: Db, after: int, root: str) -> list[Line]:
         return _ended_jobs(db, after, root, of_flow)
 
-    return Story(read, "journal_last")
+    return EndSource(read, "journal_last")
 
 
 def _ended_jobs(db: Db, after: int, root: str, of_flow: OfFlow) -> list[Line]:
@@ -116,5 +121,5 @@ def _ended_jobs(db: Db, after: int, root: str, of_flow: OfFlow) -> list[Line]:
             "outputs": [row[0] for row in db.rows("output_of", job=job)],
         }  # fmt: skip
         facts |= of_flow(db, job, state, root)
-        found.append((seq, Event(Kind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
+        found.append((seq, Event(EventKind.JOB_ENDED, name, time, str(seq), data=facts, cause=job)))
     return found

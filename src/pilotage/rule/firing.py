@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pilotage.base import text
 from pilotage.base.owner import me
-from pilotage.event.model import Event, Kind
+from pilotage.event import records
+from pilotage.event.model import Event, EventKind
 from pilotage.job import template
 from pilotage.job.model import Binding, State
-from pilotage.rule.model import COMPLETE, FilePattern, Rule
+from pilotage.rule.model import COMPLETE, FilePattern, Gather, Rule
 from pilotage.store import Db
 
 #: A row of the query `job_add`, or of `job_add_special` if it is longer.
@@ -22,7 +24,7 @@ _PLAIN = 5
 EVENT = 4
 
 
-class Ready(msgspec.Struct):
+class PreparedRule(msgspec.Struct):
     """A rule as firing needs it: with what does not change from event to event."""
 
     rule: Rule
@@ -38,7 +40,7 @@ class Ready(msgspec.Struct):
         self.points = tuple((point, text.dump(point).encode()) for point in self.rule.points)
 
 
-class Circumstance(msgspec.Struct, frozen=True):
+class FiringContext(msgspec.Struct, frozen=True):
     """What else is true of a firing."""
 
     now: float
@@ -56,9 +58,9 @@ class Circumstance(msgspec.Struct, frozen=True):
 
 def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Binding:
     """Say what makes one job differ from its siblings."""
-    if event.kind is Kind.MESSAGE:
+    if event.kind is EventKind.MESSAGE:
         return Binding(path=event.other, match=groups, sweep=point, data=event.data)
-    if event.kind in (Kind.TIMER, Kind.JOB_ENDED):
+    if event.kind in (EventKind.TIMER, EventKind.JOB_ENDED):
         return Binding(match=groups, sweep=point, data=event.data)
     # Only of a file that stays can it be checked later that it has not changed.
     version = event.version if event.kind in COMPLETE else ""
@@ -69,7 +71,7 @@ def binding(event: Event, groups: dict[str, str], point: dict[str, Any]) -> Bind
 
 
 def rows(
-    ready: Ready, event: Event, groups: dict[str, str], number: int, when: Circumstance,
+    ready: PreparedRule, event: Event, groups: dict[str, str], number: int, when: FiringContext,
     paths: tuple[str, ...] = (),
 ) -> list[Row]:  # fmt: skip
     """Make the rows of the jobs, one for each point of the sweep; most are plain, some special."""
@@ -106,7 +108,7 @@ def add(db: Db, encoded: dict[str, str], *, event: int, now: float) -> None:
     db.run("journal_new_jobs", after=last)
 
 
-def limit(ready: Ready, one: Binding) -> str:
+def limit(ready: PreparedRule, one: Binding) -> str:
     """Render the key of the rule's concurrency limit, with the number that may run at once."""
     bound = ready.rule.spec.limit
     if bound is None:
@@ -128,7 +130,7 @@ def unfit(pattern: FilePattern, event: Event, now: float) -> bool:
     return pattern.max_age is not None and event.mtime < now - pattern.max_age
 
 
-_SIZELESS = frozenset({Kind.FILE_DELETED, Kind.FILE_MOVED_FROM})
+_SIZELESS = frozenset({EventKind.FILE_DELETED, EventKind.FILE_MOVED_FROM})
 
 
 def wait_until(pattern: FilePattern, event: Event, now: float) -> float:
@@ -137,3 +139,72 @@ def wait_until(pattern: FilePattern, event: Event, now: float) -> float:
     if pattern.min_age and event.mtime + pattern.min_age > now:
         due = max(due, event.mtime + pattern.min_age)
     return due
+
+
+class SetMember(msgspec.Struct, frozen=True):
+    """A file of a set has come."""
+
+    ready: PreparedRule
+    gather: Gather
+    event: Event
+    groups: dict[str, str]
+    #: Which set, and which of its files.
+    set_key: str
+    item: str
+
+
+def arrival(ready: PreparedRule, gather: Gather, event: Event, groups: dict[str, str]) -> SetMember:
+    """Say to which set a file belongs."""
+    known = template.keywords(binding(event, groups, {}), ready.base)
+    set_key = template.render(gather.by, known) if gather.by else ""
+    item = _plain(template.render(gather.item, known)) if gather.item else event.subject
+    return SetMember(ready, gather, event, groups, set_key, item)
+
+
+def _plain(item: str) -> str:
+    """Write `007` as `7`: file names pad their numbers, ranges do not."""
+    return str(int(item)) if item.isdecimal() and item.isascii() else item
+
+
+def complete(gather: Gather, items: list[str]) -> bool:
+    """Say whether a set is complete."""
+    if gather.values:
+        return {_plain(value) for value in gather.values} <= set(items)
+    return len(items) >= (gather.count or 1)
+
+
+def _least(gather: Gather) -> int:
+    """Say how many files a complete set has at least."""
+    return len({_plain(value) for value in gather.values}) or gather.count or 1
+
+
+def note(db: Db, one: SetMember, when: Callable[[SetMember], FiringContext]) -> None:
+    """Keep a file of a set, and make the job if the set is complete; `when` says how it fires."""
+    if one.gather.values and one.item not in map(_plain, one.gather.values):
+        return
+    rule = one.ready.rule.name
+    set_key, item = text.store_path(one.set_key), text.store_path(one.item)
+    db.run(
+        "gathered_put", rule=rule, set_key=set_key, item=item,
+        path=text.store_path(one.event.subject), event=text.dump(one.event),
+    )  # fmt: skip
+    # Counting is cheap; reading all files of a set for each that comes is not, where it is large.
+    if int(db.value("gathered_count", rule=rule, set_key=set_key)) < _least(one.gather):
+        return
+    members = db.rows("gathered_list", rule=rule, set_key=set_key)
+    if not complete(one.gather, [text.load_path(row[0]) for row in members]):
+        return
+    _fire(db, one, members, when(one))
+    db.run("gathered_drop", rule=rule, set_key=set_key)
+
+
+def _fire(db: Db, one: SetMember, members: list[tuple[Any, ...]], when: FiringContext) -> None:
+    events = [msgspec.convert(text.load(row[2]), Event) for row in members]
+    versions = "\0".join(f"{event.subject}\0{event.version}" for event in events)
+    digest = hashlib.blake2b(versions.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    # The set, not its last file, is what must not fire twice.
+    whole = msgspec.structs.replace(one.event, subject=one.set_key, version=digest)
+    number = records.add(db, [one.event], taken=True)
+    paths = tuple(sorted(event.subject for event in events))
+    made = rows(one.ready, whole, one.groups, number, when, paths)
+    add(db, encode(made), event=0, now=when.now)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pilotage.base import units
 from pilotage.draw.graph import Edge, Graph, Node
 from pilotage.job.model import Workflow
-from pilotage.rule import overlap, topic
+from pilotage.rule import overlap
+from pilotage.rule import trigger as topic
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Pattern, Rule, TimerPattern
 
 

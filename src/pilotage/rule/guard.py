@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 
 if TYPE_CHECKING:
     from pilotage.event.model import Event
@@ -26,7 +26,7 @@ MOST_OUTPUTS = 200_000
 _MOST_ENDED = 64
 
 
-class Runs(msgspec.Struct):
+class RunningJob(msgspec.Struct):
     """A job that runs or ran a moment ago, as the guard sees it."""
 
     job: int
@@ -50,9 +50,9 @@ class Lineage:
         """Know nothing yet."""
         #: Declared outputs: path to (job, depth).
         self.outputs: dict[str, tuple[int, int]] = {}
-        self._runs: dict[str, dict[int, Runs]] = {}
+        self._runs: dict[str, dict[int, RunningJob]] = {}
 
-    def started(self, rule: str, runs: Runs, outputs: list[str]) -> None:
+    def started(self, rule: str, runs: RunningJob, outputs: list[str]) -> None:
         """Note that a job starts."""
         self.writes(runs.job, runs.depth, outputs)
         if rule and runs.path:
@@ -90,12 +90,12 @@ class Lineage:
         return None, 0
 
 
-def _resembles(runs: Runs, event: Event) -> bool:
+def _resembles(runs: RunningJob, event: Event) -> bool:
     if not event.mtime or event.mtime < runs.started - _TICK:
         return False
     if runs.ended is not None and event.mtime > runs.ended:
         return False
-    if event.kind is Kind.DIR_MODIFIED and runs.outputs:
+    if event.kind is EventKind.DIR_MODIFIED and runs.outputs:
         # Many write into one folder; whoever says what it writes, and nothing there, did not.
         return any(os.path.dirname(path) == event.subject for path in runs.outputs)
     if event.subject == runs.path:

@@ -13,10 +13,10 @@ import msgspec
 from pilotage.base import crash, errors, text
 from pilotage.base.clock import Clock
 from pilotage.event import content, records
-from pilotage.event.file.model import UNFINISHED, Batch
-from pilotage.event.model import Event, FileVersion, Kind
+from pilotage.event.file.model import UNFINISHED, FileBatch
+from pilotage.event.model import Event, EventKind, FileVersion
 from pilotage.job.model import State
-from pilotage.rule import firing, gather, guard
+from pilotage.rule import firing, guard
 from pilotage.rule.model import FilePattern, Rule
 from pilotage.rule.pattern import Index
 from pilotage.store import Db, Writer
@@ -36,7 +36,7 @@ class Plan:
         self.events: list[list[Any]] = []
         self.jobs: list[firing.Row] = []
         self.pending: list[tuple[str, str, float, Event]] = []
-        self.gathered: list[gather.Arrival] = []
+        self.gathered: list[firing.SetMember] = []
 
 
 class Intake:
@@ -55,7 +55,7 @@ class Intake:
         self._lock = threading.RLock()
         self._room = threading.BoundedSemaphore(_IN_FLIGHT)
         self._index = Index(())
-        self._ready: dict[str, firing.Ready] = {}
+        self._ready: dict[str, firing.PreparedRule] = {}
         self._pacer = guard.Pacer()
         self._repeats = guard.Repeats()
         self._counting = threading.Lock()
@@ -67,7 +67,7 @@ class Intake:
 
     # -- what the sources call -------------------------------------------------------------------
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FileBatch) -> None:
         """Take a batch of the file source: its events and what became known of files."""
         plan = Plan()
         with self._lock:
@@ -154,7 +154,7 @@ class Intake:
     def swap(self, rules: Iterable[Rule], specs: dict[str, int], base: str) -> None:
         """Let other rules take the events from now on."""
         live = [rule for rule in rules if rule.enabled]
-        ready = {rule.name: firing.Ready(rule, specs[rule.name], base) for rule in live}
+        ready = {rule.name: firing.PreparedRule(rule, specs[rule.name], base) for rule in live}
         with self._lock:
             self._index = Index(live)
             self._ready = ready
@@ -223,7 +223,7 @@ class Intake:
                 event = _hashed(event, as_version=pattern.version == "content")
             if pattern.gather:
                 ready = self._ready[rule.name]
-                plan.gathered.append(gather.arrival(ready, pattern.gather, event, groups))
+                plan.gathered.append(firing.arrival(ready, pattern.gather, event, groups))
                 return
         self._fire(plan, rule, event, groups, now, None)
 
@@ -238,14 +238,14 @@ class Intake:
         ready = self._ready[rule.name]
         plan.jobs.extend(firing.rows(ready, event, groups, number, circumstance))
 
-    def _complete(self, db: Db, one: gather.Arrival) -> firing.Circumstance:
+    def _complete(self, db: Db, one: firing.SetMember) -> firing.FiringContext:
         """Say how a complete set fires; in the writer's thread, which has its own connection."""
         with self._lock:
             return self._circumstance(one.ready.rule, one.event, self._clock.now(), db)
 
     def _circumstance(
         self, rule: Rule, event: Event, now: float, db: Db | None = None
-    ) -> firing.Circumstance:
+    ) -> firing.FiringContext:
         parent, depth = self._lineage.cause(rule.name, event)
         if event.cause is not None:
             parent, depth = event.cause, int(event.data.get("depth", 0)) + 1
@@ -258,7 +258,7 @@ class Intake:
             if deep >= rule.max_depth:
                 state, reason = State.HELD, guard.too_deep(rule, deep)
         pace = self._pacer.not_before(rule.name, rule.rate, now) if rule.rate else 0.0
-        return firing.Circumstance(now, parent, depth, state, reason, pace)
+        return firing.FiringContext(now, parent, depth, state, reason, pace)
 
     def _others(self, plan: Plan, event: Event, number: int | None) -> None:
         for rule, groups in self._index.others(event):
@@ -283,7 +283,7 @@ class Intake:
         if row[5] == UNFINISHED:
             return
         directory, name = text.load_path(row[0]), text.load_path(row[1])
-        kind = Kind.DIR_EXISTING if row[2] else Kind.FILE_EXISTING
+        kind = EventKind.DIR_EXISTING if row[2] else EventKind.FILE_EXISTING
         version = str(FileVersion(*row[3:]))
         path = f"{directory.rstrip('/')}/{name}"
         event = Event(kind, path, self._clock.now(), version, size=row[4], mtime=row[5] / 1e9)
@@ -309,7 +309,7 @@ class Intake:
                 stored = text.store_path(path)
                 db.run("pending_put", rule=name, path=stored, due=due, event=text.dump(event))
             for arrival in plan.gathered:
-                gather.note(db, arrival, lambda one: self._complete(db, one))
+                firing.note(db, arrival, lambda one: self._complete(db, one))
             made = int(db.value("job_last")) - before
             if made:
                 db.run("rule_hits", after=before)
@@ -356,11 +356,15 @@ class Intake:
             self.next_due = self._reader.value("pending_next")
 
 
-_REPEATABLE = frozenset({Kind.TIMER, Kind.MESSAGE, Kind.JOB_ENDED})
+_REPEATABLE = frozenset({EventKind.TIMER, EventKind.MESSAGE, EventKind.JOB_ENDED})
 
 
 def _still_there(event: Event) -> bool:
-    return event.kind not in {Kind.FILE_DELETED, Kind.FILE_MOVED_FROM, Kind.DIR_DELETED}
+    return event.kind not in {
+        EventKind.FILE_DELETED,
+        EventKind.FILE_MOVED_FROM,
+        EventKind.DIR_DELETED,
+    }
 
 
 def _stat(path: str) -> tuple[FileVersion, float] | None:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.job.model import JobSpec, State
 
 #: What a file rule fires on unless it says otherwise: complete files only.
-COMPLETE = frozenset({Kind.FILE_CLOSED, Kind.FILE_MOVED, Kind.FILE_EXISTING})
+COMPLETE = frozenset({EventKind.FILE_CLOSED, EventKind.FILE_MOVED, EventKind.FILE_EXISTING})
 
 
 class Gather(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,7 +51,7 @@ class FilePattern(msgspec.Struct, frozen=True, tag="file", tag_field="kind"):
     #: Globs of what is left out.
     exclude: tuple[str, ...] = ()
     #: What may have happened.
-    events: frozenset[Kind] = COMPLETE
+    events: frozenset[EventKind] = COMPLETE
     #: Bounds on the size in bytes.
     min_size: int = 0
     max_size: int | None = None

@@ -13,22 +13,24 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.job import template
-from pilotage.rule import component, exclude, glob, judge
-from pilotage.rule.component import DEEP, Component, Token
+from pilotage.rule import component, exclude, glob, verdict
+from pilotage.rule.component import DEEP, Component, GlobToken
 from pilotage.rule.model import FilePattern, Rule
 
 _FILES = frozenset(
     {
-        Kind.FILE_CREATED,
-        Kind.FILE_MODIFIED,
-        Kind.FILE_CLOSED,
-        Kind.FILE_MOVED,
-        Kind.FILE_EXISTING,
+        EventKind.FILE_CREATED,
+        EventKind.FILE_MODIFIED,
+        EventKind.FILE_CLOSED,
+        EventKind.FILE_MOVED,
+        EventKind.FILE_EXISTING,
     }
 )
-_FOLDERS = frozenset({Kind.DIR_CREATED, Kind.DIR_MODIFIED, Kind.DIR_MOVED, Kind.DIR_EXISTING})
+_FOLDERS = frozenset(
+    {EventKind.DIR_CREATED, EventKind.DIR_MODIFIED, EventKind.DIR_MOVED, EventKind.DIR_EXISTING}
+)
 _SAMPLES = ("x", "0", "001", "a_1", "scan_001")
 #: A letter of nobody's alphabet: a glob that matches it matches anything there.
 _PLACEHOLDER = "\ue000"
@@ -42,7 +44,7 @@ def feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
 def surely_feeds(rule: Rule, output: str, pattern: FilePattern, base: str) -> bool:
     """Tell whether it is so whatever the keywords of the output are."""
     return any(
-        judge.match_file(pattern, *_sample(path, _PLACEHOLDER)) is not None
+        verdict.match_file(pattern, *_sample(path, _PLACEHOLDER)) is not None
         for path in _events(rule, output, pattern, base)
     )
 
@@ -112,11 +114,11 @@ def _matches(path: tuple[Component, ...], pattern: FilePattern) -> bool:
     if not pattern.regex:
         return False
     samples = (_sample(path, filler) for filler in _SAMPLES)
-    return any(judge.match_file(pattern, *sample) is not None for sample in samples)
+    return any(verdict.match_file(pattern, *sample) is not None for sample in samples)
 
 
 def _literal(prefix: str) -> Iterator[Component]:
-    return ((Token("text", part),) for part in prefix.split("/") if part)
+    return ((GlobToken("text", part),) for part in prefix.split("/") if part)
 
 
 def _left_out(path: tuple[Component, ...], pattern: FilePattern) -> bool:
@@ -153,18 +155,18 @@ def _components_meet(left: Component, right: Component) -> bool:
     return _atoms_meet(tuple(_atoms(left)), tuple(_atoms(right)))
 
 
-def _atoms(part: Component) -> Iterator[Token]:
+def _atoms(part: Component) -> Iterator[GlobToken]:
     for token in part:
         match token.kind:
             case "text":
-                yield from (Token("text", char) for char in token.value)
+                yield from (GlobToken("text", char) for char in token.value)
             case "group":
-                yield from (Token("any"), Token("star"))
+                yield from (GlobToken("any"), GlobToken("star"))
             case _:
                 yield token
 
 
-def _atoms_meet(left: tuple[Token, ...], right: tuple[Token, ...]) -> bool:
+def _atoms_meet(left: tuple[GlobToken, ...], right: tuple[GlobToken, ...]) -> bool:
     """Tell whether a name belongs to both, by walking both sides at once."""
     seen: set[tuple[int, int]] = set()
     states = {(0, 0)}
@@ -178,17 +180,17 @@ def _atoms_meet(left: tuple[Token, ...], right: tuple[Token, ...]) -> bool:
             return True
         ours = left[first] if first < len(left) else None
         theirs = right[second] if second < len(right) else None
-        if ours == Token("star"):
+        if ours == GlobToken("star"):
             states |= {(first + 1, second)} | ({(first, second + 1)} if theirs else set())
-        if theirs == Token("star"):
+        if theirs == GlobToken("star"):
             states |= {(first, second + 1)} | ({(first + 1, second)} if ours else set())
-        elif ours and theirs and ours != Token("star") and _share(ours, theirs):
+        elif ours and theirs and ours != GlobToken("star") and _share(ours, theirs):
             states.add((first + 1, second + 1))
     return False
 
 
 @lru_cache(maxsize=4096)
-def _share(left: Token, right: Token) -> bool:
+def _share(left: GlobToken, right: GlobToken) -> bool:
     """Tell whether one character suits both."""
     if "any" in (left.kind, right.kind):
         return True

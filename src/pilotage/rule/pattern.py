@@ -10,13 +10,123 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from pilotage.bus import port as bus
-from pilotage.event.model import Event, Kind
-from pilotage.rule import glob, regex, topic
+from pilotage.event.model import Event, EventKind
+from pilotage.rule import component, glob, regex, trigger
+from pilotage.rule.component import DEEP, Component, GlobToken
 from pilotage.rule.exclude import excluded_by
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
-from pilotage.rule.scope import ANYWHERE, Place, Scope, ancestors
+
+
+class WatchedDirectory(NamedTuple):
+    """A set of directories: those that one kind of glob speaks of."""
+
+    #: The directory that all of them are or are below.
+    prefix: str
+    #: What is between the prefix and the file; `ANYWHERE` for regular expressions.
+    steps: tuple[Component, ...] = ()
+
+    def regex(self) -> re.Pattern[str] | None:
+        """Return what a directory must be; None means exactly the prefix."""
+        if self.steps == ANYWHERE:
+            return re.compile(re.escape(self.prefix.rstrip("/")) + "(?:/[^/]+)*", re.DOTALL)
+        return component.directory_regex(self.prefix, self.steps)
+
+
+#: The steps of a place that takes in every directory below, hidden ones too.
+ANYWHERE: tuple[Component, ...] = ((GlobToken("anywhere"),),)
+
+
+def ancestors(directory: str) -> Iterator[str]:
+    """Yield the directory and all above it, up to the root."""
+    while directory != "/":
+        yield directory
+        directory = directory[: directory.rfind("/")] or "/"
+    yield "/"
+
+
+class RuleScope:
+    """The part of the file system that the rules of an index speak of."""
+
+    def __init__(self, places: Iterable[WatchedDirectory]) -> None:
+        """Take the places of all globs."""
+        self._below: dict[str, list[WatchedDirectory]] = {}
+        for place in places:
+            self._below.setdefault(place.prefix, []).append(place)
+        self._above = {above for prefix in self._below for above in ancestors(prefix)}
+        self._regexes = {place: place.regex() for at in self._below.values() for place in at}
+        #: The fewest directories that hold everything that can match.
+        self.roots: tuple[str, ...] = tuple(sorted(self._minimal()))
+
+    def descend(self, directory: str) -> bool:
+        """Tell whether anything at or below a directory may match, now or when it exists."""
+        if directory in self._above:
+            return True
+        return any(
+            _leads_on(place.steps, directory[len(prefix.rstrip("/")) + 1 :].split("/"))
+            for prefix in ancestors(directory)
+            for place in self._below.get(prefix, ())
+        )
+
+    def inside(self, directory: str) -> bool:
+        """Tell whether files directly in a directory may match."""
+        return any(
+            self.match(place, directory) is not None
+            for prefix in ancestors(directory)
+            for place in self._below.get(prefix, ())
+        )
+
+    def match(self, place: WatchedDirectory, directory: str) -> dict[str, str] | None:
+        """Return the groups captured in a directory, or None when it is not of the place."""
+        regex = self._regexes[place]
+        if regex is None:
+            return {} if directory == place.prefix else None
+        found = regex.fullmatch("" if directory == "/" else directory)
+        return None if found is None else found.groupdict()
+
+    def _minimal(self) -> Iterator[str]:
+        for prefix in self._below:
+            inner = ancestors(prefix)
+            next(inner)
+            if not any(above in self._below for above in inner):
+                yield prefix
+
+
+def _leads_on(steps: tuple[Component, ...], parts: list[str]) -> bool:
+    """Tell whether the directories of `parts` can begin what `steps` describe."""
+    if steps == ANYWHERE:
+        return True
+    states = _skip(steps, {0})
+    for part in parts:
+        states = _skip(
+            steps,
+            {
+                at if steps[at] == DEEP else at + 1
+                for at in states
+                if at < len(steps) and _admits(steps[at], part)
+            },
+        )
+    return bool(states)
+
+
+def _skip(steps: tuple[Component, ...], states: set[int]) -> set[int]:
+    """Add the states that are reached because `**` may stand for nothing."""
+    reached = set(states)
+    for at in sorted(states):
+        step = at
+        while step < len(steps) and steps[step] == DEEP:
+            step += 1
+            reached.add(step)
+    return reached
+
+
+def _admits(step: Component, part: str) -> bool:
+    if step == DEEP:
+        return not part.startswith(".")
+    return re.fullmatch(component.regex(step), part, re.DOTALL) is not None
+
 
 #: A rule with the groups that its pattern captured; the groups are not to be changed.
 Found = tuple[Rule, dict[str, str]]
@@ -130,17 +240,19 @@ class Index:
     def __init__(self, rules: Iterable[Rule]) -> None:
         """Sort the rules."""
         self.rules: tuple[Rule, ...] = tuple(rule for rule in rules if rule.enabled)
-        places: dict[Place, list[_Entry]] = {}
+        places: dict[WatchedDirectory, list[_Entry]] = {}
         for order, (place, rule, pattern, name) in enumerate(_entries(self.rules)):
             places.setdefault(place, []).append(_Entry(order, rule, pattern, name))
-        self._tables: dict[str, list[tuple[Place, _Table]]] = {}
+        self._tables: dict[str, list[tuple[WatchedDirectory, _Table]]] = {}
         for place, entries in places.items():
             self._tables.setdefault(place.prefix, []).append((place, _Table(entries)))
         self._known: dict[str, tuple[tuple[_Table, dict[str, str]], ...]] = {}
         #: Where files that matter can be.
-        self.scope = Scope(places)
+        self.scope = RuleScope(places)
         #: What may have happened for any rule to care.
-        self.kinds: frozenset[Kind] = frozenset().union(*(kinds_of(rule) for rule in self.rules))
+        self.kinds: frozenset[EventKind] = frozenset().union(
+            *(kinds_of(rule) for rule in self.rules)
+        )
         self._others = _Others(self.rules)
 
     def find(self, directory: str, name: str) -> Sequence[Found]:
@@ -207,44 +319,46 @@ class _Others:
     def find(self, event: Event) -> Iterator[Rule]:
         """Yield the rules that an event matches."""
         subject = event.subject
-        if event.kind is Kind.TIMER and subject in self.timers:
+        if event.kind is EventKind.TIMER and subject in self.timers:
             yield self.timers[subject]
-        elif event.kind is Kind.MESSAGE:
+        elif event.kind is EventKind.MESSAGE:
             for rule, wanted in self.messages:
                 if any(bus.matches(pattern, subject) for pattern in wanted.topics):
                     yield rule
-        elif event.kind is Kind.JOB_ENDED:
+        elif event.kind is EventKind.JOB_ENDED:
             for rule, ended in self.jobs:
-                if event.data.get("state") in ended.states and topic.ended_match(
+                if event.data.get("state") in ended.states and trigger.ended_match(
                     ended.names, event
                 ):
                     yield rule
 
 
-def kinds_of(rule: Rule) -> frozenset[Kind]:
+def kinds_of(rule: Rule) -> frozenset[EventKind]:
     """Return the kinds of events that a rule waits for."""
     match rule.pattern:
         case FilePattern() as pattern:
             return pattern.events
         case TimerPattern():
-            return frozenset({Kind.TIMER})
+            return frozenset({EventKind.TIMER})
         case MessagePattern():
-            return frozenset({Kind.MESSAGE})
+            return frozenset({EventKind.MESSAGE})
         case JobPattern():
-            return frozenset({Kind.JOB_ENDED})
+            return frozenset({EventKind.JOB_ENDED})
 
 
-def _entries(rules: Iterable[Rule]) -> Iterator[tuple[Place, Rule, FilePattern, glob.Name]]:
+def _entries(
+    rules: Iterable[Rule],
+) -> Iterator[tuple[WatchedDirectory, Rule, FilePattern, glob.Name]]:
     for rule in rules:
         pattern = rule.pattern
         if not isinstance(pattern, FilePattern):
             continue
         for text in pattern.globs:
             parsed = glob.parse(text)
-            yield Place(parsed.prefix, parsed.steps), rule, pattern, parsed.name
+            yield WatchedDirectory(parsed.prefix, parsed.steps), rule, pattern, parsed.name
         if pattern.regex:
             prefix = regex.literal_directory(pattern.regex, pattern.base)
-            yield Place(prefix, ANYWHERE), rule, pattern, _ANY_NAME
+            yield WatchedDirectory(prefix, ANYWHERE), rule, pattern, _ANY_NAME
 
 
 def _in_order(hits: list[tuple[int, Found]]) -> list[Found]:

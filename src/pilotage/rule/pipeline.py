@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from asyncio import wrap_future
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from starlette.applications import Starlette
 
-from pilotage.base import text
+from pilotage.base import errors, text, units
 from pilotage.base.clock import Clock
 from pilotage.base.wakeup import Wakeup, patience
-from pilotage.event.file.known import StoredFiles
+from pilotage.event import http, socket, timer
+from pilotage.event import records as event_records
 from pilotage.event.file.source import FileSource
-from pilotage.job import model, moves
-from pilotage.project import poke
+from pilotage.event.records import StoredFiles
+from pilotage.job import model, moves, records
+from pilotage.project import folder, tokens
 from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
-from pilotage.rule import guard
-from pilotage.rule.ends import Ends, Story
-from pilotage.rule.inbox import Doors
+from pilotage.project.settings import Http, Tcp
+from pilotage.rule import ends, guard, rulebook
+from pilotage.rule.book import Diff
+from pilotage.rule.ends import EndEvents, EndSource
 from pilotage.rule.intake import Intake
-from pilotage.rule.reload import Keeper
-from pilotage.rule.timers import Timers
+from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
@@ -34,12 +39,12 @@ _log = logging.getLogger("pilotage.event")
 _FOLDER_S = 0.5
 
 
-class Reception(Listener):
+class EventPipeline(Listener):
     """Takes events in and makes jobs of them; hears what becomes of those."""
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
-        stories: Mapping[str, Story], on_new_jobs: Callable[[], None],
+        stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None],
     ) -> None:  # fmt: skip
         """Put the parts together; nothing happens before `begin`.
 
@@ -54,16 +59,16 @@ class Reception(Listener):
         self._on_new_jobs = on_new_jobs
         self._lineage = guard.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
-        self._keeper = Keeper(project, writer, self._intake, stories, self._ring_all)
+        self._keeper = RuleReloader(project, writer, self._intake, stories, self._ring_all)
         self._keeper.load()
         index = self._intake.index
         self._files = FileSource(
             index.scope, index.kinds, StoredFiles(open_reader()), self._intake, now,
             config.options(project.settings, project.state), _log.warning,
         )  # fmt: skip
-        self._timers = Timers(self._intake, writer, now, self._timing)
-        self._ends = Ends(self._intake, writer, self._ended, stories, str(project.root))
-        self.doors = Doors(project, writer, self._intake, self._inbox)
+        self._timers = TimerTask(self._intake, writer, now, self._timing)
+        self._ends = EndEvents(self._intake, writer, self._ended, stories, str(project.root))
+        self.doors = MessageInbox(project, writer, self._intake, self._inbox)
         self.sources = (self._files, self._intake, self._ends)
 
     async def begin(self, tasks: TaskGroup) -> None:
@@ -75,7 +80,7 @@ class Reception(Listener):
         for task in self._tasks():
             tasks.start_soon(task)
         await anyio.to_thread.run_sync(self._keeper.serve, self._files)
-        tasks.start_soon(poke.listen, self._project.poke_path, self._poked)
+        tasks.start_soon(folder.listen, self._project.poke_path, self._poked)
         self._ring_all()
 
     def _tasks(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
@@ -95,7 +100,7 @@ class Reception(Listener):
 
     def started(self, claim: moves.Claim, binding: model.Binding, outputs: list[str]) -> None:
         """Let the loop guard know what runs."""
-        runs = guard.Runs(claim.job, claim.depth, binding.path, self._now.now())
+        runs = guard.RunningJob(claim.job, claim.depth, binding.path, self._now.now())
         self._lineage.started(claim.rule, runs, outputs)
 
     def writes(self, job: int, depth: int, outputs: list[str]) -> None:
@@ -163,3 +168,229 @@ async def _follow(stale: Callable[[], bool], refresh: Callable[[], None]) -> Non
         await anyio.sleep(_FOLDER_S)
         if stale():
             await anyio.to_thread.run_sync(refresh)
+
+
+class TimerTask:
+    """Fires the rules that wait for points in time."""
+
+    def __init__(self, intake: Intake, writer: Writer, clock: Clock, bell: Wakeup) -> None:
+        """Ring `bell` when the rules have changed."""
+        self._intake = intake
+        self._writer = writer
+        self._clock = clock
+        self._bell = bell
+
+    async def run(self) -> None:
+        """Keep time until cancelled."""
+        while True:
+            soonest = None
+            for rule in self._intake.rules.values():
+                if isinstance(rule.pattern, TimerPattern):
+                    due = await self._serve(rule, rule.pattern)
+                    soonest = due if soonest is None else min(soonest, due)
+            await self._bell.wait(patience(soonest, self._clock.now()))
+
+    async def _serve(self, rule: Rule, pattern: TimerPattern) -> float:
+        """Fire the ticks that are due; return when the next one is."""
+        source, now = f"timer {rule.name}", self._clock.now()
+        last = await self._writer.run(lambda db: _since(db, source, now))
+        when = (pattern.every, pattern.cron, pattern.zone)
+        ticks = timer.missed(*when, last, now, pattern.catch_up)
+        if timer.next_tick(*when, last) <= now:
+            events = [timer.tick(rule.name, at, now) for at in ticks]
+            last = now
+
+            def note(db: Db) -> None:
+                event_records.advance(db, source, repr(now))
+
+            await anyio.to_thread.run_sync(self._intake.take, events, note)
+        return timer.next_tick(*when, last)
+
+
+def _since(db: Db, source: str, now: float) -> float:
+    """Say when a timer last fired; a new one begins now."""
+    found = event_records.cursor(db, source)
+    if found is None:
+        event_records.advance(db, source, repr(now))
+    return now if found is None else float(found)
+
+
+_AGAIN_S = 5
+
+
+class MessageInbox:
+    """Takes messages in; each is answered once it is on disk."""
+
+    def __init__(
+        self, project: ProjectFolder, writer: Writer, intake: Intake, inbox: Wakeup
+    ) -> None:
+        """Ring `inbox` for every message that was stored."""
+        self._project = project
+        self._writer = writer
+        self._intake = intake
+        self._inbox = inbox
+        self._open: dict[int, anyio.CancelScope] = {}
+
+    async def accept(self, topic: str, body: bytes, identity: str) -> int:
+        """Store a message; return the number of its event."""
+        step = self._writer.submit(
+            lambda db: self._project.store_message(db, topic, body, identity)
+        )
+        number = await wrap_future(step)
+        self._inbox.set()
+        return number
+
+    async def take(self, refresh: Callable[[], None]) -> None:
+        """Make jobs of the messages in the store, and look at the rules, whenever poked."""
+        while True:
+            await self._inbox.wait()
+            while await anyio.to_thread.run_sync(self._intake.take_stored):
+                pass
+            await anyio.to_thread.run_sync(refresh)
+
+    def app(self) -> Starlette:
+        """Make what takes messages that are posted."""
+        settings = self._project.settings.http
+        return http.app(self.accept, self._token(settings), units.size(settings.max_size))
+
+    async def serve_ports(self, bell: Wakeup) -> None:
+        """Open and close the TCP ports of rules, as the rules come and go."""
+        tcp = self._project.settings.tcp
+        token = self._token(tcp) if tcp.token_file else ""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                wanted = self._wanted()
+                for port in self._open.keys() - wanted.keys():
+                    self._open.pop(port).cancel()
+                for port in wanted.keys() - self._open.keys():
+                    self._open[port] = anyio.CancelScope()
+                    tasks.start_soon(self._serve_port, port, wanted[port], token)
+                await bell.wait()
+
+    def _token(self, settings: Http | Tcp) -> str:
+        if settings.token_file:
+            return tokens.read(self._project.root / settings.token_file)
+        return tokens.keep(self._project.state / "token")
+
+    def _wanted(self) -> dict[int, str]:
+        return {
+            rule.pattern.port: rule.pattern.topics[0]
+            for rule in self._intake.rules.values()
+            if isinstance(rule.pattern, MessagePattern) and rule.pattern.port is not None
+        }
+
+    async def _serve_port(self, port: int, topic: str, token: str) -> None:
+        with self._open[port]:
+            while not await self._listen(port, topic, token):  # noqa: ASYNC110 - nobody tells when
+                await anyio.sleep(_AGAIN_S)
+
+    async def _listen(self, port: int, topic: str, token: str) -> bool:
+        """Serve a port; a port that another program has is no reason to stop everything else."""
+        tcp = self._project.settings.tcp
+        most = units.size(tcp.max_size)
+        try:
+            await socket.serve(self.accept, topic, port, token, most, tcp.host)
+        except errors.Conflict as error:
+            _log.error("%s; trying again every %d s", error, _AGAIN_S)
+            return False
+        return True
+
+
+_rules_log = logging.getLogger("pilotage.rules")
+
+
+class RuleReloader:
+    """Blocking, for a worker thread: file systems are read and events flushed on the way."""
+
+    def __init__(
+        self, project: ProjectFolder, writer: Writer, intake: Intake,
+        stories: Mapping[str, EndSource], changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Begin with no rules; `changed` is called when they have changed."""
+        self._project = project
+        self._writer = writer
+        self._intake = intake
+        self._stories = stories
+        self._changed = changed
+        self._source: FileSource | None = None
+        self._generation = -1
+        self._fingerprint = ""
+        #: Files of workflows that rules start.
+        self._flows: frozenset[str] = frozenset()
+        self._turn = threading.Lock()
+
+    def load(self) -> None:
+        """Read the books and take their rules in force, before any source runs."""
+        self._read_folder()
+        self._swap()
+
+    def serve(self, source: FileSource) -> None:
+        """Take over the file source once it is ready, and let new rules be born."""
+        source.ready.wait()
+        self._source = source
+        self._bear()
+
+    def stale(self) -> bool:
+        """Say whether the folder of books is not what was read last."""
+        watch = self._project.settings.rules.watch
+        return watch and self._look() != self._fingerprint
+
+    def refresh(self) -> None:
+        """Follow changes of the folder of books and of the rules in the store."""
+        with self._turn:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        if self._project.settings.rules.watch:
+            self._read_folder()
+        if self._source and self._writer.do(rulebook.generation) != self._generation:
+            self._swap()
+            # New ground is watched and scanned before the call returns; what it finds is matched
+            # by the new rules, and the key of a job keeps anything from being made twice.
+            self._source.reshape(self._intake.index.scope, self._intake.index.kinds)
+            self._bear()
+            self._changed()
+
+    def _read_folder(self) -> None:
+        now = self._look()
+        if now == self._fingerprint:
+            return
+        loaded, diff = self._writer.do(self._apply)
+        # A workflow that was not watched until now may have changed since it was read: once more.
+        self._fingerprint = now if self._flows == loaded.flows else ""
+        self._flows = loaded.flows
+        for name, error in loaded.failed.items():
+            hint = f" ({error.hint})" if error.hint else ""
+            _rules_log.error("%s: its rules stay as they were: %s%s", name, error, hint)
+        if summary := rulebook.summary(diff):
+            _rules_log.info("rules: %s", summary)
+
+    def _look(self) -> str:
+        return rulebook.fingerprint(self._project.folder, self._flows)
+
+    def _apply(self, db: Db) -> tuple[rulebook.LoadedRuleFiles, Diff]:
+        loaded = rulebook.read(db, self._project.folder, self._project.root)
+        return loaded, rulebook.apply(db, loaded, self._project.clock.now())
+
+    def _swap(self) -> None:
+        def step(db: Db) -> tuple[int, dict[str, rulebook.StoredRule], dict[str, int]]:
+            found = rulebook.known(db)
+            specs = {name: records.intern(db, one.rule.spec) for name, one in found.items()}
+            live = (one.rule.pattern for one in found.values() if one.enabled)
+            wanted = any(isinstance(one, JobPattern) for one in live)
+            ends.start_ends(db, self._stories, wanted=wanted)
+            return rulebook.generation(db), found, specs
+
+        self._generation, found, specs = self._writer.do(step)
+        rules = [one.rule for one in found.values()]
+        self._intake.swap(rules, specs, str(self._project.root))
+
+    def _bear(self) -> None:
+        """Let rules that are new or changed fire on the files that were known before them."""
+        known = self._writer.do(rulebook.known)
+        unborn = [name for name, one in known.items() if not one.settled and one.enabled]
+        if unborn:
+            self._intake.flush()
+            self._intake.birth(unborn)
+            _rules_log.debug("rules born: %s", text.dump(unborn))
+        self._writer.do(lambda db: rulebook.take_effect(db, self._generation))

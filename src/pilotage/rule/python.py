@@ -24,8 +24,8 @@ from typing import Any, Literal, TypeVar
 
 from pilotage.base import errors
 from pilotage.rule.draft import Draft
-from pilotage.rule.place import Place
 from pilotage.rule.schema import RECIPES
+from pilotage.rule.span import SourceSpan
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MARK = "__pilotage__"
@@ -78,7 +78,7 @@ def _draft(
     declared: Declaration, variable: str, function: FunctionType | None, file: Path, base: str
 ) -> Draft:
     name = declared.name or (function.__name__ if function else variable)
-    place = Place(str(file), "", (declared.kind, name), declared.line)
+    place = SourceSpan(str(file), "", (declared.kind, name), declared.line)
     data = dict(declared.keys)
     if function is not None:
         for taken in ("recipe", *RECIPES):

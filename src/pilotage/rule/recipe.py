@@ -9,8 +9,8 @@ from pilotage.base import errors
 from pilotage.base.names import closest
 from pilotage.job import template
 from pilotage.job.model import App, Call, Command, Notebook, Python, Recipe, Script, Workflow
-from pilotage.rule.place import key
 from pilotage.rule.schema import RECIPE_KEYS, RECIPES, STEP_KEYS, RecipeText
+from pilotage.rule.span import key
 from pilotage.rule.trigger import texts
 
 

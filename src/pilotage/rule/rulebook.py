@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pilotage.base import errors, text
+from pilotage.base import errors, text, toml
+from pilotage.base.names import closest
 from pilotage.event import records
 from pilotage.job.model import Workflow
 from pilotage.rule import book as books
-from pilotage.rule import flows as rule_flow
+from pilotage.rule import trigger
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 from pilotage.store import Db
@@ -26,7 +29,7 @@ _IN_FORCE = "rules in force"
 _OBJECTS = "rules as objects"
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedRuleFiles(msgspec.Struct, frozen=True):
     """What reading all books came to."""
 
     #: The rules of the books that could be read.
@@ -39,7 +42,7 @@ class Loaded(msgspec.Struct, frozen=True):
     flows: frozenset[str] = frozenset()
 
 
-class Known(msgspec.Struct, frozen=True):
+class StoredRule(msgspec.Struct, frozen=True):
     """A rule as the store has it."""
 
     rule: Rule
@@ -53,25 +56,25 @@ class Known(msgspec.Struct, frozen=True):
     loaded: float
 
 
-def load(file: Path, base: Path) -> books.Book:
+def load(file: Path, base: Path) -> books.RuleFile:
     """Read a book with the workflows that its rules start."""
     return _completed(books.load(file, str(base)))
 
 
-def _completed(one: books.Book) -> books.Book:
+def _completed(one: books.RuleFile) -> books.RuleFile:
     """Read the workflows that the rules of a book start."""
-    rules = {name: rule_flow.complete(rule, _toml(one)) for name, rule in one.rules.items()}
+    rules = {name: complete(rule, _toml(one)) for name, rule in one.rules.items()}
     return msgspec.structs.replace(one, rules=rules)
 
 
-def _toml(one: books.Book) -> str:
+def _toml(one: books.RuleFile) -> str:
     """Return the text of a book in which keys have lines."""
     return "" if one.origin.endswith(".py") else one.source
 
 
-def read(db: Db, folder: Path, base: Path) -> Loaded:
+def read(db: Db, folder: Path, base: Path) -> LoadedRuleFiles:
     """Read every book; a mistake in one leaves the others in force."""
-    found: list[books.Book] = []
+    found: list[books.RuleFile] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
@@ -88,7 +91,7 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
         try:
             texts = {one.origin: _toml(one) for one in found}
             rules = {
-                name: rule_flow.complete(rule, texts.get(rule.book, ""))
+                name: complete(rule, texts.get(rule.book, ""))
                 for name, rule in books.combine(found).items()
             }
         except errors.BadRule as error:
@@ -101,7 +104,7 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
     inert = {
         name: recipe for one in found for name, recipe in one.inert.items() if name not in rules
     }
-    return Loaded(rules, failed, inert, _workflows(rules.values(), failed.values()))
+    return LoadedRuleFiles(rules, failed, inert, _workflows(rules.values(), failed.values()))
 
 
 def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> frozenset[str]:
@@ -113,7 +116,7 @@ def _workflows(rules: Iterable[Rule], failed: Iterable[errors.BadRule]) -> froze
 
 def _files(folder: Path) -> list[Path]:
     """List the books of a folder; workflows that rules name may lie beside them."""
-    return [file for file in _shown(folder) if not rule_flow.is_workflow(file)]
+    return [file for file in _shown(folder) if not is_workflow(file)]
 
 
 def _shown(folder: Path) -> list[Path]:
@@ -123,10 +126,10 @@ def _shown(folder: Path) -> list[Path]:
     return sorted(file for file in names if not file.name.startswith((".", "_")))
 
 
-def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
+def _added(name: str, origin: str, source: str, base: Path) -> books.RuleFile:
     if origin == _OBJECTS:
         rules = (msgspec.convert(one, Rule) for one in text.load(source))
-        return books.Book(name, name, source, {rule.name: rule for rule in rules})
+        return books.RuleFile(name, name, source, {rule.name: rule for rule in rules})
     if origin.endswith(".py"):
         return books.load(Path(origin), str(base))
     folder = str(Path(origin).parent) if origin else str(base)
@@ -148,18 +151,18 @@ def put(db: Db, name: str, rules: Iterable[Rule], now: float) -> None:
     db.run("book_put", name=name, origin=_OBJECTS, source=source, now=now)
 
 
-def known(db: Db) -> dict[str, Known]:
+def known(db: Db) -> dict[str, StoredRule]:
     """Read the rules in force."""
     found = {}
     for name, _, digest, body, enabled, loaded, settled, hits in db.rows("rule_list"):
         rule = books.load_rule(body)
         written = rule.enabled
         rule = msgspec.structs.replace(rule, enabled=bool(enabled))
-        found[name] = Known(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
+        found[name] = StoredRule(rule, digest, rule.enabled, written, bool(settled), hits, loaded)
     return found
 
 
-def apply(db: Db, loaded: Loaded, now: float) -> Diff:
+def apply(db: Db, loaded: LoadedRuleFiles, now: float) -> Diff:
     """Make the rules in force those of the books; rules that did not change are left alone."""
     old = known(db)
     kept = {name: one.rule for name, one in old.items() if one.rule.book in loaded.failed}
@@ -227,3 +230,73 @@ def summary(diff: Diff) -> str:
     changed = tuple(change.name for change in diff.changed)
     parts = (("new", diff.added), ("changed", changed), ("gone", diff.removed))
     return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
+
+
+_STEPS = re.compile(r"^\s*\[step[.\]]", re.MULTILINE)
+_RULES = re.compile(r"^\s*\[(rule|recipe)[.\]]", re.MULTILINE)
+
+
+def is_workflow(file: Path) -> bool:
+    """Say whether a file in the folder of rules is a workflow that rules name, and no book."""
+    if file.suffix != ".toml":
+        return False
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if "step" not in source:
+        return False
+    try:
+        found = tomllib.loads(source)
+    except tomllib.TOMLDecodeError:
+        # A mistake in a workflow is told with the rule that names it, and not as one of a book.
+        return bool(_STEPS.search(source)) and not _RULES.search(source)
+    return "step" in found and found.keys().isdisjoint({"rule", "recipe"})
+
+
+def complete(rule: Rule, source: str) -> Rule:
+    """Put the definition of its workflow into a rule; `source` is the text of a TOML book.
+
+    Raise `BadRule` with the place of what is wrong: in the workflow, or in the rule.
+    """
+    recipe = rule.spec.recipe
+    if not isinstance(recipe, Workflow) or recipe.flow:
+        return rule
+    from pilotage.flow import read  # few rules start workflows, and it is much to load
+
+    file, found = Path(recipe.file), {recipe.file}
+    try:
+        flow = read.read(
+            file.read_bytes(), form="json" if file.suffix == ".json" else "toml", base=file.parent,
+            file=recipe.file, later=True, files=found,
+        )  # fmt: skip
+    except OSError as error:
+        raise _wrong(rule, source, "flow", f"cannot be read: {error.strerror}") from None
+    _check_parameters(rule, flow.params, source)
+    # As the store will have it: a rule that was read again is no other one.
+    plain = text.load(text.dump(flow))
+    whole = msgspec.structs.replace(recipe, flow=plain, files=tuple(sorted(found)))
+    spec = msgspec.structs.replace(rule.spec, recipe=whole)
+    return msgspec.structs.replace(rule, spec=spec)
+
+
+def _check_parameters(rule: Rule, params: dict[str, object], source: str) -> None:
+    """Refuse parameters that the workflow does not have, and those that would have no value."""
+    for name in rule.spec.params:
+        if name not in params:
+            message = f"the flow has no parameter `{name}`"
+            raise _wrong(rule, source, f"params.{name}", message, closest(name, params))
+    given = {*rule.spec.params, *trigger.groups(rule.pattern), *rule.points[0]}
+    for name, usual in params.items():
+        if usual is None and name not in given:
+            message = f"the parameter `{name}` of the flow has no value"
+            hint = f"write it among the `params` of the rule: `{name} = …`"
+            raise _wrong(rule, source, "flow", message, hint)
+
+
+def _wrong(rule: Rule, source: str, at: str, message: str, hint: str = "") -> errors.BadRule:
+    path = ["rule", rule.name, *at.split(".")]
+    line = toml.line_of(source, path) if source else None
+    return errors.BadRule(
+        message, hint=hint, file=rule.book, line=line or rule.line, at=".".join(path)
+    )

@@ -18,11 +18,11 @@ Amount = str | int | float
 Texts = str | tuple[str, ...]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SchemaPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of a book: its keys are closed."""
 
 
-class RetryText(Part, frozen=True):
+class RetryText(SchemaPart, frozen=True):
     """When and how often a failed job is tried again."""
 
     #: Attempts in all.
@@ -35,7 +35,7 @@ class RetryText(Part, frozen=True):
     longest: Amount = "1h"
 
 
-class LimitText(Part, frozen=True):
+class LimitText(SchemaPart, frozen=True):
     """How many jobs with the same key run at once."""
 
     #: Template of the key.
@@ -50,7 +50,7 @@ Launcher = Literal["", "none", "srun", "mpirun"]
 Way = Literal["batch", "sbatch", "srun", "direct"]
 
 
-class BatchText(Part, frozen=True):
+class BatchText(SchemaPart, frozen=True):
     """What a job that is a batch job of its own asks the batch system for."""
 
     #: Nodes.
@@ -70,7 +70,7 @@ class BatchText(Part, frozen=True):
     launcher: Launcher = ""
 
 
-class GatherText(Part, frozen=True):
+class GatherText(SchemaPart, frozen=True):
     """Several files, one job."""
 
     #: Template of what the files of one set share.
@@ -83,7 +83,7 @@ class GatherText(Part, frozen=True):
     values: list[Any] | dict[str, Any] | None = None
 
 
-class RecipeText(Part, frozen=True):
+class RecipeText(SchemaPart, frozen=True):
     """What can be written in `[recipe.NAME]`, and also in a rule."""
 
     #: A program and its arguments; one word such as `"sbatch"` is understood as `via`.

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from pilotage.base import errors, names
-from pilotage.rule.place import key
+from pilotage.rule.span import key
 
 #: A rule with more points than this is taken for a mistake.
 MOST_POINTS = 1_000_000

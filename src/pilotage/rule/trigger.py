@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 import zoneinfo
+from collections.abc import Iterable
+from functools import lru_cache
 
 from pilotage.base import errors, names, units
-from pilotage.event import cron, message
-from pilotage.event.model import Kind
+from pilotage.event import message, timer
+from pilotage.event.model import Event, EventKind
 from pilotage.job import template
 from pilotage.job.model import State
 from pilotage.rule import exclude, glob, regex, sweep
@@ -19,14 +23,14 @@ from pilotage.rule.model import (
     Pattern,
     TimerPattern,
 )
-from pilotage.rule.place import key
 from pilotage.rule.schema import TRIGGER_KEYS, TRIGGERS, GatherText, RuleText, Texts
+from pilotage.rule.span import key
 
 #: How a job can end.
 FINAL = (State.DONE, State.FAILED, State.CANCELLED, State.REJECTED)
 _EVENTS = {
-    **{kind.value: kind for kind in Kind if kind.startswith(("file.", "dir."))},
-    **{kind.removeprefix("file."): kind for kind in Kind if kind.startswith("file.")},
+    **{kind.value: kind for kind in EventKind if kind.startswith(("file.", "dir."))},
+    **{kind.removeprefix("file."): kind for kind in EventKind if kind.startswith("file.")},
 }
 
 
@@ -107,7 +111,7 @@ def _check_bounds(built: FilePattern) -> None:
             raise errors.BadRule(f"{built.max_age} s is below `min_age` {built.min_age} s")
 
 
-def _events(written: tuple[str, ...] | None) -> frozenset[Kind]:
+def _events(written: tuple[str, ...] | None) -> frozenset[EventKind]:
     if written is None:
         return COMPLETE
     with key("events"):
@@ -143,7 +147,7 @@ def _timer(written: RuleText) -> TimerPattern:
             raise errors.BadRule("a timer cannot tick every 0 seconds")
     with key("cron"):
         if written.cron is not None:
-            cron.parse(written.cron)
+            timer.parse(written.cron)
     zone = written.zone or "UTC"
     with key("zone"):
         try:
@@ -204,3 +208,20 @@ def _size(written: RuleText, name: str) -> int | None:
     value = getattr(written, name)
     with key(name):
         return None if value is None else units.size(value)
+
+
+def ended_match(patterns: Iterable[str], event: Event) -> bool:
+    """Tell whether the job that ended, or the workflow that it is, has one of some names."""
+    names = {event.subject, event.data.get("flow_name", event.subject)}
+    return any(name_match(pattern, name) for pattern in patterns for name in names)
+
+
+def name_match(pattern: str, name: str) -> bool:
+    """Tell whether the name of a job matches a glob."""
+    return name_regex(pattern).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def name_regex(pattern: str) -> re.Pattern[str]:
+    """Compile a glob of names."""
+    return re.compile(fnmatch.translate(pattern))

@@ -20,13 +20,13 @@ import anyio.to_thread
 
 from pilotage.base import crash, errors, text
 from pilotage.job import model, moves, records, retry
-from pilotage.job.bulk import Ended
+from pilotage.job.bulk import EndedJob
 from pilotage.job.outcome import Cause
-from pilotage.match import fit
+from pilotage.match import model as fit
 from pilotage.match.model import Offer
-from pilotage.match.queue import Queue
-from pilotage.match.turn import Ledger
-from pilotage.match.words import Granted, Stop
+from pilotage.match.queue import JobQueue
+from pilotage.match.requests import Granted, Stop
+from pilotage.match.turn import TurnRecords
 from pilotage.run import adopt, launch, unchanged
 from pilotage.run import starter as run
 from pilotage.run.model import Ending, Launch, Started, Why
@@ -37,7 +37,7 @@ from pilotage.run.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
-_End = tuple[str, retry.End]
+_End = tuple[str, retry.AttemptEnd]
 _GLANCE_S = 0.2
 _MOMENT_S = 1.0
 #: How long ends of jobs may wait to be written down together, and how many.
@@ -67,7 +67,7 @@ class LocalSite:
     """Runs jobs on this machine, as many at once as fit."""
 
     def __init__(
-        self, writer: Writer, queue: Queue, place: launch.Place, offer: Offer, state: Path,
+        self, writer: Writer, queue: JobQueue, place: launch.Place, offer: Offer, state: Path,
         listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""
@@ -193,7 +193,7 @@ class LocalSite:
         ends, self._ends = self._ends, []
         leaving = [self._tenants.pop(key) for key, _ in ends]
         ended = [
-            Ended(one.job, one.attempt, one.number, end)
+            EndedJob(one.job, one.attempt, one.number, end)
             for (_, end), one in zip(ends, leaving, strict=True)
         ]
         ahead = how_many_ahead(self._offer.cpus, self._mean_wall)
@@ -226,7 +226,7 @@ class LocalSite:
             self._tenants[tenant.key] = tenant
             binding = records.read_binding(claim.binding)
             prepared = self._prepare(tenant, binding, claim.owner)
-            if isinstance(prepared, retry.End):
+            if isinstance(prepared, retry.AttemptEnd):
                 self._ends.append((tenant.key, prepared))
                 continue
             tenant.outputs = prepared.outputs
@@ -242,10 +242,12 @@ class LocalSite:
 
     def _prepare(
         self, tenant: Tenant, binding: model.Binding, owner: str
-    ) -> launch.Prepared | retry.End:
+    ) -> launch.Prepared | retry.AttemptEnd:
         """Say which process to start, or why the job must not."""
         if objection := unchanged.objection(binding, tenant.spec.on_change):
-            return retry.End(ok=False, message=objection, cause=Cause.INPUT, call_off=objection)
+            return retry.AttemptEnd(
+                ok=False, message=objection, cause=Cause.INPUT, call_off=objection
+            )
         try:
             launch.require_inputs(tenant.spec, binding, self._place.base, tenant.job)
             return launch.prepare(
@@ -253,7 +255,9 @@ class LocalSite:
                 job=tenant.job, attempt=tenant.attempt, folder=tenant.dir, owner=owner,
             )  # fmt: skip
         except (errors.PilotageError, OSError) as error:
-            return retry.End(ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED)
+            return retry.AttemptEnd(
+                ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+            )
 
     async def _start(self) -> None:
         """Send to the starter what there is room for, and plain jobs ahead of that."""
@@ -306,7 +310,9 @@ class LocalSite:
             shelved = next((one for one in self._shelf if one[0] is tenant), None)
             if shelved:
                 self._shelf.remove(shelved)
-                self._ends.append((key, retry.End(ok=False, message=words, cause=Cause.STOPPED)))
+                self._ends.append(
+                    (key, retry.AttemptEnd(ok=False, message=words, cause=Cause.STOPPED))
+                )
             elif tenant.adopted:
                 await _signal(tenant, signal.SIGTERM)
             else:
@@ -364,7 +370,10 @@ class LocalSite:
         why = "stopped together with its runner"
         for tenant, _ in self._shelf:
             self._ends.append(
-                (tenant.key, retry.End(ok=False, message=why, cause=Cause.STOPPED, stopped=True))
+                (
+                    tenant.key,
+                    retry.AttemptEnd(ok=False, message=why, cause=Cause.STOPPED, stopped=True),
+                )
             )
         over = {key for key, _ in self._ends}
         held = {key for key, one in self._tenants.items() if not one.adopted and key not in over}
@@ -377,9 +386,9 @@ class LocalSite:
                         self._hear(report)
                         held.discard(report.key)
         ends = [(self._tenants[key], end) for key, end in self._ends]
-        ended = [Ended(one.job, one.attempt, one.number, end) for one, end in ends]
+        ended = [EndedJob(one.job, one.attempt, one.number, end) for one, end in ends]
 
-        def leave(ledger: Ledger, db: Db, now: float) -> None:
+        def leave(ledger: TurnRecords, db: Db, now: float) -> None:
             ledger.finish(db, [(LOCAL, ended)], now)
             ledger.matcher.leave(LOCAL, now)
             if self._taking:
@@ -415,13 +424,13 @@ class LocalSite:
             facts=text.dump(facts), now=now,
         )  # fmt: skip
 
-    def _open_up(self, _ledger: Ledger, _db: Db, _now: float) -> None:
+    def _open_up(self, _ledger: TurnRecords, _db: Db, _now: float) -> None:
         """Let the matchmaker know that a starter waits for work."""
         self._here.holder = str(self._starter.lock)
         self._here.marks.add(self._here.holder)
         self._here.taking = self._taking
 
-    def _join(self, ledger: Ledger, db: Db, now: float) -> None:
+    def _join(self, ledger: TurnRecords, db: Db, now: float) -> None:
         """Tell the matchmaker of this machine, and of what runs here already."""
         if self._taking:
             self._show(db, "available", now)

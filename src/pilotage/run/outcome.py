@@ -27,12 +27,12 @@ CAUSES = {
 
 def classify(
     ending: Ending, ok_codes: Collection[int], look: Callable[[], tuple[str, ...]]
-) -> retry.End:
+) -> retry.AttemptEnd:
     """Return what an ending means for its job; `look` names declared outputs that are not there."""
     ok = ending.reason is Why.EXITED and ending.exit in ok_codes
     missing = look() if ok else ()
     crash.point("result.checked")
-    end = retry.End(
+    end = retry.AttemptEnd(
         ok=ok,
         message=ending.message,
         cause=_cause(ending.reason, ok=ok, missing=missing),

@@ -12,10 +12,10 @@ from pilotage.job import logs, records
 from pilotage.job.model import Attempt, Job, JobSpec, State, Workflow
 from pilotage.match import queued, sites
 from pilotage.match.cluster import Clusters
-from pilotage.match.facts import Facts, Kept, Line, Quota
+from pilotage.match.facts import JobFacts, LimitUse, QuotaUse, ReservedFor
 from pilotage.match.place import SITE
-from pilotage.match.share import Row, Shares, group_of
-from pilotage.match.sites import Objection, Sites
+from pilotage.match.share import Shares, UsageRow, group_of
+from pilotage.match.sites import Objection, SiteView
 from pilotage.project import settings as config
 from pilotage.project.settings import Settings
 from pilotage.status import offers
@@ -39,20 +39,20 @@ class Witness:
         self._clusters = Clusters()
         self._settings = settings
         #: By name of a site that was asked for, what is known of all.
-        self._sites: dict[str, Sites] = {}
+        self._sites: dict[str, SiteView] = {}
         self._db = db
         self._shares = config.matcher(settings).shares
-        self._shares.load(Row(*row) for row in db.rows("usage_all"))
+        self._shares.load(UsageRow(*row) for row in db.rows("usage_all"))
         self._now = now
         self._running = running
         self.scene = offers.read(db, settings, now=now, running=running)
 
-    def facts(self, number: int) -> Facts:
+    def facts(self, number: int) -> JobFacts:
         """Read what there is to know of a job."""
         db, job = self._db, records.get(self._db, number)
         attempts = records.attempts(db, number)
         last = attempts[-1] if attempts else None
-        return Facts(
+        return JobFacts(
             now=self._now,
             job=job,
             running=self._running,
@@ -78,7 +78,7 @@ class Witness:
             "prospect": scene.offers.prospect(job.spec, owner),
             "site": self._site(job),
             "coming": scene.coming,
-            "kept": Kept(_pilot(reserved.pilot), reserved.at) if reserved else None,
+            "kept": ReservedFor(_pilot(reserved.pilot), reserved.at) if reserved else None,
             "quota": _quota(self._shares, owner, scene.cores, job.spec.resources.cpus),
             "ahead": self._line(job, owner),
             **self._pools(job, owner),
@@ -111,23 +111,23 @@ class Witness:
             "advice": next((one.suggestion for one in found if one.suggestion), ""),
         }
 
-    def _line(self, job: Job, owner: str) -> Line:
+    def _line(self, job: Job, owner: str) -> LimitUse:
         mine = self._shares.key(owner)
         owners = self._db.rows("offer_owners", most=_OLDEST) if any(mine) else []
         first = [one for (one,) in owners if self._shares.key(one or me()) < mine]
         own = self._db.value("offer_ahead", owner=job.owner, priority=job.priority, id=job.id)
         others = self._db.value("offer_rivals", owners=text.dump(first)) if first else 0
-        return Line(own, others)
+        return LimitUse(own, others)
 
 
-def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> Quota | None:
+def _quota(shares: Shares, owner: str, cores: dict[str, int], needs: int) -> QuotaUse | None:
     """Find the quota of the owner or of its group that a job would exceed."""
     for name in dict.fromkeys((owner, group_of(owner))):
         most = shares.slice(name).quota
         alike = (lambda one: one) if name == owner else group_of
         used = sum(count for one, count in cores.items() if alike(one) == name)
         if most is not None and used + needs > most:
-            return Quota(name, most, used)
+            return QuotaUse(name, most, used)
     return None
 
 
@@ -170,7 +170,7 @@ def _last_words(folder: str) -> str:
 
 
 def reasons(
-    found: Iterable[Job], scene: Scene, now: float, known: Sites | None = None
+    found: Iterable[Job], scene: Scene, now: float, known: SiteView | None = None
 ) -> dict[int, str]:
     """Say in short why queued jobs do not start, for a column of a table.
 
@@ -188,7 +188,7 @@ def reasons(
     return short
 
 
-def _in_short(job: Job, scene: Scene, known: Sites | None, now: float) -> str:
+def _in_short(job: Job, scene: Scene, known: SiteView | None, now: float) -> str:
     if reserved := scene.reserved.get(job.id):
         return f"{_pilot(reserved.pilot)} is kept for it"
     prospect = scene.offers.prospect(job.spec, job.owner or me())

@@ -20,11 +20,11 @@ from pilotage.flow.model import Flow, Step
 from pilotage.job.model import JobSpec, Workflow
 from pilotage.match import wish
 from pilotage.match.place import SITE
-from pilotage.match.sites import Cause, Sites, hint, message
-from pilotage.match.sites import Site as Known
+from pilotage.match.sites import SiteCause, SiteView, hint, message
+from pilotage.match.sites import SiteLimits as Known
 from pilotage.pool import files as pools
 from pilotage.project.settings import Settings
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.rule.model import Rule
 from pilotage.store import Db
 
@@ -38,10 +38,10 @@ _TWO = "sites/{name}.toml has the name of a site that an agent speaks for ({spea
 _RENAME = "rename the file, or have the agent use another name"
 _FORWARDS = "jobs go to another hub, which knows its own sites"
 _CAUSES = {
-    "silent": Cause.SILENT, "trouble": Cause.TROUBLE, "not answering": Cause.TROUBLE,
-    "needs login": Cause.TROUBLE, "bad file": Cause.TROUBLE,
-    "not served": Cause.UNSERVED, "unheard": Cause.UNHEARD, "drained": Cause.DRAINED,
-    "draining": Cause.DRAINED,
+    "silent": SiteCause.SILENT, "trouble": SiteCause.TROUBLE, "not answering": SiteCause.TROUBLE,
+    "needs login": SiteCause.TROUBLE, "bad file": SiteCause.TROUBLE,
+    "not served": SiteCause.UNSERVED, "unheard": SiteCause.UNHEARD, "drained": SiteCause.DRAINED,
+    "draining": SiteCause.DRAINED,
 }  # fmt: skip
 
 
@@ -166,7 +166,7 @@ class _List:
 
     def _nodes(self, name: str) -> Seen:
         """Describe where pilots come from, or may come from, by themselves."""
-        if name not in self._pilots and Scope.AGENT in self._tokens[name]:
+        if name not in self._pilots and TokenScope.AGENT in self._tokens[name]:
             return Seen(name=name, kind="agent", state="unheard", words="its agent never came")
         if name not in self._pilots:
             return Seen(name=name, kind="pilots", state="unheard", words="none of its pilots came")
@@ -190,7 +190,7 @@ def _told(one: Seen, trouble: str) -> Seen:
 def standing(
     db: Db, root: Path, settings: Settings, now: float, named: Iterable[str], *,
     running: bool = True,
-) -> Sites:  # fmt: skip
+) -> SiteView:  # fmt: skip
     """Say of sites, among them those that are `named`, what keeps them from taking jobs."""
     found = look(db, root, settings, now, running=running)
     orders = _ordered(root)
@@ -200,8 +200,8 @@ def standing(
         # Where there were pilots once there may be some again.
         last = db.value("site_last_pilot", name=name)
         if last is not None:
-            known[name] = Known(name=name, cause=Cause.UNSERVED, since=last)
-    return Sites(known, _unsure(db, found.broker, now))
+            known[name] = Known(name=name, cause=SiteCause.UNSERVED, since=last)
+    return SiteView(known, _unsure(db, found.broker, now))
 
 
 def check(
@@ -238,7 +238,7 @@ def check_rules(
     }
     names = {one.spec.site for one in rules.values() if one.spec.site}
     names |= {site for flow in flows.values() for site in named(flow)}
-    sites = standing(db, root, settings, now, names, running=running) if names else Sites({})
+    sites = standing(db, root, settings, now, names, running=running) if names else SiteView({})
     notes = []
     for name, one in rules.items():
         try:
@@ -254,7 +254,7 @@ def check_rules(
     return notes
 
 
-def _judge_rule(sites: Sites, spec: JobSpec, now: float) -> list[str]:
+def _judge_rule(sites: SiteView, spec: JobSpec, now: float) -> list[str]:
     found = sites.judge(spec)
     if found is not None and found.final:
         raise errors.BadRule(message(found, now), hint=hint(found), at="site")
@@ -266,7 +266,7 @@ def named(flow: Flow) -> set[str]:
     return {site for _, step in _steps(flow) for site in step.sites}
 
 
-def judge_flow(sites: Sites, flow: Flow, now: float) -> list[str]:
+def judge_flow(sites: SiteView, flow: Flow, now: float) -> list[str]:
     """Refuse a workflow whose sites will never take its steps; return which steps will wait.
 
     What a template stands for is known when a step is sent, and judged then.
@@ -279,7 +279,7 @@ def judge_flow(sites: Sites, flow: Flow, now: float) -> list[str]:
                 continue
             found = sites.object(site, app, named=own)
             if found is not None and found.final:
-                at = f"step.{name}.site" if found.cause is Cause.UNKNOWN else f"step.{name}"
+                at = f"step.{name}.site" if found.cause is SiteCause.UNKNOWN else f"step.{name}"
                 raise errors.BadFlow(message(found, now), hint=hint(found), at=at)
             if found is not None:
                 notes.append(f"step {name}: {message(found, now)}")
@@ -318,10 +318,10 @@ def _known(one: Seen, orders: Collection[str]) -> Known:
     cause, since, by, words = _CAUSES.get(one.state), one.since, "", one.words
     if one.agent is not None and one.agent.draining and one.kind == "agent":
         told = one.agent.drain
-        cause, words = cause or Cause.DRAINED, told.why
+        cause, words = cause or SiteCause.DRAINED, told.why
         by, since = told.by or "its administrator", told.since or since
     if one.drain is not None:
-        cause, since, by, words = Cause.DRAINED, one.drain.at, one.drain.by, one.drain.why
+        cause, since, by, words = SiteCause.DRAINED, one.drain.at, one.drain.by, one.drain.why
     elif one.state == "silent":
         since, words = one.heard, ""
     # Pilots run anything, also where an agent runs applications alone.

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from pilotage.base import errors
-from pilotage.store import queries
+
+_HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+@functools.cache
+def load() -> dict[str, str]:
+    """Read every query; the lines of comment under its name say what it is for."""
+    found: dict[str, str] = {}
+    for file in sorted(_folder(), key=lambda item: item[0]):
+        if file[0][0].isdigit():
+            continue
+        parts = _HEAD.split(file[1])
+        found.update(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+    return found
+
+
+@functools.cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """Read the numbered changes of the schema, in order."""
+    return tuple(
+        (int(name.split("_")[0]), text) for name, text in sorted(_folder()) if name[0].isdigit()
+    )
+
+
+def _folder() -> list[tuple[str, str]]:
+    folder = Path(__file__).with_name("sql")
+    return [(file.name, file.read_text(encoding="utf-8")) for file in folder.glob("*.sql")]
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _BUSY_MS = 10_000
 #: How long to wait while the store is opened: the last process to close it folds the whole
@@ -49,7 +78,7 @@ class Db:
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         """Wrap an open connection."""
         self._connection = connection
-        self._queries = queries.load()
+        self._queries = load()
         self.path = path
 
     def run(self, query: str, /, **values: Any) -> apsw.Cursor:  # noqa: ANN401 - SQL values
@@ -157,14 +186,14 @@ def connect(path: Path, *, readonly: bool = False) -> Db:
 
 
 def _migrate(connection: apsw.Connection, db: Db) -> None:
-    newest = queries.migrations()[-1][0]
+    newest = migrations()[-1][0]
     if _version(connection) > newest:
         message = f"the store {db.path} was written by a newer Pilotage"
         raise errors.ConfigError(message, hint="upgrade Pilotage: pip install -U pilotage")
     if _version(connection) == newest:
         return
     with db.transaction():
-        for number, text in queries.migrations():
+        for number, text in migrations():
             if number > _version(connection):
                 connection.execute(text)
                 connection.execute(f"PRAGMA user_version = {number}")

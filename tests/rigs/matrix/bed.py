@@ -26,7 +26,7 @@ from pilotage.client.sync import Client
 from pilotage.hub.project import Project
 from pilotage.job.model import Command, Job, JobSpec, NewJob, Resources
 from pilotage.match.explain import explain
-from pilotage.match.facts import Facts
+from pilotage.match.facts import JobFacts
 from pilotage.project import tokens
 from pilotage.status.explain import Witness
 from testbed.condor import Condor
@@ -228,7 +228,7 @@ class Bed:
         """Start the pilot that does not see the project, and wait until it has enrolled."""
         base = _folder(self._top / f"pilot-{secrets.token_hex(4)}")
         token = base / "token"
-        token.write_text(self._mint(tokens.Scope.ENROL, uses=1, site=FAR))
+        token.write_text(self._mint(tokens.TokenScope.ENROL, uses=1, site=FAR))
         known = json.loads(self._address.read_bytes())
         blind = _BLIND.format(python=sys.executable, root=self.root)
         words = [
@@ -248,14 +248,14 @@ class Bed:
             self._pilot.kill()
             self._pilot.wait()
 
-    def _mint(self, scope: tokens.Scope, **facts: Any) -> str:
+    def _mint(self, scope: tokens.TokenScope, **facts: Any) -> str:
         with self.project() as project, project.change() as db:
             return tokens.mint(db, scope, me(), now=time.time(), lifetime=86400, **facts)[0]
 
     def address(self) -> tuple[str, str, str]:
         """Return where the hub is, a token of a user, and what vouches for it."""
         known = json.loads(self._address.read_bytes())
-        return known["url"], self._mint(tokens.Scope.USER), known["ca"]
+        return known["url"], self._mint(tokens.TokenScope.USER), known["ca"]
 
     def client(self) -> Client:
         """Return the Python client of the hub; it outlives the process of the hub."""
@@ -316,7 +316,7 @@ class Bed:
         """Say where the last attempt of a job ran."""
         return self._facts(job).where
 
-    def _facts(self, job: int) -> Facts:
+    def _facts(self, job: int) -> JobFacts:
         with self.project() as project:
             now, root = project.clock.now(), project.root
             witness = Witness(project.db, project.settings, now=now, running=True, root=root)

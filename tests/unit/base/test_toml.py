@@ -48,7 +48,7 @@ def check(name: str, thing: Thing) -> None:
             raise errors.ConfigError("it is too much", keys=("count",))
 
 
-THINGS = toml.Folder(
+THINGS = toml.TomlFolder(
     folder="things", kind=Thing, noun="thing", page="things", hint="write one", check=check
 )
 

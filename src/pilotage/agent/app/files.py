@@ -37,7 +37,7 @@ _TABLE_ABOUT = {
 }
 
 
-APPS = toml.Folder(
+APPS = toml.TomlFolder(
     folder=FOLDER, kind=App, noun="application", page="applications", hint="`pilotage app add`",
     check=check.check, mode=0o644,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pilotage.compat.meow import check
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 from pilotage.rule import glob, sweep
 
 FILE_CREATED_EVENT = "file_created"
@@ -25,17 +25,17 @@ DIR_RETROACTIVE_EVENT = "dir_retroactive"
 
 #: Each type of event with what we call it.
 KINDS = {
-    FILE_CREATED_EVENT: Kind.FILE_CREATED,
-    FILE_MODIFIED_EVENT: Kind.FILE_MODIFIED,
-    FILE_MOVED_EVENT: Kind.FILE_MOVED,
-    FILE_CLOSED_EVENT: Kind.FILE_CLOSED,
-    FILE_DELETED_EVENT: Kind.FILE_DELETED,
-    FILE_RETROACTIVE_EVENT: Kind.FILE_EXISTING,
-    DIR_CREATED_EVENT: Kind.DIR_CREATED,
-    DIR_MODIFIED_EVENT: Kind.DIR_MODIFIED,
-    DIR_MOVED_EVENT: Kind.DIR_MOVED,
-    DIR_DELETED_EVENT: Kind.DIR_DELETED,
-    DIR_RETROACTIVE_EVENT: Kind.DIR_EXISTING,
+    FILE_CREATED_EVENT: EventKind.FILE_CREATED,
+    FILE_MODIFIED_EVENT: EventKind.FILE_MODIFIED,
+    FILE_MOVED_EVENT: EventKind.FILE_MOVED,
+    FILE_CLOSED_EVENT: EventKind.FILE_CLOSED,
+    FILE_DELETED_EVENT: EventKind.FILE_DELETED,
+    FILE_RETROACTIVE_EVENT: EventKind.FILE_EXISTING,
+    DIR_CREATED_EVENT: EventKind.DIR_CREATED,
+    DIR_MODIFIED_EVENT: EventKind.DIR_MODIFIED,
+    DIR_MOVED_EVENT: EventKind.DIR_MOVED,
+    DIR_DELETED_EVENT: EventKind.DIR_DELETED,
+    DIR_RETROACTIVE_EVENT: EventKind.DIR_EXISTING,
 }
 
 DEFAULT_MASK = (
@@ -170,11 +170,11 @@ def points(described: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         return sweep.points(described) if described else ({},)
 
 
-def kinds(mask: Iterable[str]) -> frozenset[Kind]:
+def kinds(mask: Iterable[str]) -> frozenset[EventKind]:
     """Say what a mask waits for; a file that is closed is complete, and made or changed before."""
     found = frozenset(KINDS[name] for name in mask)
-    if Kind.FILE_CLOSED in found:
-        found -= {Kind.FILE_CREATED, Kind.FILE_MODIFIED}
+    if EventKind.FILE_CLOSED in found:
+        found -= {EventKind.FILE_CREATED, EventKind.FILE_MODIFIED}
     return found
 
 

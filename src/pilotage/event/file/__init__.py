@@ -1,9 +1,8 @@
-"""Files: what happens in directories comes in, batches of events and rows go out.
+"""Files: inotify records and directory scans come in, batches of events and rows go out.
 
-In come the kernel's own records where it has any, and listings of directories where it has not: at
-start, after an overflow, and again and again on file systems that other machines write to. Out go
-`Batch`es: events, and what is known of each file from then on. A batch is committed as one, so that
-after a crash a scan finds exactly what was not yet taken.
+Directories are scanned at start, after an overflow of the kernel's queue, and periodically on file
+systems that other machines write to. A `FileBatch` has events and the new rows of the files; it is
+committed as one, so that after a crash a scan finds exactly what was not committed.
 
     queue ──▶ marks ──▶ live ──┐                  ┌──▶ complete (waits till a file is whole) ──┐
     scan ───▶ survey ──────────┴──▶ watches, tree ┴────────────────────────────────▶ outbox ──┴─▶
@@ -11,7 +10,7 @@ after a crash a scan finds exactly what was not yet taken.
 
 from __future__ import annotations
 
-from pilotage.event.file.model import Batch, Entry, Known, Options, Scope, Sink
+from pilotage.event.file.model import Entry, FileBatch, KnownFiles, Options, Sink, WatchScope
 from pilotage.event.file.source import FileSource
 
-__all__ = ["Batch", "Entry", "FileSource", "Known", "Options", "Scope", "Sink"]
+__all__ = ["Entry", "FileBatch", "FileSource", "KnownFiles", "Options", "Sink", "WatchScope"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from inotify_simple import flags
 
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 
 MADE = int(flags.CREATE)
 CHANGED = int(flags.MODIFY)
@@ -33,48 +33,50 @@ ENTRIES = MADE | CAME | LEFT | DELETED
 _WATCH = ENTRIES | int(flags.ONLYDIR | flags.EXCL_UNLINK)
 
 _FILE = {
-    LEFT: Kind.FILE_MOVED_FROM,
-    DELETED: Kind.FILE_DELETED,
-    MADE: Kind.FILE_CREATED,
-    CHANGED: Kind.FILE_MODIFIED,
-    CLOSED: Kind.FILE_CLOSED,
-    CAME: Kind.FILE_MOVED,
-    EXISTED: Kind.FILE_EXISTING,
+    LEFT: EventKind.FILE_MOVED_FROM,
+    DELETED: EventKind.FILE_DELETED,
+    MADE: EventKind.FILE_CREATED,
+    CHANGED: EventKind.FILE_MODIFIED,
+    CLOSED: EventKind.FILE_CLOSED,
+    CAME: EventKind.FILE_MOVED,
+    EXISTED: EventKind.FILE_EXISTING,
 }
 _DIR = {
-    LEFT: Kind.DIR_MOVED_FROM,
-    DELETED: Kind.DIR_DELETED,
-    MADE: Kind.DIR_CREATED,
-    CHANGED: Kind.DIR_MODIFIED,
-    CAME: Kind.DIR_MOVED,
-    EXISTED: Kind.DIR_EXISTING,
+    LEFT: EventKind.DIR_MOVED_FROM,
+    DELETED: EventKind.DIR_DELETED,
+    MADE: EventKind.DIR_CREATED,
+    CHANGED: EventKind.DIR_MODIFIED,
+    CAME: EventKind.DIR_MOVED,
+    EXISTED: EventKind.DIR_EXISTING,
 }
 #: What is said of files that are there.
 TOLD = MADE | CHANGED | COMPLETE
 
 
-def kinds_of(bits: dict[int, Kind], wanted: frozenset[Kind]) -> dict[int, tuple[Kind, ...]]:
+def kinds_of(
+    bits: dict[int, EventKind], wanted: frozenset[EventKind]
+) -> dict[int, tuple[EventKind, ...]]:
     """Return the wanted kinds for every combination of bits."""
-    table: dict[int, tuple[Kind, ...]] = {0: ()}
+    table: dict[int, tuple[EventKind, ...]] = {0: ()}
     for bit, kind in bits.items():
         more = (kind,) if kind in wanted else ()
         table |= {known | bit: kinds + more for known, kinds in table.items()}
     return table
 
 
-def file_kinds(wanted: frozenset[Kind]) -> dict[int, tuple[Kind, ...]]:
+def file_kinds(wanted: frozenset[EventKind]) -> dict[int, tuple[EventKind, ...]]:
     """Return the wanted kinds of events on files for every combination of bits."""
     return kinds_of(_FILE, wanted)
 
 
-def dir_kinds(wanted: frozenset[Kind]) -> dict[int, tuple[Kind, ...]]:
+def dir_kinds(wanted: frozenset[EventKind]) -> dict[int, tuple[EventKind, ...]]:
     """Return the wanted kinds of events on directories for every combination of bits."""
     return kinds_of(_DIR, wanted)
 
 
-def file_mask(wanted: frozenset[Kind]) -> int:
+def file_mask(wanted: frozenset[EventKind]) -> int:
     """Return what to ask the kernel for in a directory whose files may match."""
-    return _WATCH | CLOSED | TOUCHED | (CHANGED if Kind.FILE_MODIFIED in wanted else 0)
+    return _WATCH | CLOSED | TOUCHED | (CHANGED if EventKind.FILE_MODIFIED in wanted else 0)
 
 
 def way_mask() -> int:

@@ -24,7 +24,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _TYPE, _REGULAR = 0o170000, 0o100000
 
 
-class State(Enum):
+class FileState(Enum):
     """What can be said of a file now."""
 
     #: Nobody has it open for writing.
@@ -37,21 +37,21 @@ class State(Enum):
     GONE = auto()
 
 
-def examine(path: str) -> tuple[State, Entry | None]:
+def examine(path: str) -> tuple[FileState, Entry | None]:
     """Ask the kernel for a read lease, which it grants when nobody writes; return what it is."""
     try:
         handle = os.open(path, _OPEN)
     except OSError as error:
         absent = error.errno in {errno.ENOENT, errno.ENOTDIR}
-        return (State.GONE if absent else State.UNSURE), None
+        return (FileState.GONE if absent else FileState.UNSURE), None
     try:
         # Who opens it for writing meanwhile makes the kernel send a signal. By default that is
         # SIGIO, which kills; SIGURG is ignored unless somebody handles it.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        return State.WHOLE, _regular(os.fstat(handle))
+        return FileState.WHOLE, _regular(os.fstat(handle))
     except OSError as error:
-        return (State.OPEN if error.errno == errno.EAGAIN else State.UNSURE), None
+        return (FileState.OPEN if error.errno == errno.EAGAIN else FileState.UNSURE), None
     finally:
         # This also gives the lease back.
         os.close(handle)
@@ -86,7 +86,7 @@ def fresh_entry_of(path: str) -> Entry | None:
     return _regular(now)
 
 
-class Check:
+class CompletenessCheck:
     """A file that is to be looked at again."""
 
     __slots__ = ("bits", "directory", "due", "entry", "name", "other", "since", "still", "wait")
@@ -104,7 +104,7 @@ class Check:
         self.wait = FIRST_LOOK
 
 
-class Gate:
+class CompletenessGate:
     """Lets files through when they are complete."""
 
     def __init__(self, outbox: Outbox, settle: float, idle: Callable[[], bool]) -> None:
@@ -112,7 +112,7 @@ class Gate:
         self._outbox = outbox
         self._settle = settle
         self._idle = idle
-        self._checks: dict[str, Check] = {}
+        self._checks: dict[str, CompletenessCheck] = {}
         self._heap: list[tuple[float, str]] = []
 
     def __contains__(self, path: str) -> bool:
@@ -128,13 +128,13 @@ class Gate:
             check = self._checks[path]
             check.bits, check.other = check.bits | bits, other or check.other
             return
-        state, now = (State.UNSURE, None) if still else examine(path)
-        if state is State.WHOLE:
+        state, now = (FileState.UNSURE, None) if still else examine(path)
+        if state is FileState.WHOLE:
             # It may have grown between the look and the lease.
             entry = now or entry
             self._outbox.file(bits, directory, name, entry, other, whole=True)
-        elif state is not State.GONE:
-            check = Check(directory, name, entry, still=state is State.UNSURE)
+        elif state is not FileState.GONE:
+            check = CompletenessCheck(directory, name, entry, still=state is FileState.UNSURE)
             check.bits, check.other = bits, other
             self._await(path, check, self._settle if check.still else FIRST_LOOK)
 
@@ -144,7 +144,7 @@ class Gate:
         if path in self._checks:
             self._checks[path].bits |= bits
             return
-        check = Check(directory, name, entry, still=False)
+        check = CompletenessCheck(directory, name, entry, still=False)
         check.bits = bits
         self._await(path, check, FIRST_LOOK)
 
@@ -166,7 +166,7 @@ class Gate:
             if check is not None and check.due == due:
                 self._look_at(path, check, now)
 
-    def _look_at(self, path: str, check: Check, now: float) -> None:
+    def _look_at(self, path: str, check: CompletenessCheck, now: float) -> None:
         entry = fresh_entry_of(path) if check.still else entry_of(path)
         if entry is None:
             self._missing(path, check)
@@ -193,30 +193,30 @@ class Gate:
             # A row alone would hide a close that is still in the queue.
             self._again(path, check)
 
-    def _whole(self, path: str, check: Check) -> Entry | None:
+    def _whole(self, path: str, check: CompletenessCheck) -> Entry | None:
         """Return what a file is if a lease is granted; if not, look again later."""
         state, entry = examine(path)
-        if state is State.UNSURE:
+        if state is FileState.UNSURE:
             check.still, check.since = True, time.monotonic()
             self._await(path, check, self._settle)
-        elif state is State.OPEN:
+        elif state is FileState.OPEN:
             self._again(path, check)
         elif entry is None:
             self._missing(path, check)
         return entry
 
-    def _missing(self, path: str, check: Check) -> None:
+    def _missing(self, path: str, check: CompletenessCheck) -> None:
         """Give up on a path with nothing; a link may point to something later."""
         if os.path.islink(path):
             self._again(path, check)
         else:
             del self._checks[path]
 
-    def _again(self, path: str, check: Check) -> None:
+    def _again(self, path: str, check: CompletenessCheck) -> None:
         check.wait = min(check.wait * 2, LAST_LOOK)
         self._await(path, check, check.wait)
 
-    def _await(self, path: str, check: Check, seconds: float) -> None:
+    def _await(self, path: str, check: CompletenessCheck, seconds: float) -> None:
         check.due = time.monotonic() + seconds
         self._checks[path] = check
         heapq.heappush(self._heap, (check.due, path))

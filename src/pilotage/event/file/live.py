@@ -22,14 +22,14 @@ from pilotage.event.file.bits import (
     TOLD,
     WHOLE,
 )
-from pilotage.event.file.complete import Gate, entry_of
+from pilotage.event.file.complete import CompletenessGate, entry_of
 from pilotage.event.file.marks import PAIRING, Marks, decode
 from pilotage.event.file.model import Entry, join, split, within
 from pilotage.event.file.outbox import Outbox
 from pilotage.event.file.survey import Survey, Visit
-from pilotage.event.file.tree import Moving, Node, Role
+from pilotage.event.file.tree import DirectoryNode, Moving, Role
 from pilotage.event.file.watches import Watches
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 
 _IGNORED = int(flags.IGNORED)
 _UNMOUNT = int(flags.UNMOUNT)
@@ -43,7 +43,7 @@ class Live:
         self,
         survey: Survey,
         outbox: Outbox,
-        gate: Gate,
+        gate: CompletenessGate,
         watches: Watches,
         warn: Callable[[str], None],
     ) -> None:
@@ -59,7 +59,7 @@ class Live:
         self._moved: list[tuple[Moving, str]] = []
         self._adopted: dict[str, int] = {}
         self._changed: set[int] = set()
-        self._buried: deque[tuple[float, Node]] = deque()
+        self._buried: deque[tuple[float, DirectoryNode]] = deque()
         #: Whether a root may have come or gone.
         self.roots_changed = False
 
@@ -98,7 +98,7 @@ class Live:
         self._outbox.send()
         self._directories()
 
-    def _files(self, node: Node, names: dict[bytes, int]) -> None:
+    def _files(self, node: DirectoryNode, names: dict[bytes, int]) -> None:
         directory, gate, outbox = node.path, self._gate, self._outbox
         prefix = directory if directory == "/" else directory + "/"
         for raw, bits in names.items():
@@ -119,7 +119,7 @@ class Live:
             else:
                 self._unsure(node, name, bits, entry, raw)
 
-    def _unsure(self, node: Node, name: str, bits: int, entry: Entry, raw: bytes) -> None:
+    def _unsure(self, node: DirectoryNode, name: str, bits: int, entry: Entry, raw: bytes) -> None:
         """Deal with a file that was not closed."""
         early = bits & (MADE | CHANGED)
         # A scan may have been first; once it is forgotten what that said, the same would be news.
@@ -135,7 +135,7 @@ class Live:
             # Only its time of change was set, perhaps: that makes no new version of it.
             self._gate.expect(0, node.path, name, entry)
 
-    def _deleted(self, node: Node, name: str, bits: int, *, there: bool) -> None:
+    def _deleted(self, node: DirectoryNode, name: str, bits: int, *, there: bool) -> None:
         path = join(node.path, name)
         if not there:
             self._gate.release(path)
@@ -190,7 +190,7 @@ class Live:
             self._changed.add(number)
             self._entry(node, decode(raw), mask, cookie)
 
-    def _entry(self, node: Node, name: str, mask: int, cookie: int) -> None:
+    def _entry(self, node: DirectoryNode, name: str, mask: int, cookie: int) -> None:
         path = join(node.path, name)
         if mask & MADE:
             self._adopted[path] = MADE
@@ -215,7 +215,7 @@ class Live:
                     self._tree.attach(moving.node, path)
                 self._moved.append((moving, path))
 
-    def _bury(self, node: Node | None) -> None:
+    def _bury(self, node: DirectoryNode | None) -> None:
         """Let go of a deleted directory once all that happened in it is said."""
         if node is not None and not node.gone:
             self._tree.bury(node)
@@ -264,7 +264,7 @@ class Live:
     def _touch(self) -> None:
         """Say of directories that their entries changed."""
         changed, self._changed = self._changed, set()
-        if Kind.DIR_MODIFIED not in self._outbox.kinds:
+        if EventKind.DIR_MODIFIED not in self._outbox.kinds:
             return
         for number in changed:
             node = self._tree.by_number.get(number)

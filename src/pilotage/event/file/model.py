@@ -39,7 +39,7 @@ Seen = tuple[str, str, bool, int, int, int]
 Gone = tuple[str, str]
 
 
-class Batch(msgspec.Struct, frozen=True):
+class FileBatch(msgspec.Struct, frozen=True):
     """What is committed as one: first `tree_gone`, then `gone`, then `seen`, with the events."""
 
     #: What happened.
@@ -52,7 +52,7 @@ class Batch(msgspec.Struct, frozen=True):
     tree_gone: list[str]
 
 
-class Scope(Protocol):
+class WatchScope(Protocol):
     """Where the rules look."""
 
     @property
@@ -69,7 +69,7 @@ class Scope(Protocol):
         ...
 
 
-class Known(Protocol):
+class KnownFiles(Protocol):
     """What was committed so far."""
 
     def listing(self, directory: str) -> dict[str, Entry]:
@@ -84,7 +84,7 @@ class Known(Protocol):
 class Sink(Protocol):
     """Where batches go."""
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: FileBatch) -> None:
         """Take a batch, to be committed as one; block while there are too many."""
         ...
 

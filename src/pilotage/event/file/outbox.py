@@ -6,8 +6,8 @@ import os
 
 from pilotage.base.clock import Clock
 from pilotage.event.file.bits import CHANGED, COMPLETE, DELETED, LEFT, MADE, dir_kinds, file_kinds
-from pilotage.event.file.model import UNFINISHED, Batch, Entry, Gone, Seen, Sink, join
-from pilotage.event.model import Event, Kind
+from pilotage.event.file.model import UNFINISHED, Entry, FileBatch, Gone, Seen, Sink, join
+from pilotage.event.model import Event, EventKind
 
 #: A batch is put when it has so many rows.
 FULL = 5_000
@@ -23,7 +23,7 @@ class Outbox:
     are read later. So what was said is remembered until the queue is known to be past it.
     """
 
-    def __init__(self, sink: Sink, clock: Clock, kinds: frozenset[Kind]) -> None:
+    def __init__(self, sink: Sink, clock: Clock, kinds: frozenset[EventKind]) -> None:
         """Begin empty."""
         self._sink = sink
         self._clock = clock
@@ -37,7 +37,7 @@ class Outbox:
         self._tree_gone: list[str] = []
         self.reshape(kinds)
 
-    def reshape(self, kinds: frozenset[Kind]) -> None:
+    def reshape(self, kinds: frozenset[EventKind]) -> None:
         """Speak of these kinds of events only, from now on."""
         self.kinds = kinds
         self._file_kinds = file_kinds(kinds)
@@ -129,7 +129,7 @@ class Outbox:
     def send(self) -> None:
         """Put what there is as one batch."""
         if self._seen or self._gone or self._events or self._tree_gone:
-            batch = Batch(self._events, self._seen, self._gone, self._tree_gone)
+            batch = FileBatch(self._events, self._seen, self._gone, self._tree_gone)
             self._events, self._seen, self._gone, self._tree_gone = [], [], [], []
             self._unflushed = True
             self._sink.put(batch)

@@ -36,7 +36,7 @@ class Chunk:
         self.since = since
 
 
-class Call:
+class WakeCall:
     """Something that is to be done between two chunks."""
 
     __slots__ = ("done", "what")
@@ -47,10 +47,10 @@ class Call:
         self.done = threading.Event()
 
 
-Inbox = SimpleQueue[Chunk | Call]
+Inbox = SimpleQueue[Chunk | WakeCall]
 
 
-class Queue:
+class InotifyQueue:
     """An inotify instance with a thread that reads it."""
 
     def __init__(self, inbox: Inbox) -> None:

@@ -12,7 +12,7 @@ from pilotage.event.file.model import Entry
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 
 
-class Listing(msgspec.Struct, frozen=True):
+class DirectoryListing(msgspec.Struct, frozen=True):
     """What is in a directory now."""
 
     #: Its inode number.
@@ -31,7 +31,7 @@ class Listing(msgspec.Struct, frozen=True):
     unread: set[str]
 
 
-def read(path: str, *, files: bool, follow: bool) -> Listing | None:
+def read(path: str, *, files: bool, follow: bool) -> DirectoryListing | None:
     """List a directory, `None` if it is not there; `follow` a link instead of refusing it.
 
     :raises OSError: it is there but cannot be read.
@@ -45,7 +45,7 @@ def read(path: str, *, files: bool, follow: bool) -> Listing | None:
         raise
     try:
         own = os.fstat(handle)
-        found = Listing(own.st_ino, own.st_dev, own.st_mtime_ns, {}, {}, [], set())
+        found = DirectoryListing(own.st_ino, own.st_dev, own.st_mtime_ns, {}, {}, [], set())
         with os.scandir(handle) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -57,7 +57,7 @@ def read(path: str, *, files: bool, follow: bool) -> Listing | None:
     return found
 
 
-def _add_file(entry: os.DirEntry[str], found: Listing) -> None:
+def _add_file(entry: os.DirEntry[str], found: DirectoryListing) -> None:
     try:
         now = entry.stat()
     except OSError as error:

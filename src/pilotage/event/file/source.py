@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,15 +10,99 @@ from queue import Empty, SimpleQueue
 
 from pilotage.base import crash
 from pilotage.base.clock import Clock
-from pilotage.event.file.complete import Gate
+from pilotage.event.file.bits import EXISTED, MADE
+from pilotage.event.file.complete import CompletenessGate
 from pilotage.event.file.live import Live
-from pilotage.event.file.model import Known, Options, Scope, Sink, split
+from pilotage.event.file.model import KnownFiles, Options, Sink, WatchScope, split, within
 from pilotage.event.file.outbox import FULL, Outbox
-from pilotage.event.file.queue import Call, Chunk, Inbox, Queue
-from pilotage.event.file.roots import Roots
+from pilotage.event.file.queue import Chunk, Inbox, InotifyQueue, WakeCall
 from pilotage.event.file.survey import Survey, Visit
 from pilotage.event.file.watches import Watches
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
+
+
+def outermost(roots: tuple[str, ...]) -> list[str]:
+    """Return the roots that are not below others."""
+    kept: list[str] = []
+    for root in sorted(set(roots)):
+        if not any(within(root, top) for top in kept):
+            kept.append(root)
+    return kept
+
+
+class Roots:
+    """The roots, and which directory was found at each."""
+
+    def __init__(self, known: KnownFiles, outbox: Outbox, watches: Watches, survey: Survey) -> None:
+        """Begin with none."""
+        self._known = known
+        self._outbox = outbox
+        self._watches = watches
+        self._survey = survey
+        self._paths: list[str] = []
+        self._found: dict[str, tuple[int, int] | None] = {}
+
+    def __contains__(self, path: str) -> bool:
+        """Tell whether a path is a root."""
+        return path in self._found
+
+    def reshape(self, roots: tuple[str, ...]) -> None:
+        """Take other roots; let go of what is not below them any more."""
+        self._paths = outermost(roots)
+        for path in sorted([*self._watches.polled, *self._watches.tree.by_path]):
+            kept = any(within(path, root) for root in self._paths)
+            if not kept or not self._survey.enters(path):
+                self._watches.drop(path)
+                self._outbox.gone(*split(path))
+                self._outbox.tree_gone(path)
+
+    def forget(self) -> None:
+        """Scan all at the next time."""
+        self._found.clear()
+
+    def scan(self, after_each: Callable[[], None]) -> bool:
+        """Scan the roots that came, went or were replaced; tell whether to do so again at once."""
+        visits: list[Visit] = []
+        for root in self._paths:
+            now = _identity(root)
+            if root in self._found and self._found[root] == now and self._held(root):
+                continue
+            if not visits:
+                self._outbox.flush()
+            # A root that was known to be missing was made under our eyes.
+            how = MADE if root in self._found and self._found[root] is None else EXISTED
+            self._found[root] = now
+            directory, name = split(root)
+            row = self._known.listing(directory).get(name)
+            visits.append(Visit(path=root, row=row, how=how, top=True))
+        if visits:
+            self._survey.scan(visits, after_each)
+            self._outbox.send()
+        return self._await()
+
+    def _held(self, root: str) -> bool:
+        """Tell whether a root, if it is there, is looked after.
+
+        One that was deleted and made again may be the same directory by its numbers.
+        """
+        if self._found[root] is None:
+            return True
+        return root in self._watches.tree.by_path or root in self._watches.polled
+
+    def _await(self) -> bool:
+        """Watch for missing roots; tell whether one was made before its watch was set."""
+        missing = [root for root in self._paths if self._found[root] is None]
+        self._watches.await_roots(missing)
+        return any(_identity(root) is not None for root in missing)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
+    return now.st_dev, now.st_ino
+
 
 #: Seconds between two looks at whether the roots are still the same directories: nothing tells of
 #: a mount over a root, nor of a move of what is above it.
@@ -33,9 +118,9 @@ class FileSource:
 
     def __init__(
         self,
-        scope: Scope,
-        kinds: frozenset[Kind],
-        known: Known,
+        scope: WatchScope,
+        kinds: frozenset[EventKind],
+        known: KnownFiles,
         sink: Sink,
         clock: Clock,
         options: Options | None = None,
@@ -53,7 +138,7 @@ class FileSource:
         self._started = threading.Event()
         self._stopped = threading.Event()
         self._ended = threading.Event()
-        self._queue: Queue | None = None
+        self._queue: InotifyQueue | None = None
         self._turned = 0.0
         self._warned: set[str] = set()
 
@@ -84,9 +169,9 @@ class FileSource:
     def stop(self) -> None:
         """End `run` soon."""
         self._stopped.set()
-        self._inbox.put(Call("wake"))
+        self._inbox.put(WakeCall("wake"))
 
-    def reshape(self, scope: Scope, kinds: frozenset[Kind]) -> None:
+    def reshape(self, scope: WatchScope, kinds: frozenset[EventKind]) -> None:
         """Look elsewhere from now on; return when new ground is watched and scanned."""
         self._shape = (scope, kinds)
         if self._started.is_set():
@@ -98,16 +183,16 @@ class FileSource:
             self._ask("rescan")
 
     def _ask(self, what: str) -> None:
-        call = Call(what)
+        call = WakeCall(what)
         self._inbox.put(call)
         while not call.done.wait(0.1) and not self._ended.is_set():
             pass
 
-    def _open(self) -> Queue | None:
+    def _open(self) -> InotifyQueue | None:
         if self._options.mode == "poll":
             return None
         try:
-            return Queue(self._inbox)
+            return InotifyQueue(self._inbox)
         except OSError as error:
             self.warnings(
                 f"inotify cannot be used ({error.strerror}): directories are polled instead;"
@@ -119,7 +204,7 @@ class FileSource:
         scope, kinds = self._shape
         mode = self._options.mode
         self._outbox.reshape(kinds)
-        self._gate = Gate(self._outbox, self._options.settle, self._idle)
+        self._gate = CompletenessGate(self._outbox, self._options.settle, self._idle)
         self._watches = Watches(self._queue, kinds, mode, self._warn)
         self._survey = Survey(
             self._known, self._outbox, self._gate, self._watches, self._options.skip, self._warn
@@ -233,7 +318,7 @@ class FileSource:
         self._outbox.send()
         self._poll_at = time.monotonic() + self._options.poll_interval
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: WakeCall) -> None:
         if call.what == "reshape":
             self._reshape()
         elif call.what == "rescan":
@@ -247,7 +332,7 @@ class FileSource:
                 item = self._inbox.get_nowait()
             except Empty:
                 return
-            if isinstance(item, Call):
+            if isinstance(item, WakeCall):
                 item.done.set()
 
     def _reshape(self) -> None:

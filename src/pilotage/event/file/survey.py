@@ -9,13 +9,22 @@ import msgspec
 
 from pilotage.base.text import show
 from pilotage.event.file.bits import CAME, CHANGED, CLOSED, DELETED, EXISTED, LEFT, MADE
-from pilotage.event.file.complete import Gate
-from pilotage.event.file.model import NAMED, PASSED, TAKEN, Entry, Known, Scope, join, split
+from pilotage.event.file.complete import CompletenessGate
+from pilotage.event.file.model import (
+    NAMED,
+    PASSED,
+    TAKEN,
+    Entry,
+    KnownFiles,
+    WatchScope,
+    join,
+    split,
+)
 from pilotage.event.file.outbox import Outbox
-from pilotage.event.file.scan import Listing, Pairs, diff, read
+from pilotage.event.file.scan import DirectoryListing, Pairs, diff, read
 from pilotage.event.file.tree import Role
 from pilotage.event.file.watches import Watches
-from pilotage.event.model import Kind
+from pilotage.event.model import EventKind
 
 #: So many new files are held back to see whether they are known files that were moved.
 HELD = 100_000
@@ -47,15 +56,15 @@ class Survey:
 
     def __init__(
         self,
-        known: Known,
+        known: KnownFiles,
         outbox: Outbox,
-        gate: Gate,
+        gate: CompletenessGate,
         watches: Watches,
         skip: frozenset[str],
         warn: Callable[[str], None],
     ) -> None:
         """Begin with nothing seen; `scope` is to be set before the first scan."""
-        self.scope: Scope
+        self.scope: WatchScope
         self._known = known
         self._outbox = outbox
         self._gate = gate
@@ -95,7 +104,7 @@ class Survey:
     def name(self, path: str, how: int, row: Entry | None = None) -> None:
         """Take note of a directory that is not entered."""
         directory, name = split(path)
-        edge = Kind.DIR_MODIFIED in self._outbox.kinds and self.scope.inside(directory)
+        edge = EventKind.DIR_MODIFIED in self._outbox.kinds and self.scope.inside(directory)
         if row is not None and not edge:
             return
         if edge and path not in self._skip:
@@ -149,7 +158,9 @@ class Survey:
         self._own_row(visit, role, found)
         return [msgspec.structs.replace(each, watch=watched, still=still) for each in inner]
 
-    def _files(self, visit: Visit, found: Listing, rows: dict[str, Entry], *, still: bool) -> None:
+    def _files(
+        self, visit: Visit, found: DirectoryListing, rows: dict[str, Entry], *, still: bool
+    ) -> None:
         difference = diff(rows, found.files, found.unread)
         taken = visit.row is not None and visit.row.size == TAKEN
         bits = MADE | CLOSED if taken or visit.how == MADE else visit.how
@@ -167,7 +178,7 @@ class Survey:
         for name in found.dangling:
             self._gate.expect(bits, visit.path, name, None)
 
-    def _inner(self, visit: Visit, found: Listing, rows: dict[str, Entry]) -> list[Visit]:
+    def _inner(self, visit: Visit, found: DirectoryListing, rows: dict[str, Entry]) -> list[Visit]:
         inner = []
         passed = visit.row is not None and visit.row.size >= PASSED
         for name, inode in found.dirs.items():
@@ -193,10 +204,10 @@ class Survey:
                 self._tree_lost(visit.path, name, row)
         return inner
 
-    def _own_row(self, visit: Visit, role: Role, found: Listing) -> None:
+    def _own_row(self, visit: Visit, role: Role, found: DirectoryListing) -> None:
         """Write the row of a directory: with its entries or after them, never before."""
         row = visit.row
-        mtime_ns = found.mtime_ns if Kind.DIR_MODIFIED in self._outbox.kinds else 0
+        mtime_ns = found.mtime_ns if EventKind.DIR_MODIFIED in self._outbox.kinds else 0
         entry = Entry(True, found.inode, int(role), mtime_ns)
         if entry == row:
             return

@@ -20,7 +20,7 @@ class Role(IntEnum):
     FULL = TAKEN
 
 
-class Node:
+class DirectoryNode:
     """A watched directory."""
 
     __slots__ = ("gone", "kids", "name", "number", "path", "role")
@@ -33,9 +33,9 @@ class Node:
         self.role = role
         #: Whether it was deleted; what happened in it before may still have to be said.
         self.gone = False
-        self.kids: dict[str, Node] = {}
+        self.kids: dict[str, DirectoryNode] = {}
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[DirectoryNode]:
         """Return it and all below."""
         stack = [self]
         while stack:
@@ -49,7 +49,7 @@ class Moving:
 
     __slots__ = ("node", "path", "since")
 
-    def __init__(self, path: str, node: Node | None) -> None:
+    def __init__(self, path: str, node: DirectoryNode | None) -> None:
         """Remember its watches, if it had any."""
         self.path = path
         self.node = node
@@ -66,15 +66,15 @@ class Tree:
     def __init__(self) -> None:
         """Begin with none."""
         #: Directories by the number of their watch; also those that left and may come back.
-        self.by_number: dict[int, Node] = {}
+        self.by_number: dict[int, DirectoryNode] = {}
         #: Directories by their path.
-        self.by_path: dict[str, Node] = {}
+        self.by_path: dict[str, DirectoryNode] = {}
 
-    def add(self, path: str, number: int, role: Role) -> Node:
+    def add(self, path: str, number: int, role: Role) -> DirectoryNode:
         """Label a watch; the directory may have been known under another path."""
         node = self.by_number.get(number)
         if node is None or node.gone:
-            node = Node(path, number, role)
+            node = DirectoryNode(path, number, role)
             self.by_number[number] = node
         node.role = role
         if self.by_path.get(path) is not node:
@@ -82,7 +82,7 @@ class Tree:
             self.attach(node, path)
         return node
 
-    def detach(self, node: Node) -> None:
+    def detach(self, node: DirectoryNode) -> None:
         """Take the labels off a directory and all below it; their watches stay."""
         if self.by_path.get(node.path) is not node:
             return
@@ -92,7 +92,7 @@ class Tree:
         for each in node.walk():
             self.by_path.pop(each.path, None)
 
-    def attach(self, node: Node, path: str) -> list[int]:
+    def attach(self, node: DirectoryNode, path: str) -> list[int]:
         """Label a detached directory and all below it; return watches that it pushed out."""
         there = self.by_path.get(path)
         pushed = self.forget(there) if there is not None and there is not node else []
@@ -106,13 +106,13 @@ class Tree:
             parent.kids[node.name] = node
         return pushed
 
-    def bury(self, node: Node) -> None:
+    def bury(self, node: DirectoryNode) -> None:
         """Take a deleted directory out; its number still leads to it until it is forgotten."""
         self.detach(node)
         for each in node.walk():
             each.gone = True
 
-    def forget(self, node: Node) -> list[int]:
+    def forget(self, node: DirectoryNode) -> list[int]:
         """Drop a directory and all below it; return their watches."""
         self.detach(node)
         numbers = []
@@ -123,6 +123,6 @@ class Tree:
                 numbers.append(each.number)
         return numbers
 
-    def labelled(self, node: Node) -> bool:
+    def labelled(self, node: DirectoryNode) -> bool:
         """Tell whether a directory has a path now, or had one until it was deleted."""
         return node.gone or self.by_path.get(node.path) is node

@@ -4,17 +4,67 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from inotify_simple import flags
 
 from pilotage.base.text import show
 from pilotage.event.file.bits import file_mask, way_mask
 from pilotage.event.file.model import split
-from pilotage.event.file.mounts import blind
-from pilotage.event.file.queue import Queue
-from pilotage.event.file.tree import Node, Role, Tree
-from pilotage.event.model import Kind
+from pilotage.event.file.queue import InotifyQueue
+from pilotage.event.file.tree import DirectoryNode, Role, Tree
+from pilotage.event.model import EventKind
+
+#: Types whose files other hosts or servers change; inotify sees only what this host does.
+BLIND = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "lustre", "gpfs", "9p", "afs", "coda"),
+        *("beegfs", "fhgfs", "ceph", "panfs", "pvfs2", "orangefs", "ocfs2", "gfs2", "glusterfs"),
+        *("fuse", "virtiofs", "vboxsf", "prl_fs", "vmhgfs", "wekafs", "daos", "exafs", "quobyte"),
+    }
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def read_mounts(table: str) -> dict[str, str]:
+    """Return the type of the file system at each mount point of a `mountinfo` table."""
+    types: dict[str, str] = {}
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        if len(fields) > 4 and after:
+            point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
+            # The last mount on a point hides those before it.
+            types[point] = after.split(" ", 1)[0]
+    return types
+
+
+def type_of(path: str, types: dict[str, str]) -> str:
+    """Return the type of the file system that holds an absolute path."""
+    place = path
+    while place not in types:
+        if place in {"/", ""}:
+            return ""
+        place = place.rpartition("/")[0] or "/"
+    return types[place]
+
+
+def is_blind(kind: str) -> bool:
+    """Tell whether changes on a file system of this type can be hidden from inotify."""
+    return kind in BLIND or kind.startswith("fuse.")
+
+
+def blind(path: str) -> bool:
+    """Tell whether inotify may miss changes at a path."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return False
+    real = str(Path(path).resolve())
+    return is_blind(type_of(real, read_mounts(table)))
+
 
 _NO_ROOM = """no inotify watch is left for {path} and what is below it: it is polled instead; \
 raise the limit with `sysctl fs.inotify.max_user_watches={more}`"""
@@ -24,7 +74,11 @@ class Watches:
     """The watched directories, and the ones that cannot be watched."""
 
     def __init__(
-        self, queue: Queue | None, kinds: frozenset[Kind], mode: str, warn: Callable[[str], None]
+        self,
+        queue: InotifyQueue | None,
+        kinds: frozenset[EventKind],
+        mode: str,
+        warn: Callable[[str], None],
     ) -> None:
         """Begin with none; without a queue everything is polled."""
         self.tree = Tree()
@@ -39,7 +93,7 @@ class Watches:
         self._blind: dict[int, bool] = {}
         self.reshape(kinds)
 
-    def reshape(self, kinds: frozenset[Kind]) -> None:
+    def reshape(self, kinds: frozenset[EventKind]) -> None:
         """Ask only for what these kinds need, of each directory that is set from now on."""
         self._masks = {Role.FULL: file_mask(kinds), Role.WAY: way_mask(), Role.EDGE: way_mask()}
 
@@ -85,7 +139,7 @@ class Watches:
         for top in [top for top in self.polled if top == path or top.startswith(path + "/")]:
             del self.polled[top]
 
-    def drop_node(self, node: Node) -> None:
+    def drop_node(self, node: DirectoryNode) -> None:
         """Take back the watches of a directory and all below it, wherever it is now."""
         for number in self.tree.forget(node):
             self.unwatch(number)

@@ -5,7 +5,7 @@ In: requests with a token. Out: JSON read in worker threads, or written through 
 
 from __future__ import annotations
 
-from pilotage.hub.api.app import Face
-from pilotage.hub.api.call import Hands
+from pilotage.hub.api.app import Api
+from pilotage.hub.api.call import ApiContext
 
-__all__ = ["Face", "Hands"]
+__all__ = ["Api", "ApiContext"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
+import mimetypes
 import re
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route as Path
+from starlette.routing import Route as WebRoute
 from starlette.types import ASGIApp
 
 from pilotage.base import errors, text
@@ -22,23 +25,26 @@ from pilotage.edge import port_data
 from pilotage.edge.port_data import PortData
 from pilotage.event import http, http_errors
 from pilotage.hub import metrics
-from pilotage.hub.api import measure, openapi, routes, tell
-from pilotage.hub.api.call import Call, Hands, Route
+from pilotage.hub.api import answers, openapi, pools, routes, sites
+from pilotage.hub.api.call import ApiCall, ApiContext, Route
 from pilotage.hub.api.live import Live
-from pilotage.hub.api.overview import Whole
-from pilotage.hub.api.page import Page
+from pilotage.hub.api.overview import Overviews
 from pilotage.hub.api.reader import Readers
-from pilotage.project.tokens import Gate, Grant, Scope
+from pilotage.hub.metrics import Family
+from pilotage.job.model import State
+from pilotage.project.tokens import Grant, TokenGate, TokenScope
+from pilotage.store import Db
 
 _LINE = re.compile("[0-9]{1,15}")
 _READY_S = 5.0
 
 
-class Face:
+class Api:
     """The application and what lives beside it."""
 
     def __init__(
-        self, hands: Hands, gate: Gate, events: ASGIApp | None = None, data: PortData | None = None
+        self, hands: ApiContext, gate: TokenGate, events: ASGIApp | None = None,
+        data: PortData | None = None,
     ) -> None:  # fmt: skip
         """Put the parts together; `events` takes what is posted to `/events/TOPIC`.
 
@@ -48,7 +54,7 @@ class Face:
         self._hands = hands
         self._gate = gate
         self._data = data
-        self._whole = Whole()
+        self._whole = Overviews()
         self._readers = Readers(hands.open_reader)
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         #: Tells what changes; poke it when something was written.
@@ -68,18 +74,18 @@ class Face:
         document = text.dump(openapi.document(self.routes)).encode()
         places = [self._place(path) for path in dict.fromkeys(one.path for one in self.routes)]
         places += [
-            Path("/openapi.json", functools.partial(_static, document), methods=["GET"]),
-            Path("/metrics", self._metrics, methods=["GET"]),
-            Path("/healthz", self._health, methods=["GET"]),
-            Path("/readyz", self._ready, methods=["GET"]),
-            Path("/", page.first, methods=["GET"]),
-            Path("/static/{path:path}", page.file, methods=["GET"]),
+            WebRoute("/openapi.json", functools.partial(_static, document), methods=["GET"]),
+            WebRoute("/metrics", self._metrics, methods=["GET"]),
+            WebRoute("/healthz", self._health, methods=["GET"]),
+            WebRoute("/readyz", self._ready, methods=["GET"]),
+            WebRoute("/", page.first, methods=["GET"]),
+            WebRoute("/static/{path:path}", page.file, methods=["GET"]),
         ]
         if events is not None:
-            places.append(Path("/events/{topic}", events))
+            places.append(WebRoute("/events/{topic}", events))
         if self._data is not None:
             serve = functools.partial(self._port, self._data)
-            places.append(Path(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
+            places.append(WebRoute(port_data.TOP + "{path:path}", serve, methods=["GET", "PUT"]))
         failure = http_errors.answer
         made = Starlette(
             routes=places,
@@ -90,11 +96,11 @@ class Face:
         made.router.redirect_slashes = False
         return made
 
-    def _place(self, path: str) -> Path:
+    def _place(self, path: str) -> WebRoute:
         """Make one place of all that can be done there, so that it knows its methods."""
         here = {route.method: route for route in self.routes if route.path == path}
         act = functools.partial(self._dispatch, here)
-        return Path(routes.PREFIX + path, act, methods=list(here))
+        return WebRoute(routes.PREFIX + path, act, methods=list(here))
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -108,13 +114,13 @@ class Face:
         call = await self._call(route, request)
         found = await self._act(route, call)
         if route.kind == "write":
-            if route.scope is Scope.ADMIN:
+            if route.scope is TokenScope.ADMIN:
                 self._gate.forget()
             self._hands.poke()
             self.live.poke()
         return Response(text.dump(found), route.status, http_errors.HEADERS, "application/json")
 
-    async def _act(self, route: Route, call: Call) -> Any:  # noqa: ANN401 - what the route answers
+    async def _act(self, route: Route, call: ApiCall) -> Any:  # noqa: ANN401 - what the route answers
         if route.kind == "read":
             return await self._readers.ask(lambda db: route.act(db, call))
         if route.kind == "live":
@@ -122,7 +128,7 @@ class Face:
         step = self._hands.writer.submit(lambda db: route.act(db, call))
         return await asyncio.wrap_future(step)
 
-    async def _call(self, route: Route, request: Request) -> Call:
+    async def _call(self, route: Route, request: Request) -> ApiCall:
         async with aclosing(request.stream()) as stream:
             try:
                 grant = self._grant(request, route.scope)
@@ -133,9 +139,9 @@ class Face:
                 await http.discard(request, stream)
                 raise
         body = _decode(sent, route.body)
-        return Call(self._hands, grant, named, query, body, self._hands.clock.now())
+        return ApiCall(self._hands, grant, named, query, body, self._hands.clock.now())
 
-    def _grant(self, request: Request, scope: Scope) -> Grant:
+    def _grant(self, request: Request, scope: TokenScope) -> Grant:
         if "token" in request.query_params:
             raise http_errors.NoToken(
                 "a token does not belong into an address, where logs would keep it",
@@ -168,7 +174,7 @@ class Face:
 
     async def _port(self, data: PortData, request: Request) -> Response:
         def site() -> str:
-            grant = self._grant(request, Scope.AGENT)
+            grant = self._grant(request, TokenScope.AGENT)
             if not grant.lasting:
                 raise http_errors.NoToken("this token enrols an agent, whose key it is not")
             return grant.site
@@ -176,13 +182,13 @@ class Face:
         return await data.answer(request, site)
 
     async def _metrics(self, request: Request) -> Response:
-        self._grant(request, Scope.READ)
+        self._grant(request, TokenScope.READ)
         now = self._hands.clock.now()
-        found = await self._readers.ask(lambda db: measure.text(db, self._whole, now))
+        found = await self._readers.ask(lambda db: measure(db, self._whole, now))
         return Response(found, headers=http_errors.HEADERS, media_type=metrics.MEDIA)
 
     async def _health(self, _: Request) -> Response:
-        return _json(200, tell.Health("ok"))
+        return _json(200, answers.Health("ok"))
 
     async def _ready(self, _: Request) -> Response:
         why = [self._hands.writer.trouble, self._hands.trouble()]
@@ -191,7 +197,7 @@ class Face:
                 await self._hands.writer.run(lambda _: None)
             why.append("the store does not answer" if patience.cancelled_caught else "")
         why = [one for one in why if one]
-        return _json(503 if why else 200, tell.Health("not ready" if why else "ok", why))
+        return _json(503 if why else 200, answers.Health("not ready" if why else "ok", why))
 
 
 async def _static(content: bytes, _: Request) -> Response:
@@ -225,3 +231,84 @@ def _decode(sent: bytes, kind: type | None) -> Any:  # noqa: ANN401 - of this ki
         raise errors.UsageError(f"in the body: {error}", hint="/openapi.json has it all") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise http_errors.Malformed(f"the body is not JSON: {error}") from None
+
+
+FOLDER = Path(__file__).parents[2] / "web"
+_FIRST = "index.html"
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class PageFile(msgspec.Struct, frozen=True):
+    """A file of the page."""
+
+    content: bytes
+    media: str
+    mark: str
+
+
+class Page:
+    """All files of the page; nothing else can be asked for."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        """Read them."""
+        found = (file for file in folder.rglob("*") if file.is_file())
+        self._files = {file.relative_to(folder).as_posix(): _read(file) for file in found}
+
+    async def first(self, request: Request) -> Response:
+        """Answer with the page itself."""
+        return self._answer(request, _FIRST)
+
+    async def file(self, request: Request) -> Response:
+        """Answer with one of its files."""
+        return self._answer(request, request.path_params["path"])
+
+    def _answer(self, request: Request, name: str) -> Response:
+        file = self._files.get(name)
+        if file is None:
+            raise HTTPException(404)
+        headers = _HEADERS | {"ETag": file.mark}
+        known = request.headers.get("if-none-match", "")
+        if file.mark in (one.strip() for one in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media)
+
+
+def _read(file: Path) -> PageFile:
+    content = file.read_bytes()
+    media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    if file.suffix == ".js":
+        media = "text/javascript"
+    return PageFile(content, media, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
+
+
+def measure(db: Db, whole: Overviews, now: float) -> str:
+    """Measure everything."""
+    view, tally = whole.overview(db, now, now), whole.tally
+    rates = {name: getattr(view.rates, name) for name in ("submitted", "started", "ended")}
+    queued = view.counts.get(State.QUEUED, 0)
+    return metrics.write([
+        Family("pilotage_jobs", "gauge", "Jobs by state.", view.counts, "state"),
+        Family("pilotage_queue_depth", "gauge", "Jobs that wait for a place.", queued),
+        Family("pilotage_jobs_submitted_total", "counter", "Jobs that came.", tally.submitted),
+        Family("pilotage_jobs_started_total", "counter", "Attempts that began.", tally.started),
+        Family("pilotage_jobs_ended_total", "counter", "Jobs that ended.", tally.ended, "state"),
+        Family("pilotage_jobs_per_second", "gauge", "Of the last minute.", rates, "step"),
+        Family("pilotage_pilots", "gauge", "Pilots by state.", view.pilots, "state"),
+        Family("pilotage_cpus", "gauge", "Cores that places have.", view.cpus),
+        Family("pilotage_cpus_used", "gauge", "Cores in use.", view.used),
+        Family("pilotage_alarms", "gauge", "What needs a person.", len(view.alarms)),
+        *pools.families(db, now),
+        *sites.families(db, now),
+        *metrics.process(),
+    ])  # fmt: skip

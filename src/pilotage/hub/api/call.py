@@ -9,11 +9,11 @@ import msgspec
 
 from pilotage.base.clock import Clock
 from pilotage.hub.project import Project
-from pilotage.project.tokens import Grant, Scope
+from pilotage.project.tokens import Grant, TokenScope
 from pilotage.store import Db, Writer
 
 
-class Hands(msgspec.Struct, frozen=True):
+class ApiContext(msgspec.Struct, frozen=True):
     """What the API works with; whoever runs the hub hands it in."""
 
     writer: Writer
@@ -31,10 +31,10 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No fields at all."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class ApiCall(msgspec.Struct, frozen=True):
     """One request, checked."""
 
-    hands: Hands
+    hands: ApiContext
     grant: Grant
     #: Each of the type that the route names.
     path: Any
@@ -56,10 +56,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     #: Below `/api/v1`.
     path: str
     #: What a token must be good for.
-    scope: Scope
+    scope: TokenScope
     kind: Kind
     #: Takes the connection (or what is live) and the call.
-    act: Callable[[Any, Call], Any]
+    act: Callable[[Any, ApiCall], Any]
     #: One sentence for people.
     says: str
     #: Parameters in the path and in the query, and the body.

@@ -11,41 +11,41 @@ from pilotage.base import errors
 from pilotage.flow import deliver, detail, explain, moves, picture, read, view, why
 from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow
-from pilotage.hub.api import ask, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, queries
+from pilotage.hub.api.call import ApiCall
 from pilotage.status import sites
 from pilotage.store import Db
 
 
-def index(db: Db, call: Call) -> tell.Flows:
+def index(db: Db, call: ApiCall) -> answers.FlowPage:
     """List flows, the newest first."""
-    wanted: ask.FlowsAsk = call.query
+    wanted: queries.FlowsAsk = call.query
     states = [] if wanted.state is UNSET else wanted.state.split(",")
     before = None if wanted.before is UNSET else wanted.before
     found = view.rows(
         db, states=states, name=wanted.name, owner=wanted.owner, tag=wanted.tag,
         within=wanted.within, before=before, most=wanted.limit,
     )  # fmt: skip
-    return tell.Flows(found, found[-1].id if len(found) == wanted.limit else None)
+    return answers.FlowPage(found, found[-1].id if len(found) == wanted.limit else None)
 
 
-def submit(db: Db, call: Call) -> tell.FlowMade:
+def submit(db: Db, call: ApiCall) -> answers.FlowMade:
     """Start a flow."""
-    wanted: ask.NewFlow = call.body
+    wanted: queries.NewFlow = call.body
     asked = read.from_dict(wanted.flow, params=wanted.params)
     # A key is its owner's: nobody else can be told the number of a flow by it, nor be in its way.
     key = f"api.{call.grant.owner}.{wanted.key or secrets.token_hex(12)}"
     new = NewFlow(flow=asked, key=key, owner=call.grant.owner, source="api", tag=wanted.tag)
     project = call.hands.project
     notes = sites.check_flow(db, project.root, project.settings, asked, call.now)
-    return tell.FlowMade(moves.submit(db, new, call.now), len(asked.steps), notes)
+    return answers.FlowMade(moves.submit(db, new, call.now), len(asked.steps), notes)
 
 
-def show(db: Db, call: Call) -> tell.FlowSheet:
+def show(db: Db, call: ApiCall) -> answers.FlowSheet:
     """Read all about a flow."""
     found = _sheet(db, call)
     facts: dict[str, Any] = {name: getattr(found.row, name) for name in _SAME}
-    return tell.FlowSheet(
+    return answers.FlowSheet(
         **facts, description=found.flow.description, params=found.flow.params,
         outputs=found.flow.outputs, to=found.flow.to, rows=found.steps,
         **_came_out(db, call, found),
@@ -53,7 +53,7 @@ def show(db: Db, call: Call) -> tell.FlowSheet:
     )  # fmt: skip
 
 
-def _came_out(db: Db, call: Call, found: view.Sheet) -> dict[str, Any]:
+def _came_out(db: Db, call: ApiCall, found: view.Sheet) -> dict[str, Any]:
     """Return what came out of a flow that is done, as long as that is known."""
     if found.row.state != "done":
         return {"result": None, "files": []}
@@ -61,19 +61,19 @@ def _came_out(db: Db, call: Call, found: view.Sheet) -> dict[str, Any]:
     return {"result": outcome(db, found.row.id), "files": files}
 
 
-def graph(db: Db, call: Call) -> picture.Picture:
+def graph(db: Db, call: ApiCall) -> picture.Picture:
     """Draw the steps of a flow."""
     return picture.draw(_sheet(db, call).steps)
 
 
-def _sheet(db: Db, call: Call) -> view.Sheet:
+def _sheet(db: Db, call: ApiCall) -> view.Sheet:
     project = call.hands.project
     return explain.sheet(db, call.path.id, call.now, project.settings, project.root)
 
 
-def step(db: Db, call: Call) -> tell.FlowStep:
+def step(db: Db, call: ApiCall) -> answers.FlowStep:
     """Read a step with its tasks and what happened to it."""
-    wanted: ask.StepAsk = call.query
+    wanted: queries.StepAsk = call.query
     number, name = call.path.id, call.path.name
     found = _sheet(db, call)
     one = next((each for each in found.steps if each.name == name), None)
@@ -87,8 +87,10 @@ def step(db: Db, call: Call) -> tell.FlowStep:
         db, number, name, state=wanted.state, after=wanted.after, most=wanted.limit
     )
     told = detail.story(db, number, name, most=wanted.lines)
-    shown = [tell.FlowTask(**_facts(each), why=whys.get(each.item, each.reason)) for each in tasks]
-    return tell.FlowStep(one, shown, list(reversed(told)))
+    shown = [
+        answers.FlowTask(**_facts(each), why=whys.get(each.item, each.reason)) for each in tasks
+    ]
+    return answers.FlowStep(one, shown, list(reversed(told)))
 
 
 _SAME = view.Row.__struct_fields__
@@ -98,21 +100,21 @@ def _facts(one: detail.Task) -> dict[str, Any]:
     return {name: getattr(one, name) for name in detail.Task.__struct_fields__}
 
 
-def cancel(db: Db, call: Call) -> tell.Became:
+def cancel(db: Db, call: ApiCall) -> answers.Became:
     """Call a flow off."""
     _own(db, call)
     said = f"called off by {call.grant.owner or 'an admin'}"
-    return tell.Became(str(moves.cancel(db, call.path.id, said, call.now)))
+    return answers.Became(str(moves.cancel(db, call.path.id, said, call.now)))
 
 
-def retry(db: Db, call: Call) -> tell.FlowAgain:
+def retry(db: Db, call: ApiCall) -> answers.FlowAgain:
     """Run a flow again from its failed steps, or from others."""
     _own(db, call)
-    wanted: ask.Again = call.body
-    return tell.FlowAgain(moves.rerun(db, call.path.id, wanted.steps, call.now))
+    wanted: queries.Again = call.body
+    return answers.FlowAgain(moves.rerun(db, call.path.id, wanted.steps, call.now))
 
 
-def _own(db: Db, call: Call) -> None:
+def _own(db: Db, call: ApiCall) -> None:
     row = view.row(db, call.path.id)
     if not call.grant.acts_for(row.owner):
         raise errors.Denied(

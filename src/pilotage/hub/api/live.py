@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,13 +11,14 @@ from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
+from msgspec import UNSET
 
 from pilotage.base import text
 from pilotage.base.wakeup import Wakeup
 from pilotage.flow import view as look
-from pilotage.hub.api import jobs, pilots, tell
-from pilotage.hub.api.call import Call
-from pilotage.hub.api.overview import Whole, alarms
+from pilotage.hub.api import answers, jobs, pilots, queries
+from pilotage.hub.api.call import ApiCall
+from pilotage.hub.api.overview import Overviews, alarms
 from pilotage.hub.api.reader import Readers
 from pilotage.store import Db
 
@@ -42,7 +44,7 @@ class Live:
     def __init__(
         self,
         readers: Readers,
-        whole: Whole,
+        whole: Overviews,
         now: Callable[[], float],
         call_soon: Callable[..., Any],
     ) -> None:
@@ -63,7 +65,7 @@ class Live:
         self._flow_line: int | None = None
         self._sent: dict[str, float] = {}
         self._told: dict[str, Any] = {}
-        self._flown: dict[int, tell.PilotRow] = {}
+        self._flown: dict[int, answers.PilotRow] = {}
 
     def poke(self) -> None:
         """Look soon: something was written; from any thread."""
@@ -185,7 +187,7 @@ class Live:
 
     # -- one who listens -------------------------------------------------------------------------
 
-    async def listen(self, call: Call, since: int | None) -> AsyncIterator[bytes]:
+    async def listen(self, call: ApiCall, since: int | None) -> AsyncIterator[bytes]:
         """Yield events from now on, or from where a reader was cut off."""
         send, receive = anyio.create_memory_object_stream[bytes](_QUEUE)
         with self.watching(), send, receive:
@@ -235,3 +237,41 @@ def event(name: str, facts: Any, line: int | None = None) -> bytes:  # noqa: ANN
     """Write a server-sent event; JSON has no line breaks of its own."""
     mark = "" if line is None else f"id: {line}\n"
     return f"{mark}event: {name}\ndata: {text.dump(facts)}\n\n".encode()
+
+
+_MOST = 1000
+#: Lines of the journal that are looked at in one go.
+_WINDOW = 50_000
+
+
+def after(db: Db, tag: str, line: int) -> answers.EndPage:
+    """Read the ends that follow a line of the journal, so far as one look goes."""
+    last = int(db.value("journal_last"))
+    until = min(last, line + _WINDOW)
+    rows = db.rows("api_ends", after=line, until=until, tag=tag, most=_MOST)
+    found = [
+        answers.EndRow(seq, job, state, reason, None if body is None else text.load(body))
+        for seq, job, state, reason, body in rows
+    ]
+    return answers.EndPage(found, found[-1].seq if len(found) == _MOST else max(line, until))
+
+
+async def wait(live: Live, call: ApiCall) -> answers.EndPage:
+    """Answer as soon as there is an end, or when the time is up."""
+    wanted: queries.EndsAsk = call.query
+    deadline = time.monotonic() + wanted.wait
+    if wanted.after is UNSET:
+        line = int(await live.readers.ask(lambda db: db.value("journal_last")))
+    else:
+        line = wanted.after
+    with live.watching():
+        while True:
+            seen = live.seen
+            look = functools.partial(after, tag=wanted.tag, line=line)
+            found = await live.readers.ask(look)
+            moved, line = found.after > line, found.after
+            left = deadline - time.monotonic()
+            if found.ends or left <= 0 or live.closed:
+                return found
+            if not moved or line >= live.last:
+                await live.moved(seen, left)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.hub.api import tell
+from pilotage.hub.api import answers
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.routes import PREFIX
 
@@ -55,7 +55,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _types(route: Route) -> list[Any]:
-    some = [tell.Problem, route.named, route.query, route.body, route.answer]
+    some = [answers.Problem, route.named, route.query, route.body, route.answer]
     return [one for one in some if one is not None]
 
 
@@ -91,7 +91,7 @@ def _name(route: Route) -> str:
 
 
 def _problem(words: str, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    content = {"application/json": {"schema": schemas[tell.Problem]}}
+    content = {"application/json": {"schema": schemas[answers.Problem]}}
     return {"description": words, "content": content}
 
 

@@ -3,25 +3,117 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter, deque
 from typing import Any
 
-from pilotage.hub.api import pilots, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, pilots
+from pilotage.hub.api.answers import Rates
+from pilotage.hub.api.call import ApiCall
 from pilotage.hub.api.reader import Memo
-from pilotage.hub.api.tally import Tally
+from pilotage.job.machine import FINAL
+from pilotage.job.model import State
 from pilotage.store import Db
+
+#: Rates are of so many seconds.
+_SPAN_S = 60.0
+#: Behind by more lines than this, counting anew is quicker than following.
+_MOST_LINES = 100_000
+_RECENT = 20_000
+#: Jobs that were forgotten leave no line: everything is counted anew after so long, or after so
+#: many times as long as counting takes.
+_ANEW_S = 60.0
+_ANEW_TIMES = 200.0
+
+
+class JobCounts:
+    """Counts of jobs; one thread at a time."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        #: Jobs by state.
+        self.counts: Counter[str] = Counter()
+        #: Since this process began to look: jobs submitted and started, and ends by state.
+        self.submitted = 0
+        self.started = 0
+        self.ended: Counter[str] = Counter()
+        self._line = -1
+        self._job = 0
+        self._anew = 0.0
+        self._steps: deque[tuple[float, int, int, int]] = deque()
+
+    def catch_up(self, db: Db, now: float) -> None:
+        """Follow the journal to its end."""
+        last = int(db.value("journal_last"))
+        newest = int(db.value("job_last"))
+        first = self._line < 0
+        if last < self._line:
+            return  # this connection sees an earlier moment than another that was here before
+        if first:
+            self._look_back(db, last, newest, now)
+        elif last > self._line:
+            self._note(now, newest - self._job, Counter(self._lines(db, last)), total=True)
+        if first or last - self._line > _MOST_LINES or time.monotonic() > self._anew:
+            self._count(db)
+        elif last > self._line:
+            self._follow(db, last)
+        self._line, self._job = last, newest
+        while self._steps and self._steps[0][0] < now - _SPAN_S:
+            self._steps.popleft()
+
+    def rates(self, now: float) -> Rates:
+        """Say how fast jobs come, start and end."""
+        if not self._steps:
+            return Rates(0.0, 0.0, 0.0)
+        span = min(_SPAN_S, max(1.0, now - self._steps[0][0]))
+        sums = (sum(step[n] for step in self._steps) for n in (1, 2, 3))
+        submitted, started, ended = (round(each / span, 3) for each in sums)
+        return Rates(submitted, started, ended)
+
+    def _lines(self, db: Db, last: int) -> dict[str, int]:
+        return dict(db.rows("api_lines", after=self._line, until=last))
+
+    def _look_back(self, db: Db, last: int, newest: int, now: float) -> None:
+        """Begin with the rates of the last minute, as far as the newest lines tell."""
+        seq, since, job = db.rows("api_recent", since=now - _SPAN_S, most=_RECENT)[0]
+        self._line = last if seq is None else seq - 1
+        lines = Counter(self._lines(db, last))
+        self._note(since or now, 0 if job is None else newest - job + 1, lines, total=False)
+
+    def _note(self, at: float, submitted: int, lines: Counter[str], *, total: bool) -> None:
+        started = lines[State.RUNNING]
+        ends = Counter({state: lines[state] for state in FINAL if lines[state]})
+        self._steps.append((at, submitted, started, ends.total()))
+        if total:
+            self.submitted += submitted
+            self.started += started
+            self.ended += ends
+
+    def _count(self, db: Db) -> None:
+        began = time.monotonic()
+        self.counts = Counter(dict(db.rows("api_counts")))
+        took = time.monotonic() - began
+        self._anew = began + max(_ANEW_S, took * _ANEW_TIMES)
+
+    def _follow(self, db: Db, last: int) -> None:
+        for state, before, count in db.rows("api_moves", after=self._line, until=last):
+            self.counts[state] += count
+            if before is not None:
+                self.counts[before] -= count
+        self.counts = +self.counts
+
 
 _HISTORY_S = 3600.0
 #: A site that has not been sampled for so long counts no more.
 _STALE_S = 60.0
 
 
-class Whole:
+class Overviews:
     """What answers share: counts that are kept, and answers that cost much."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self.tally = Tally()
+        self.tally = JobCounts()
         self.memo = Memo()
         self._lock = threading.Lock()
 
@@ -30,13 +122,13 @@ class Whole:
         with self._lock:
             self.tally.catch_up(db, now)
 
-    def overview(self, db: Db, now: float, since: float) -> tell.Overview:
+    def overview(self, db: Db, now: float, since: float) -> answers.Overview:
         """Say how things stand, with the history since a time."""
         self.count(db, now)
         last = db.rows("api_history", since=now - _STALE_S)
         cpus, used = last[-1][2:] if last else self.cores(db)
         history = db.rows("api_history", since=since)
-        return tell.Overview(
+        return answers.Overview(
             now,
             dict(self.tally.counts),
             self.tally.rates(now),
@@ -59,15 +151,15 @@ class Whole:
         """Count jobs that run or wait by owner."""
         return self.memo.get("owners", lambda: db.rows("api_owners"))
 
-    def show(self, db: Db, call: Call) -> tell.Overview:
+    def show(self, db: Db, call: ApiCall) -> answers.Overview:
         """Answer with the history of the last hour."""
         return self.overview(db, call.now, call.now - _HISTORY_S)
 
-    def shares(self, db: Db, call: Call) -> tell.Shares:
+    def shares(self, db: Db, call: ApiCall) -> answers.Shares:
         """Answer who has used how much."""
         return pilots.shares(db, call, self.owners(db))
 
 
-def alarms(db: Db) -> list[tell.Alarm]:
+def alarms(db: Db) -> list[answers.Alarm]:
     """Read what needs a person."""
-    return [tell.Alarm(*one) for one in db.rows("alarm_all")]
+    return [answers.Alarm(*one) for one in db.rows("alarm_all")]

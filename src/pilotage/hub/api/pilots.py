@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET
 
 from pilotage.base import errors, text, units
-from pilotage.hub.api import ask, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, queries
+from pilotage.hub.api.call import ApiCall
 from pilotage.match.share import group_of
 from pilotage.pilot.model import Facts
 from pilotage.project.settings import Owner
@@ -22,9 +22,9 @@ _MOST_SAMPLES = 20_000
 _NOBODY = Owner()
 
 
-def row(facts: tuple[Any, ...]) -> tell.PilotRow:
+def row(facts: tuple[Any, ...]) -> answers.PilotRow:
     """Read a row of the store."""
-    return tell.PilotRow(*_fields(facts))
+    return answers.PilotRow(*_fields(facts))
 
 
 def _fields(facts: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -49,36 +49,36 @@ def cores(db: Db) -> tuple[int, int]:
     return sum(node.cpus for node in nodes if node), sum(used for _, used in rows)
 
 
-def index(db: Db, call: Call) -> tell.Pilots:
+def index(db: Db, call: ApiCall) -> answers.Pilots:
     """List pilots, the newest first."""
-    wanted: ask.PilotsAsk = call.query
+    wanted: queries.PilotsAsk = call.query
     states = text.dump([] if wanted.state is UNSET else wanted.state.split(","))
     newest = int(db.value("api_pilot_last")) + 1
     before = newest if wanted.before is UNSET else wanted.before
     rows = db.rows("api_pilots", before=before, states=states, most=wanted.limit)
     more = len(rows) == wanted.limit and rows[-1][0] > 0
-    return tell.Pilots([row(one) for one in rows], rows[-1][0] if more else None)
+    return answers.Pilots([row(one) for one in rows], rows[-1][0] if more else None)
 
 
-def show(db: Db, call: Call) -> tell.PilotSheet:
+def show(db: Db, call: ApiCall) -> answers.PilotSheet:
     """Read all about a pilot."""
     number = call.path.id
     rows = db.rows("api_pilots", before=number + 1, states="[]", most=1)
     if not rows or rows[0][0] != number:
         raise _missing(number)
     jobs = db.rows("api_pilot_jobs", holder=f"pilot:{number}", most=_MOST_JOBS)
-    held = [tell.PilotJob(*one) for one in jobs]
-    return tell.PilotSheet(*(*_fields(rows[0]), _node(rows[0][6]), held))
+    held = [answers.PilotJob(*one) for one in jobs]
+    return answers.PilotSheet(*(*_fields(rows[0]), _node(rows[0][6]), held))
 
 
 def _missing(number: int) -> errors.NotFound:
     return errors.NotFound(f"there is no pilot {number}", hint="GET /api/v1/pilots lists them")
 
 
-def verb(asked: str) -> Callable[[Db, Call], tell.Became]:
+def verb(asked: str) -> Callable[[Db, ApiCall], answers.Became]:
     """Make what asks a pilot for something."""
 
-    def act(db: Db, call: Call) -> tell.Became:
+    def act(db: Db, call: ApiCall) -> answers.Became:
         number = call.path.id
         rows = db.rows("api_pilots", before=number + 1, states="[]", most=1)
         if not rows or rows[0][0] != number:
@@ -87,7 +87,7 @@ def verb(asked: str) -> Callable[[Db, Call], tell.Became]:
             raise errors.Conflict(
                 f"pilot {number} is {rows[0][4]}", hint="one that has ended cannot be asked"
             )
-        return tell.Became(rows[0][4])
+        return answers.Became(rows[0][4])
 
     return act
 
@@ -95,15 +95,15 @@ def verb(asked: str) -> Callable[[Db, Call], tell.Became]:
 drain, stop = verb("drain"), verb("stop")
 
 
-def samples(db: Db, call: Call) -> tell.Samples:
+def samples(db: Db, call: ApiCall) -> answers.Samples:
     """Tell how full sites were."""
-    wanted: ask.SamplesAsk = call.query
+    wanted: queries.SamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     rows = db.rows("api_samples", since=since, most=_MOST_SAMPLES)
-    return tell.Samples([tell.Sample(*one) for one in rows])
+    return answers.Samples([answers.SiteSample(*one) for one in rows])
 
 
-def shares(db: Db, call: Call, owners: list[tuple[str, str, int]]) -> tell.Shares:
+def shares(db: Db, call: ApiCall, owners: list[tuple[str, str, int]]) -> answers.Shares:
     """Tell who has used how much, and what they are due."""
     share = call.hands.project.settings.share
     half_life = units.seconds(share.half_life)
@@ -124,9 +124,9 @@ def shares(db: Db, call: Call, owners: list[tuple[str, str, int]]) -> tell.Share
         running, queued = (counts.get((owner, state), 0) for state in ("running", "queued"))
         quota = slice_.quota or None
         rows.append(
-            tell.ShareRow(owner, now, total, running, queued, slice_.weight, parts[owner], quota)
+            answers.ShareRow(owner, now, total, running, queued, slice_.weight, parts[owner], quota)
         )
-    return tell.Shares(half_life, rows)
+    return answers.Shares(half_life, rows)
 
 
 def share_of(weights: dict[str, float], owners: list[str]) -> dict[str, float]:

@@ -8,12 +8,14 @@ import msgspec
 from msgspec import UNSET
 
 from pilotage.base import errors
-from pilotage.hub.api import ask, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, queries
+from pilotage.hub.api.call import ApiCall
 from pilotage.hub.metrics import Family
-from pilotage.pool import files, view
+from pilotage.pool import demands, files, view
+from pilotage.pool.demands import Taken
 from pilotage.pool.reading import Set
-from pilotage.project.tokens import Scope
+from pilotage.pool.view import Look
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 
 _HOUR_S = 3600.0
@@ -21,52 +23,52 @@ _HOUR_S = 3600.0
 _STALE_S = 300.0
 
 
-def index(db: Db, call: Call) -> tell.Pools:
+def index(db: Db, call: ApiCall) -> answers.Pools:
     """List the pools of the project."""
     found = view.pools(db, call.hands.project.root, call.hands.clock.now())
-    return tell.Pools(found, call.grant.covers(Scope.ADMIN))
+    return answers.Pools(found, call.grant.covers(TokenScope.ADMIN))
 
 
-def samples(db: Db, call: Call) -> tell.PoolSamples:
+def samples(db: Db, call: ApiCall) -> answers.PoolSamples:
     """Tell how pools were."""
-    wanted: ask.PoolSamplesAsk = call.query
+    wanted: queries.PoolSamplesAsk = call.query
     since = call.now - _HOUR_S if wanted.since is UNSET else wanted.since
     step = max(0.001, (call.now - since) / wanted.points)
-    return tell.PoolSamples(view.samples(db, since, wanted.pool, step))
+    return answers.PoolSamples(view.samples(db, since, wanted.pool, step))
 
 
-def pause(db: Db, call: Call) -> tell.Became:
+def pause(db: Db, call: ApiCall) -> answers.Became:
     """Leave a pool as it is."""
     return _ask(db, call, pause=True)
 
 
-def resume(db: Db, call: Call) -> tell.Became:
+def resume(db: Db, call: ApiCall) -> answers.Became:
     """Let a pool go on."""
     return _ask(db, call, pause=False)
 
 
-def allow(db: Db, call: Call) -> tell.Became:
+def allow(db: Db, call: ApiCall) -> answers.Became:
     """Ask a person about nothing more, up to the maximum of the pool."""
     root, name = named(call)
     given = msgspec.structs.replace(view.changed(db, name), ask_above=0)
     view.change(db, root, name, given)
-    return tell.Became("allowed")
+    return answers.Became("allowed")
 
 
-def reset(db: Db, call: Call) -> tell.Became:
+def reset(db: Db, call: ApiCall) -> answers.Became:
     """Forget what a person has set."""
     root, name = named(call)
     view.change(db, root, name, Set())
-    return tell.Became("as its file says")
+    return answers.Became("as its file says")
 
 
-def _ask(db: Db, call: Call, *, pause: bool) -> tell.Became:
+def _ask(db: Db, call: ApiCall, *, pause: bool) -> answers.Became:
     root, name = named(call)
     view.ask(db, root, name, pause=pause)
-    return tell.Became("paused" if pause else "steered")
+    return answers.Became("paused" if pause else "steered")
 
 
-def named(call: Call) -> tuple[Path, str]:
+def named(call: ApiCall) -> tuple[Path, str]:
     """Find the pool that is meant; whatever else is named is not there."""
     root, name = call.hands.project.root, call.path.name
     if name not in files.names(root):
@@ -92,3 +94,20 @@ def families(db: Db, now: float) -> list[Family]:
         if known:
             found.append(Family(f"pilotage_pool_{key}", "gauge", about, known, "pool"))
     return found
+
+
+def show(db: Db, call: ApiCall) -> Look:
+    """See one pool."""
+    root, name = named(call)
+    return view.pool(db, root, name, call.now)
+
+
+def demand(db: Db, call: ApiCall) -> Taken:
+    """Ask a pool for so many cores."""
+    asked: queries.Demand = call.body
+    name = call.path.name
+    if not call.grant.steers(name):
+        message = f"a token for {call.grant.scope} cannot steer the pool {name}"
+        raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
+    root, _ = named(call)
+    return demands.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

@@ -6,172 +6,174 @@ from typing import Any
 
 from pilotage.flow.picture import Picture
 from pilotage.hub.api import (
-    about,
-    ask,
-    ends,
+    answers,
     flows,
     jobs,
-    outside,
+    live,
     pilots,
     pools,
+    queries,
     rules,
     sites,
-    tell,
     tokens,
 )
 from pilotage.hub.api.call import Nothing, Route
-from pilotage.hub.api.overview import Whole
+from pilotage.hub.api.overview import Overviews
 from pilotage.pool.demands import Taken
 from pilotage.pool.view import Look
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.status.sites import Seen
 
 PREFIX = "/api/v1"
 _LARGE = 16 * 2**20
-_READ, _USER, _ADMIN, _POOL = Scope.READ, Scope.USER, Scope.ADMIN, Scope.POOL
+_READ, _USER, _ADMIN, _POOL = TokenScope.READ, TokenScope.USER, TokenScope.ADMIN, TokenScope.POOL
 
 
-def table(whole: Whole) -> tuple[Route, ...]:
+def table(whole: Overviews) -> tuple[Route, ...]:
     """List all routes; `whole` is what some of them share."""
     return (
-        _get("/overview", whole.show, tell.Overview, "Say how things stand."),
-        _get("/jobs", jobs.index, tell.Jobs, "List jobs, the newest first.", query=ask.JobsAsk),
+        _get("/overview", whole.show, answers.Overview, "Summarise jobs, pilots and alarms."),
+        _get(
+            "/jobs", jobs.index, answers.Jobs, "List jobs, the newest first.",
+            query=queries.JobsAsk,
+        ),
         Route(
             method="POST", path="/jobs", scope=_USER, kind="write", act=jobs.submit,
             says="Queue jobs, all or none; they are safe when this is answered.",
-            body=ask.Submission, most=_LARGE, answer=tell.Numbers, status=201,
+            body=queries.Submission, most=_LARGE, answer=answers.Numbers, status=201,
         ),
-        _get("/jobs/{id}", jobs.show, tell.JobSheet, "Read all about a job.", named=ask.One),
+        _get("/jobs/{id}", jobs.show, answers.JobSheet, "Read all about a job.", named=queries.One),
         _get(
-            "/jobs/{id}/explain", about.explain, tell.Why, "Say why a job is where it is.",
-            named=ask.One,
-        ),
-        _get(
-            "/jobs/{id}/story", about.told, tell.Told, "Tell all that happened to a job.",
-            named=ask.One,
+            "/jobs/{id}/explain", jobs.explain, answers.WhyView, "Say why a job is where it is.",
+            named=queries.One,
         ),
         _get(
-            "/jobs/{id}/logs", about.log, tell.Written, "Read a part of what a job wrote.",
-            named=ask.One, query=ask.LogAsk,
+            "/jobs/{id}/story", jobs.told, answers.Told, "Tell all that happened to a job.",
+            named=queries.One,
         ),
-        _post("/jobs/{id}/cancel", jobs.cancel, tell.Became, "Call a job off.", _USER),
-        _post("/jobs/{id}/hold", jobs.hold, tell.Became, "Keep a job from going on.", _USER),
-        _post("/jobs/{id}/release", jobs.release, tell.Became, "Let a held job go on.", _USER),
-        _post("/jobs/{id}/retry", jobs.retry, tell.Became, "Try a job again.", _USER),
+        _get(
+            "/jobs/{id}/logs", jobs.log, answers.Written, "Read a part of what a job wrote.",
+            named=queries.One, query=queries.LogAsk,
+        ),
+        _post("/jobs/{id}/cancel", jobs.cancel, answers.Became, "Call a job off.", _USER),
+        _post("/jobs/{id}/hold", jobs.hold, answers.Became, "Keep a job from going on.", _USER),
+        _post("/jobs/{id}/release", jobs.release, answers.Became, "Let a held job go on.", _USER),
+        _post("/jobs/{id}/retry", jobs.retry, answers.Became, "Try a job again.", _USER),
         Route(
-            method="GET", path="/ends", scope=_READ, kind="live", act=ends.wait,
-            says="Read the ends of jobs, and wait for one.", query=ask.EndsAsk, answer=tell.Ends,
+            method="GET", path="/ends", scope=_READ, kind="live", act=live.wait,
+            says="Read the ends of jobs, and wait for one.", query=queries.EndsAsk,
+            answer=answers.EndPage,
         ),
         _get(
-            "/flows", flows.index, tell.Flows, "List workflows, the newest first.",
-            query=ask.FlowsAsk,
+            "/flows", flows.index, answers.FlowPage, "List workflows, the newest first.",
+            query=queries.FlowsAsk,
         ),
         Route(
             method="POST", path="/flows", scope=_USER, kind="write", act=flows.submit,
-            says="Start a workflow; it is safe when this is answered.", body=ask.NewFlow,
-            most=_LARGE, answer=tell.FlowMade, status=201,
+            says="Start a workflow; it is safe when this is answered.", body=queries.NewFlow,
+            most=_LARGE, answer=answers.FlowMade, status=201,
         ),
         _get(
-            "/flows/{id}", flows.show, tell.FlowSheet,
-            "Read how far the steps of a workflow are, and why they wait.", named=ask.One,
+            "/flows/{id}", flows.show, answers.FlowSheet,
+            "Read how far the steps of a workflow are, and why they wait.", named=queries.One,
         ),
         _get(
             "/flows/{id}/graph", flows.graph, Picture,
-            "Draw the steps of a workflow: boxes and arrows, each in its place.", named=ask.One,
+            "Draw the steps of a workflow: boxes and arrows, each in its place.", named=queries.One,
         ),
         _get(
-            "/flows/{id}/steps/{name}", flows.step, tell.FlowStep,
-            "Read a step with its tasks and attempts.", named=ask.StepOf, query=ask.StepAsk,
+            "/flows/{id}/steps/{name}", flows.step, answers.FlowStep,
+            "Read a step with its tasks and attempts.", named=queries.StepOf, query=queries.StepAsk,
         ),
-        _post("/flows/{id}/cancel", flows.cancel, tell.Became, "Call a workflow off.", _USER),
+        _post("/flows/{id}/cancel", flows.cancel, answers.Became, "Call a workflow off.", _USER),
         Route(
             method="POST", path="/flows/{id}/retry", scope=_USER, kind="write", act=flows.retry,
-            says="Run a workflow again from its failed steps, or from others.", named=ask.One,
-            body=ask.Again, answer=tell.FlowAgain,
+            says="Run a workflow again from its failed steps, or from others.", named=queries.One,
+            body=queries.Again, answer=answers.FlowAgain,
         ),
-        _get("/rules", rules.index, tell.Rules, "List the rules in force."),
+        _get("/rules", rules.index, answers.RuleList, "List the rules in force."),
         _post(
-            "/rules/{name}/enable", rules.enable, tell.Switched, "Let a rule take events.", _ADMIN,
-            named=ask.Named,
+            "/rules/{name}/enable", rules.enable, answers.Switched, "Let a rule take events.",
+            _ADMIN, named=queries.Named,
         ),
         _post(
-            "/rules/{name}/disable", rules.disable, tell.Switched,
-            "Keep a rule from taking events.", _ADMIN, named=ask.Named,
+            "/rules/{name}/disable", rules.disable, answers.Switched,
+            "Keep a rule from taking events.", _ADMIN, named=queries.Named,
         ),
         _get(
-            "/pilots", pilots.index, tell.Pilots, "List pilots, the newest first.",
-            query=ask.PilotsAsk,
+            "/pilots", pilots.index, answers.Pilots, "List pilots, the newest first.",
+            query=queries.PilotsAsk,
         ),
         _get(
-            "/pilots/{id}", pilots.show, tell.PilotSheet, "Read all about a pilot.",
-            named=ask.Pilot,
+            "/pilots/{id}", pilots.show, answers.PilotSheet, "Read all about a pilot.",
+            named=queries.PilotNumber,
         ),
         _post(
-            "/pilots/{id}/drain", pilots.drain, tell.Became,
-            "Let a pilot finish what it has and take no more.", _ADMIN, named=ask.Pilot,
+            "/pilots/{id}/drain", pilots.drain, answers.Became,
+            "Let a pilot finish what it has and take no more.", _ADMIN, named=queries.PilotNumber,
         ),
         _post(
-            "/pilots/{id}/stop", pilots.stop, tell.Became, "Let a pilot leave now.", _ADMIN,
-            named=ask.Pilot,
+            "/pilots/{id}/stop", pilots.stop, answers.Became, "Let a pilot leave now.", _ADMIN,
+            named=queries.PilotNumber,
         ),
-        _get("/sites", sites.index, tell.Sites, "List sites, and how they are."),
+        _get("/sites", sites.index, answers.SiteList, "List sites, and how they are."),
         _get(
-            "/sites/{name}", sites.show, Seen, "Read how a site is.", named=ask.Named,
+            "/sites/{name}", sites.show, Seen, "Read how a site is.", named=queries.Named,
         ),
         Route(
             method="POST", path="/sites/{name}/drain", scope=_ADMIN, kind="write",
-            act=sites.drain, says="Give a site nothing more.", named=ask.Named,
-            query=ask.DrainAsk, answer=tell.Became,
+            act=sites.drain, says="Give a site nothing more.", named=queries.Named,
+            query=queries.DrainAsk, answer=answers.Became,
         ),
         _post(
-            "/sites/{name}/resume", sites.resume, tell.Became, "Give a site work again.", _ADMIN,
-            named=ask.Named,
+            "/sites/{name}/resume", sites.resume, answers.Became, "Give a site work again.", _ADMIN,
+            named=queries.Named,
         ),
         _get(
-            "/pools", pools.index, tell.Pools, "List pools, what each does and why.", scope=_POOL
+            "/pools", pools.index, answers.Pools, "List pools, what each does and why.", scope=_POOL
         ),
         _get(
-            "/pools/samples", pools.samples, tell.PoolSamples, "Tell how pools were.",
-            query=ask.PoolSamplesAsk,
+            "/pools/samples", pools.samples, answers.PoolSamples, "Tell how pools were.",
+            query=queries.PoolSamplesAsk,
         ),
         _get(
-            "/pools/{name}", outside.show, Look, "See one pool.", named=ask.Named, scope=_POOL
+            "/pools/{name}", pools.show, Look, "See one pool.", named=queries.Named, scope=_POOL
         ),
         Route(
             method="PUT", path="/pools/{name}/demand", scope=_POOL, kind="write",
-            act=outside.demand, says="Ask a pool that is steered from outside for cores.",
-            named=ask.Named, body=ask.Demand, answer=Taken,
+            act=pools.demand, says="Ask a pool that is steered from outside for cores.",
+            named=queries.Named, body=queries.Demand, answer=Taken,
         ),
         _post(
-            "/pools/{name}/pause", pools.pause, tell.Became, "Leave a pool as it is.", _ADMIN,
-            named=ask.Named,
+            "/pools/{name}/pause", pools.pause, answers.Became, "Leave a pool as it is.", _ADMIN,
+            named=queries.Named,
         ),
         _post(
-            "/pools/{name}/resume", pools.resume, tell.Became, "Let a pool go on.", _ADMIN,
-            named=ask.Named,
+            "/pools/{name}/resume", pools.resume, answers.Became, "Let a pool go on.", _ADMIN,
+            named=queries.Named,
         ),
         _post(
-            "/pools/{name}/allow", pools.allow, tell.Became,
-            "Allow what a pool asks for, up to its maximum.", _ADMIN, named=ask.Named,
+            "/pools/{name}/allow", pools.allow, answers.Became,
+            "Allow what a pool asks for, up to its maximum.", _ADMIN, named=queries.Named,
         ),
         _post(
-            "/pools/{name}/reset", pools.reset, tell.Became, "Go back to what its file says.",
-            _ADMIN, named=ask.Named,
+            "/pools/{name}/reset", pools.reset, answers.Became, "Go back to what its file says.",
+            _ADMIN, named=queries.Named,
         ),
         _get(
-            "/samples", pilots.samples, tell.Samples, "Tell how full sites were.",
-            query=ask.SamplesAsk,
+            "/samples", pilots.samples, answers.Samples, "Tell how full sites were.",
+            query=queries.SamplesAsk,
         ),
-        _get("/shares", whole.shares, tell.Shares, "Tell who has used how much."),
-        _get("/tokens", tokens.index, tell.Tokens, "List all tokens.", scope=_ADMIN),
+        _get("/shares", whole.shares, answers.Shares, "Tell who has used how much."),
+        _get("/tokens", tokens.index, answers.Tokens, "List all tokens.", scope=_ADMIN),
         Route(
             method="POST", path="/tokens", scope=_ADMIN, kind="write", act=tokens.make,
-            says="Make a token; its text is told this once.", body=ask.NewToken,
-            answer=tell.Token, status=201,
+            says="Make a token; its text is told this once.", body=queries.NewToken,
+            answer=answers.NewTokenView, status=201,
         ),
         Route(
             method="DELETE", path="/tokens/{id}", scope=_ADMIN, kind="write", act=tokens.revoke,
-            says="Let a token count no longer.", named=ask.One, answer=tell.Became,
+            says="Let a token count no longer.", named=queries.One, answer=answers.Became,
         ),
         Route(
             method="GET", path="/stream", scope=_READ, kind="live", act=_nowhere,
@@ -183,7 +185,7 @@ def table(whole: Whole) -> tuple[Route, ...]:
 
 def _get(
     path: str, act: Any, answer: Any, says: str, *, named: type = Nothing,  # noqa: ANN401
-    query: type = Nothing, scope: Scope = _READ,
+    query: type = Nothing, scope: TokenScope = _READ,
 ) -> Route:  # fmt: skip
     return Route(
         method="GET", path=path, scope=scope, kind="read", act=act, says=says, answer=answer,
@@ -192,7 +194,7 @@ def _get(
 
 
 def _post(
-    path: str, act: Any, answer: Any, says: str, scope: Scope, *, named: type = ask.One,  # noqa: ANN401
+    path: str, act: Any, answer: Any, says: str, scope: TokenScope, *, named: type = queries.One,  # noqa: ANN401
 ) -> Route:  # fmt: skip
     return Route(
         method="POST", path=path, scope=scope, kind="write", act=act, says=says, answer=answer,

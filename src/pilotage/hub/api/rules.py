@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pilotage.hub.api import tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers
+from pilotage.hub.api.call import ApiCall
 from pilotage.rule import graph, rulebook
 from pilotage.store import Db
 
@@ -11,15 +11,15 @@ from pilotage.store import Db
 _NEWEST = 50_000
 
 
-def index(db: Db, call: Call) -> tell.Rules:
+def index(db: Db, call: ApiCall) -> answers.RuleList:
     """List the rules in force."""
     known = rulebook.known(db)
     root = str(call.hands.project.root)
     nodes = graph.graph([one.rule for one in known.values()], root).nodes
     triggers = {node.id: node.sub for node in nodes}
     last = dict(db.rows("api_rule_last", after=int(db.value("job_last")) - _NEWEST))
-    return tell.Rules([
-        tell.RuleRow(
+    return answers.RuleList([
+        answers.RuleRow(
             name, one.rule.book, one.rule.line, triggers.get(name, ""), one.enabled, one.hits,
             last.get(name),
         )
@@ -27,13 +27,13 @@ def index(db: Db, call: Call) -> tell.Rules:
     ])  # fmt: skip
 
 
-def enable(db: Db, call: Call) -> tell.Switched:
+def enable(db: Db, call: ApiCall) -> answers.Switched:
     """Let a rule take events."""
     rulebook.enable(db, [call.path.name], on=True)
-    return tell.Switched(enabled=True)
+    return answers.Switched(enabled=True)
 
 
-def disable(db: Db, call: Call) -> tell.Switched:
+def disable(db: Db, call: ApiCall) -> answers.Switched:
     """Keep a rule from taking events."""
     rulebook.enable(db, [call.path.name], on=False)
-    return tell.Switched(enabled=False)
+    return answers.Switched(enabled=False)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pilotage.base import errors
 from pilotage.batch import records
 from pilotage.edge import view
-from pilotage.hub.api import tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers
+from pilotage.hub.api.call import ApiCall
 from pilotage.hub.metrics import Family
 from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 
-def index(db: Db, call: Call) -> tell.Sites:
+def index(db: Db, call: ApiCall) -> answers.SiteList:
     """List all sites."""
-    return tell.Sites(*_look(db, call))
+    return answers.SiteList(*_look(db, call))
 
 
-def show(db: Db, call: Call) -> site_view.Seen:
+def show(db: Db, call: ApiCall) -> site_view.Seen:
     """Read how a site is."""
     name = call.path.name
     found = next((one for one in _look(db, call).sites if one.name == name), None)
@@ -26,23 +26,23 @@ def show(db: Db, call: Call) -> site_view.Seen:
     return found
 
 
-def drain(db: Db, call: Call) -> tell.Became:
+def drain(db: Db, call: ApiCall) -> answers.Became:
     """Give a site nothing more."""
     return _ask(db, call, "drain", call.query.reason)
 
 
-def resume(db: Db, call: Call) -> tell.Became:
+def resume(db: Db, call: ApiCall) -> answers.Became:
     """Give a site work again."""
     return _ask(db, call, "", "")
 
 
-def _ask(db: Db, call: Call, asked: str, why: str) -> tell.Became:
+def _ask(db: Db, call: ApiCall, asked: str, why: str) -> answers.Became:
     by = call.grant.owner or "an admin"
     records.ask(db, show(db, call).name, asked, by=by, why=why, now=call.now)
-    return tell.Became(asked or "open")
+    return answers.Became(asked or "open")
 
 
-def _look(db: Db, call: Call) -> site_view.Looked:
+def _look(db: Db, call: ApiCall) -> site_view.Looked:
     project = call.hands.project
     return site_view.look(db, project.root, project.settings, call.hands.clock.now())
 

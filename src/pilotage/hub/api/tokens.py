@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from pilotage.base import errors
-from pilotage.hub.api import ask, tell
-from pilotage.hub.api.call import Call
+from pilotage.hub.api import answers, queries
+from pilotage.hub.api.call import ApiCall
 from pilotage.project import tokens
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
 
 _MOST = 10_000
 
 
-def index(db: Db, call: Call) -> tell.Tokens:
+def index(db: Db, call: ApiCall) -> answers.Tokens:
     """List all tokens."""
     del call
-    return tell.Tokens([tell.TokenRow(*one) for one in db.rows("token_list", most=_MOST)])
+    return answers.Tokens([answers.TokenRow(*one) for one in db.rows("token_list", most=_MOST)])
 
 
-def make(db: Db, call: Call) -> tell.Token:
+def make(db: Db, call: ApiCall) -> answers.NewTokenView:
     """Make a token; its text is told this once."""
-    wanted: ask.NewToken = call.body
-    if wanted.scope in {Scope.ADMIN, Scope.USER} and not wanted.owner:
+    wanted: queries.NewToken = call.body
+    if wanted.scope in {TokenScope.ADMIN, TokenScope.USER} and not wanted.owner:
         raise errors.UsageError(
             f"a token for {wanted.scope} needs an owner", hint="as `user` or `group/user`"
         )
@@ -29,10 +29,10 @@ def make(db: Db, call: Call) -> tell.Token:
         db, wanted.scope, wanted.owner, now=call.now, lifetime=wanted.lifetime, pool=wanted.pool,
         site=wanted.site, label=wanted.label, uses=wanted.uses,
     )  # fmt: skip
-    return tell.Token(number, secret)
+    return answers.NewTokenView(number, secret)
 
 
-def revoke(db: Db, call: Call) -> tell.Became:
+def revoke(db: Db, call: ApiCall) -> answers.Became:
     """Let a token count no longer."""
     tokens.revoke(db, call.path.id, call.now)
-    return tell.Became("revoked")
+    return answers.Became("revoked")

@@ -13,8 +13,8 @@ from pilotage.base import errors
 from pilotage.match.expr import grammar, value
 from pilotage.match.expr.token import wrong
 from pilotage.match.expr.tree import (
-    Call,
-    Chain,
+    ChainOp,
+    FunctionCall,
     Items,
     Literal,
     Name,
@@ -120,10 +120,10 @@ def _mended(node: Node) -> Node:
             return Not(_mended(item))
         case Negative(item):
             return Negative(_mended(item))
-        case Chain(sign, items):
-            return Chain(sign, tuple(_mended(item) for item in items))
-        case Call(name, items):
-            return Call(name, tuple(_mended(item) for item in items))
+        case ChainOp(sign, items):
+            return ChainOp(sign, tuple(_mended(item) for item in items))
+        case FunctionCall(name, items):
+            return FunctionCall(name, tuple(_mended(item) for item in items))
         case Literal() | Name() | Items():
             return node
 
@@ -166,5 +166,5 @@ def _small(node: Node) -> Node:
         return Literal(small, f"'{quoted}'")
     if isinstance(node, Name) and node.name in _SMALL:
         return node
-    deaf = isinstance(node, Call) and node.name == "lower"
-    return _mended(node) if deaf else Call("lower", (_mended(node),))
+    deaf = isinstance(node, FunctionCall) and node.name == "lower"
+    return _mended(node) if deaf else FunctionCall("lower", (_mended(node),))

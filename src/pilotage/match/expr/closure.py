@@ -14,8 +14,8 @@ from typing import Any
 
 from pilotage.match.expr import value
 from pilotage.match.expr.tree import (
-    Call,
-    Chain,
+    ChainOp,
+    FunctionCall,
     Items,
     Literal,
     Name,
@@ -42,11 +42,11 @@ def closure(node: Node) -> Closure:
             return _not(closure(item))
         case Negative(item):
             return _calculation("-", lambda _offer, _job: 0, closure(item))
-        case Chain(sign, items):
+        case ChainOp(sign, items):
             return _CHAINS[sign](tuple(closure(item) for item in items))
         case Items(items):
             return _items(tuple(closure(item) for item in items))
-        case Call(name, items):
+        case FunctionCall(name, items):
             return _CALLS[name](*(closure(item) for item in items))
         case Pair():
             return _pair(node)

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 from pilotage.base import errors
-from pilotage.match.expr.token import Token, tokens, wrong
+from pilotage.match.expr.token import ExprToken, tokens, wrong
 from pilotage.match.expr.tree import (
     BINDS,
-    Call,
-    Chain,
+    ChainOp,
+    FunctionCall,
     Items,
     Literal,
     Name,
@@ -55,7 +55,7 @@ def tree(source: str) -> Node:
 class _Reader:
     """A place in the words of an expression."""
 
-    def __init__(self, words: list[Token]) -> None:
+    def __init__(self, words: list[ExprToken]) -> None:
         self._words = words
         self._at = 0
         self._parts = 0
@@ -72,10 +72,10 @@ class _Reader:
         return node
 
     @property
-    def _here(self) -> Token:
+    def _here(self) -> ExprToken:
         return self._words[self._at]
 
-    def _next(self) -> Token:
+    def _next(self) -> ExprToken:
         word = self._words[self._at]
         self._at += word.kind != "end"
         return word
@@ -148,8 +148,8 @@ class _Reader:
             items.append(self._read(BINDS[sign] + 1))
         flat: list[Node] = []
         for item in items:
-            flat += item.items if isinstance(item, Chain) and item.sign == sign else (item,)
-        return Chain("and" if sign == "and" else "or", tuple(flat))
+            flat += item.items if isinstance(item, ChainOp) and item.sign == sign else (item,)
+        return ChainOp("and" if sign == "and" else "or", tuple(flat))
 
     def _first(self) -> Node:
         self._count()
@@ -164,7 +164,7 @@ class _Reader:
             case _:
                 return self._prefix(word)
 
-    def _prefix(self, word: Token) -> Node:
+    def _prefix(self, word: ExprToken) -> Node:
         match word.word:
             case "not":
                 return Not(self._read(BINDS["not"]))
@@ -183,7 +183,7 @@ class _Reader:
         self._at -= word.kind != "end"
         raise self._unexpected(_VALUE)
 
-    def _name(self, word: Token) -> Node:
+    def _name(self, word: ExprToken) -> Node:
         if self._taken("("):
             return self._call(word)
         first, dot, rest = word.word.partition(".")
@@ -196,7 +196,7 @@ class _Reader:
             return Name(rest)
         return Name(word.word)
 
-    def _call(self, word: Token) -> Node:
+    def _call(self, word: ExprToken) -> Node:
         if word.word not in FUNCTIONS:
             hint = closest(word.word, FUNCTIONS)
             raise wrong(word.at, f"there is no function `{word.word}`", hint)
@@ -207,7 +207,7 @@ class _Reader:
             raise wrong(word.at, f"`{word.word}` takes {count} values, not {len(items)}")
         if word.word == "version":
             _check_versions(word, items[0])
-        return Call(word.word, items)
+        return FunctionCall(word.word, items)
 
     def _items(self, end: str) -> tuple[Node, ...]:
         found: list[Node] = []
@@ -227,10 +227,10 @@ def closest(word: str, known: Iterable[str], before: str = "") -> str:
     return f"known are {', '.join(f'`{before}{name}`' for name in names)}" if names else ""
 
 
-def _check_versions(word: Token, *items: Node) -> None:
+def _check_versions(word: ExprToken, *items: Node) -> None:
     """Complain of `3.10` as a version: as a number it is 3.1."""
     among = word.word == "version" or any(
-        isinstance(item, Call) and item.name == "version" for item in items
+        isinstance(item, FunctionCall) and item.name == "version" for item in items
     )
     for item in items:
         if among and isinstance(item, Literal) and isinstance(item.value, (int, float)):

@@ -70,4 +70,4 @@ def clauses(expr: Expr) -> tuple[Expr, ...]:
 
 def conjuncts(node: tree.Node) -> tuple[tree.Node, ...]:
     """Return the trees of which all must hold."""
-    return node.items if isinstance(node, tree.Chain) and node.sign == "and" else (node,)
+    return node.items if isinstance(node, tree.ChainOp) and node.sign == "and" else (node,)

@@ -41,7 +41,7 @@ _MEANT = {
 }
 
 
-class Token(NamedTuple):
+class ExprToken(NamedTuple):
     """One word of an expression."""
 
     kind: Kind
@@ -58,7 +58,7 @@ def wrong(at: int, words: str, hint: str = "") -> errors.BadRule:
     return errors.BadRule(f"at character {at + 1} of the expression: {words}", hint=hint)
 
 
-def tokens(source: str) -> Iterator[Token]:
+def tokens(source: str) -> Iterator[ExprToken]:
     """Split an expression into words."""
     if len(source) > LONGEST:
         words = f"the expression has {len(source)} characters"
@@ -73,17 +73,17 @@ def tokens(source: str) -> Iterator[Token]:
         word = found[0]
         match found.lastgroup:
             case "number" | "unit":
-                yield Token("number", word, at, _number(word, found["unit"] or "", at))
+                yield ExprToken("number", word, at, _number(word, found["unit"] or "", at))
             case "text":
-                yield Token("text", word, at, re.sub(r"(?s)\\(.)", r"\1", word[1:-1]))
+                yield ExprToken("text", word, at, re.sub(r"(?s)\\(.)", r"\1", word[1:-1]))
             case "name":
-                yield Token("sign" if word in KEYWORDS else "name", word, at)
+                yield ExprToken("sign" if word in KEYWORDS else "name", word, at)
             case _ if word.strip():
-                yield Token("sign", _SIGNS.get(word, word), at)
+                yield ExprToken("sign", _SIGNS.get(word, word), at)
             case _:
                 pass
         at = found.end()
-    yield Token("end", "", at)
+    yield ExprToken("end", "", at)
 
 
 def _number(word: str, unit: str, at: int) -> float:

@@ -34,7 +34,7 @@ class Negative(msgspec.Struct, frozen=True):
     item: Node
 
 
-class Chain(msgspec.Struct, frozen=True):
+class ChainOp(msgspec.Struct, frozen=True):
     """Several things of which all or any must be true."""
 
     sign: OneOf["and", "or"]
@@ -55,14 +55,14 @@ class Items(msgspec.Struct, frozen=True):
     items: tuple[Node, ...]
 
 
-class Call(msgspec.Struct, frozen=True):
+class FunctionCall(msgspec.Struct, frozen=True):
     """A function and its arguments."""
 
     name: str
     items: tuple[Node, ...]
 
 
-Node = Literal | Name | Not | Negative | Chain | Pair | Items | Call
+Node = Literal | Name | Not | Negative | ChainOp | Pair | Items | FunctionCall
 
 #: How tightly signs hold together what stands beside them.
 BINDS = {
@@ -89,7 +89,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return (item,)
         case Pair(_, left, right):
             return left, right
-        case Chain(_, items) | Items(items) | Call(_, items):
+        case ChainOp(_, items) | Items(items) | FunctionCall(_, items):
             return items
 
 
@@ -111,7 +111,7 @@ def write(node: Node) -> str:
             return f"not {_inside(item, BINDS['not'])}"
         case Negative(item):
             return f"-{_inside(item, _TIGHT)}"
-        case Chain(sign, items):
+        case ChainOp(sign, items):
             return f" {sign} ".join(_inside(item, BINDS[sign] + 1) for item in items)
         case Pair(sign, left, right):
             binds = BINDS[sign]
@@ -120,7 +120,7 @@ def write(node: Node) -> str:
             return f"{first} {sign} {_inside(right, binds + 1)}"
         case Items(items):
             return f"[{', '.join(write(item) for item in items)}]"
-        case Call(name, items):
+        case FunctionCall(name, items):
             return f"{name}({', '.join(write(item) for item in items)})"
 
 
@@ -130,7 +130,7 @@ def _inside(node: Node, least: int) -> str:
 
 def _binds(node: Node) -> int:
     match node:
-        case Chain(sign) | Pair(sign):
+        case ChainOp(sign) | Pair(sign):
             return BINDS[sign]
         case Not():
             return BINDS["not"]

@@ -12,7 +12,7 @@ from pilotage.flow.records import Line
 from pilotage.flow.view import Row as FlowRow
 from pilotage.flow.view import StepRow
 from pilotage.job.model import Attempt, Binding, JobSpec
-from pilotage.match.chosen import Chosen
+from pilotage.match.where import JobPlace
 from pilotage.pilot.model import Facts
 from pilotage.pool.view import Look
 from pilotage.pool.view import Sample as PoolSample
@@ -38,7 +38,7 @@ class JobRow(msgspec.Struct, frozen=True):
     #: The pilot that runs or last ran it.
     pilot: int | None
     #: Where it runs or ran last: what the matchmaker chose, and the site where that is.
-    place: Chosen | None
+    place: JobPlace | None
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -77,17 +77,17 @@ class Became(msgspec.Struct, frozen=True):
     state: str
 
 
-class Why(msgspec.Struct, frozen=True):
+class WhyView(msgspec.Struct, frozen=True):
     """Why a job is where it is."""
 
     id: int
     state: str
     headline: str
-    reasons: list[Reason]
+    reasons: list[WhyReason]
     suggestion: str
 
 
-class Reason(msgspec.Struct, frozen=True):
+class WhyReason(msgspec.Struct, frozen=True):
     """One thing that stands in the way, or that is so."""
 
     text: str
@@ -116,7 +116,7 @@ class Written(msgspec.Struct, frozen=True):
     end: bool
 
 
-class End(msgspec.Struct, frozen=True):
+class EndRow(msgspec.Struct, frozen=True):
     """The end of a job."""
 
     seq: int
@@ -126,15 +126,15 @@ class End(msgspec.Struct, frozen=True):
     result: Any = None
 
 
-class Ends(msgspec.Struct, frozen=True):
+class EndPage(msgspec.Struct, frozen=True):
     """Ends of jobs, in order."""
 
-    ends: list[End]
+    ends: list[EndRow]
     #: What to give as `after` for those that follow.
     after: int
 
 
-class Flows(msgspec.Struct, frozen=True):
+class FlowPage(msgspec.Struct, frozen=True):
     """Workflows, the newest first."""
 
     flows: list[FlowRow]
@@ -234,7 +234,7 @@ class RuleRow(msgspec.Struct, frozen=True):
     last: float | None
 
 
-class Rules(msgspec.Struct, frozen=True):
+class RuleList(msgspec.Struct, frozen=True):
     """The rules in force."""
 
     rules: list[RuleRow]
@@ -246,7 +246,7 @@ class Switched(msgspec.Struct, frozen=True):
     enabled: bool
 
 
-class Sites(msgspec.Struct, frozen=True):
+class SiteList(msgspec.Struct, frozen=True):
     """All sites."""
 
     sites: list[Seen]
@@ -314,7 +314,7 @@ class PilotSheet(PilotRow, frozen=True):
     jobs: list[PilotJob]
 
 
-class Sample(msgspec.Struct, frozen=True):
+class SiteSample(msgspec.Struct, frozen=True):
     """How full a site was."""
 
     time: float
@@ -328,7 +328,7 @@ class Sample(msgspec.Struct, frozen=True):
 class Samples(msgspec.Struct, frozen=True):
     """How full sites were, the oldest first."""
 
-    samples: list[Sample]
+    samples: list[SiteSample]
 
 
 class ShareRow(msgspec.Struct, frozen=True):
@@ -353,7 +353,7 @@ class Shares(msgspec.Struct, frozen=True):
     shares: list[ShareRow]
 
 
-class Token(msgspec.Struct, frozen=True):
+class NewTokenView(msgspec.Struct, frozen=True):
     """A new token; its text is told this once."""
 
     id: int

@@ -12,7 +12,7 @@ from pilotage.flow.model import State as FlowState
 from pilotage.job.model import Binding, JobSpec
 from pilotage.job.model import State as JobState
 from pilotage.pilot.model import State as PilotState
-from pilotage.project.tokens import Scope
+from pilotage.project.tokens import TokenScope
 
 _FAR = 2**53
 _LONG = 200
@@ -51,7 +51,7 @@ class One(Ask, frozen=True):
     id: Number
 
 
-class Pilot(Ask, frozen=True):
+class PilotNumber(Ask, frozen=True):
     """A pilot by its number; 0 is the hub's own machine."""
 
     id: Count
@@ -78,7 +78,7 @@ class JobsAsk(Ask, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class NewJob(Ask, frozen=True):
+class SubmitJob(Ask, frozen=True):
     """A job to queue."""
 
     spec: JobSpec
@@ -93,7 +93,7 @@ class NewJob(Ask, frozen=True):
 class Submission(Ask, frozen=True):
     """Jobs to queue, all or none."""
 
-    jobs: Annotated[tuple[NewJob, ...], Meta(min_length=1, max_length=10_000)]
+    jobs: Annotated[tuple[SubmitJob, ...], Meta(min_length=1, max_length=10_000)]
 
 
 class FlowsAsk(Ask, frozen=True):
@@ -210,7 +210,7 @@ class Demand(Ask, frozen=True):
 class NewToken(Ask, frozen=True):
     """A token to make."""
 
-    scope: Scope
+    scope: TokenScope
     owner: Owner = ""
     #: In seconds.
     lifetime: Annotated[float, Meta(ge=1, le=315_360_000)] = 30 * 86400.0

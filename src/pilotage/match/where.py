@@ -15,7 +15,7 @@ _PILOT, _FLOW, _HUB = "pilot:", "flow:", "hub:"
 _LOCAL = "local"
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class JobPlace(msgspec.Struct, frozen=True):
     """A place, and the site where it is."""
 
     #: This machine, a pilot, the batch queue of a site, a site with an agent; or another hub.
@@ -25,7 +25,7 @@ class Chosen(msgspec.Struct, frozen=True):
     pilot: int | None = None
 
 
-def places(db: Db, jobs: Collection[int]) -> dict[int, Chosen]:
+def places(db: Db, jobs: Collection[int]) -> dict[int, JobPlace]:
     """Read where jobs run or ran last; those that never began, and workflows, are nowhere."""
     if not jobs:
         return {}
@@ -37,14 +37,14 @@ def places(db: Db, jobs: Collection[int]) -> dict[int, Chosen]:
     return found
 
 
-def _place(mark: str, pilot_site: str, way: str) -> Chosen | None:
+def _place(mark: str, pilot_site: str, way: str) -> JobPlace | None:
     if mark.startswith(_FLOW):
         return None
     if mark.startswith(SITE):
-        return Chosen("agent" if way == "agent" else "batch", mark.removeprefix(SITE))
+        return JobPlace("agent" if way == "agent" else "batch", mark.removeprefix(SITE))
     if mark.startswith(_HUB):
-        return Chosen("hub", "")
+        return JobPlace("hub", "")
     number = mark.removeprefix(_PILOT)
     if number != mark and number.isdecimal() and int(number):
-        return Chosen("pilot", pilot_site, int(number))
-    return Chosen("local", _LOCAL)
+        return JobPlace("pilot", pilot_site, int(number))
+    return JobPlace("local", _LOCAL)

@@ -31,12 +31,12 @@ def _no_matter(_error: Exception) -> None:
     """Leave it at that."""
 
 
-class Request(msgspec.Struct, eq=False):
+class PlaceRequest(msgspec.Struct, eq=False):
     """What a place says, and how it hears."""
 
     place: int
     answer: Callable[[Granted], None]
-    ends: list[bulk.Ended] = []
+    ends: list[bulk.EndedJob] = []
     #: Plain jobs that it would take beyond its free cores.
     ahead: int = 0
     #: Whether it waits when there is nothing to do.
@@ -45,13 +45,13 @@ class Request(msgspec.Struct, eq=False):
     refuse: Callable[[Exception], None] = _no_matter
 
 
-class Outcome(msgspec.Struct):
+class TurnOutcome(msgspec.Struct):
     """What a turn came to, once it is on disk."""
 
-    answers: list[tuple[Request, Granted]]
+    answers: list[tuple[PlaceRequest, Granted]]
     ended: list[tuple[int, int]]
     due: float | None
     #: Who said what cannot be dealt with, and why.
-    refused: list[tuple[Request, Exception]] = []
+    refused: list[tuple[PlaceRequest, Exception]] = []
     #: Jobs in the queue that are workflows.
     workflows: list[int] = []

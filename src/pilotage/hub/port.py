@@ -37,7 +37,7 @@ _log = logging.getLogger("pilotage.hub")
 Link = Callable[[], asyncio.Protocol]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PortLimits(msgspec.Struct, frozen=True):
     """How much of us callers may take."""
 
     #: Seconds in which a caller must have said what it wants, and later in which each request
@@ -52,7 +52,7 @@ class Limits(msgspec.Struct, frozen=True):
     grace: float = 3.0
 
 
-USUAL = Limits()
+USUAL = PortLimits()
 
 
 def listen(host: str, port: int, *, roam: bool) -> socket.socket:
@@ -76,7 +76,7 @@ async def serve(
     opened: socket.socket,
     *,
     tls: ssl.SSLContext | None = None,
-    limits: Limits = USUAL,
+    limits: PortLimits = USUAL,
     closing: Callable[[], None] = lambda: None,
     task_status: TaskStatus[int] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -105,7 +105,7 @@ async def serve(
 class _Front:
     """Who is connected, and in which language."""
 
-    def __init__(self, app: ASGIApp, link: Link, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, link: Link, limits: PortLimits) -> None:
         self.link = link
         self.limits = limits
         #: Callers that have not said what they want.

@@ -4,34 +4,57 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.base.owner import me
-from pilotage.job import bulk, moves
+from pilotage.job import bulk, moves, records
 from pilotage.job.model import Workflow
-from pilotage.match.blackhole import Guard
+from pilotage.match.blackhole import BlackHoleGuard
 from pilotage.match.cluster import Cluster
 from pilotage.match.negotiate import Matcher
-from pilotage.match.order import Queued
+from pilotage.match.order import QueuedJob
 from pilotage.match.place import Lease, Place, mark
-from pilotage.match.specs import Specs
 from pilotage.store import Db
 
+if TYPE_CHECKING:
+    from pilotage.job.model import JobSpec
+    from pilotage.store import Db
 
-class Books:
+#: Definitions kept at hand.
+_MOST = 20_000
+
+
+class Specs:
+    """Reads each definition once, as long as it is at hand."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, JobSpec] = {}
+
+    def get(self, db: Db, number: int) -> JobSpec:
+        """Read a definition."""
+        spec = self._known.get(number)
+        if spec is None:
+            if len(self._known) >= _MOST:
+                # The oldest is the least likely to be asked for again.
+                del self._known[next(iter(self._known))]
+            spec = self._known[number] = records.read_spec(db.value("spec_body", id=number))
+        return spec
+
+
+class QueueRecords:
     """What the store says, in memory; only the thread that writes to the store may touch it."""
 
     def __init__(self, matcher: Matcher, dice: random.Random) -> None:
         self.matcher = matcher
-        self.guard = Guard()
+        self.guard = BlackHoleGuard()
         self.specs = Specs()
         #: Which place holds a job.
         self.holder: dict[int, Place] = {}
         #: Attempts that run, by the mark of a holder who has not joined yet.
-        self.orphans: dict[str, list[tuple[Queued, Lease]]] = {}
+        self.orphans: dict[str, list[tuple[QueuedJob, Lease]]] = {}
         #: Attempts of this turn that are over.
         self.ended: list[tuple[int, int]] = []
         #: Queued jobs of this turn that are workflows: no place runs them, their steps are matched.
@@ -57,7 +80,7 @@ class Books:
             for one, lease in self.orphans.pop(name, ()):
                 self.hold(place, one, lease)
 
-    def hold(self, place: Place, one: Queued, lease: Lease) -> None:
+    def hold(self, place: Place, one: QueuedJob, lease: Lease) -> None:
         """Note that a place holds a job already."""
         self.matcher.adopt(place, one, lease)
         self.holder[lease.job] = place
@@ -70,12 +93,12 @@ class Books:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def finish(self, db: Db, ends: Iterable[tuple[int, list[bulk.Ended]]], now: float) -> None:
+    def finish(self, db: Db, ends: Iterable[tuple[int, list[bulk.EndedJob]]], now: float) -> None:
         """Record what ended; who does not hold a job any more is only heard if nobody else does."""
         heard = []
         for number, reported in ends:
             place = self.matcher.places.get(number)
-            mine: dict[int, bulk.Ended] = {}
+            mine: dict[int, bulk.EndedJob] = {}
             for one in reported:
                 lease = place.leases.get(one.job) if place else None
                 if lease is not None and lease.attempt == one.attempt:
@@ -85,7 +108,7 @@ class Books:
                     # It comes late, and counts only if nobody has begun anew.
                     late = db.row("attempt_facts", job=one.job, number=one.attempt)
                     if late and late[1] in (place.marks if place else {mark(number)}):
-                        heard.append(bulk.Ended(one.job, one.attempt, late[0], one.end))
+                        heard.append(bulk.EndedJob(one.job, one.attempt, late[0], one.end))
             if mine and place is not None:
                 for one in mine.values():
                     if one.end.refused and not one.end.again:
@@ -100,7 +123,7 @@ class Books:
                 heard += mine.values()
         self.record(db, heard, now)
 
-    def _refuse(self, db: Db, place: Place, one: bulk.Ended) -> None:
+    def _refuse(self, db: Db, place: Place, one: bulk.EndedJob) -> None:
         """Offer jobs of a definition no more to a place that could not run one of them."""
         bucket = place.kinds[one.job]
         cluster = bucket.cluster
@@ -111,7 +134,7 @@ class Books:
             self.matcher.part(bucket.owner, bucket.cluster, alike, cluster)
         cluster.refused_by.add(place.number)
 
-    def record(self, db: Db, ended: list[bulk.Ended], now: float) -> None:
+    def record(self, db: Db, ended: list[bulk.EndedJob], now: float) -> None:
         """Write ends down, whoever held the jobs."""
         if ended:
             bulk.finish(
@@ -120,7 +143,7 @@ class Books:
             self.ended += [(one.job, one.attempt) for one in ended]
             crash.point("result.before_commit")
 
-    def _free(self, place: Place, ended: list[bulk.Ended], now: float) -> None:
+    def _free(self, place: Place, ended: list[bulk.EndedJob], now: float) -> None:
         walls = []
         for one in ended:
             self.holder.pop(one.job, None)
@@ -161,13 +184,13 @@ class Books:
     def _queued(
         self, db: Db, job: int, spec: int, priority: int, limit: str, owner: str,
         not_before: float = 0.0,
-    ) -> Queued:  # fmt: skip
+    ) -> QueuedJob:  # fmt: skip
         owner = owner or me()
         cluster = self._clusters.get((spec, owner))
         if cluster is None:
             cluster = self.matcher.clusters.of(self.specs.get(db, spec), owner)
             self._clusters[spec, owner] = cluster
-        return Queued(job, priority, owner, cluster, limit, not_before)
+        return QueuedJob(job, priority, owner, cluster, limit, not_before)
 
     def reload(self, db: Db, now: float) -> None:
         """Read the queue and who holds what anew."""

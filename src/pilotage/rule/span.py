@@ -10,7 +10,7 @@ import msgspec
 from pilotage.base import errors, toml
 
 
-class Place(msgspec.Struct, frozen=True):
+class SourceSpan(msgspec.Struct, frozen=True):
     """A table of a book: a rule or a recipe."""
 
     #: The file of the book, or its name.
@@ -41,7 +41,7 @@ def key(*keys: str) -> Iterator[None]:
 
 
 @contextmanager
-def table(place: Place, elsewhere: dict[str, Place] | None = None) -> Iterator[None]:
+def table(place: SourceSpan, elsewhere: dict[str, SourceSpan] | None = None) -> Iterator[None]:
     """Name the file, line and table in errors; some keys may have come from elsewhere."""
     try:
         yield

@@ -8,13 +8,13 @@ import msgspec
 
 from pilotage.base import text, units
 from pilotage.bus import port as bus
-from pilotage.event.model import Event, Kind
-from pilotage.rule import glob, regex, topic
+from pilotage.event.model import Event, EventKind
+from pilotage.rule import glob, regex, trigger
 from pilotage.rule.exclude import excluded_by
 from pilotage.rule.model import FilePattern, JobPattern, MessagePattern, Rule, TimerPattern
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RuleVerdict(msgspec.Struct, frozen=True):
     """Whether a rule fires, and all that speaks against it."""
 
     #: Whether it fires.
@@ -25,7 +25,7 @@ class Verdict(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-def judge(rule: Rule, event: Event, now: float) -> Verdict:
+def judge(rule: Rule, event: Event, now: float) -> RuleVerdict:
     """Compare an event with each clause of a rule."""
     reasons = [] if rule.enabled else ["the rule is disabled"]
     groups: dict[str, str] = {}
@@ -34,14 +34,14 @@ def judge(rule: Rule, event: Event, now: float) -> Verdict:
             groups, failed = _judge_file(pattern, event, now)
             reasons += failed
         case TimerPattern():
-            reasons += _judge_kind(event, [Kind.TIMER])
+            reasons += _judge_kind(event, [EventKind.TIMER])
             if not reasons and event.subject != rule.name:
                 reasons.append(f"the tick is of the rule {event.subject!r}")
         case MessagePattern() as pattern:
-            reasons += _judge_kind(event, [Kind.MESSAGE]) or _judge_topic(pattern, event)
+            reasons += _judge_kind(event, [EventKind.MESSAGE]) or _judge_topic(pattern, event)
         case JobPattern() as pattern:
-            reasons += _judge_kind(event, [Kind.JOB_ENDED]) or _judge_job(pattern, event)
-    return Verdict(not reasons, {} if reasons else groups, tuple(reasons))
+            reasons += _judge_kind(event, [EventKind.JOB_ENDED]) or _judge_job(pattern, event)
+    return RuleVerdict(not reasons, {} if reasons else groups, tuple(reasons))
 
 
 def match_file(pattern: FilePattern, directory: str, name: str) -> dict[str, str] | None:
@@ -59,7 +59,7 @@ def match_file(pattern: FilePattern, directory: str, name: str) -> dict[str, str
     return None
 
 
-def _judge_kind(event: Event, wanted: list[Kind]) -> list[str]:
+def _judge_kind(event: Event, wanted: list[EventKind]) -> list[str]:
     if event.kind in wanted:
         return []
     return [f"event is {event.kind}; the rule waits for {', '.join(sorted(wanted))}"]
@@ -67,7 +67,7 @@ def _judge_kind(event: Event, wanted: list[Kind]) -> list[str]:
 
 def _judge_file(pattern: FilePattern, event: Event, now: float) -> tuple[dict[str, str], list[str]]:
     reasons = _judge_kind(event, sorted(pattern.events))
-    if event.kind in (Kind.TIMER, Kind.MESSAGE, Kind.JOB_ENDED):
+    if event.kind in (EventKind.TIMER, EventKind.MESSAGE, EventKind.JOB_ENDED):
         return {}, reasons
     directory, _, name = event.subject.rpartition("/")
     groups = match_file(pattern, directory or "/", name)
@@ -127,7 +127,7 @@ def _judge_topic(pattern: MessagePattern, event: Event) -> list[str]:
 
 def _judge_job(pattern: JobPattern, event: Event) -> list[str]:
     reasons = []
-    if not topic.ended_match(pattern.names, event):
+    if not trigger.ended_match(pattern.names, event):
         reasons.append(f"job {_show(event.subject)} does not match {_any_of(pattern.names)}")
     state = event.data.get("state", "unknown")
     if state not in pattern.states:
