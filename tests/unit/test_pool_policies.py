@@ -17,15 +17,14 @@ from pilotage.cli.common import Common
 from pilotage.cli.pool_tried import World as Wanted
 from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
-from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller import Linear
 from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.simulate import own
-from pilotage.pool.simulate.film import Film
-from pilotage.pool.simulate.lot import Lot, piped
+from pilotage.pool.simulate import scenario
 from pilotage.pool.simulate.model import Kind, Load, Machine, Provider, Scenario
-from pilotage.pool.simulate.run import run
+from pilotage.pool.simulate.run import Film, run
 from pilotage.pool.simulate.scenario import SCENARIOS
+from pilotage.pool.simulate.wheel import Lot, piped
 from pilotage.pool.simulate.world import World
 
 BUSY = Scenario(
@@ -126,13 +125,13 @@ def test_what_is_held_has_a_price():
 
 
 def test_a_world_of_own_pools_waits_as_their_sites_did():
-    delay, spread = own.queue([600.0] * 5)
+    delay, spread = scenario.queue([600.0] * 5)
     assert (round(delay * 3600), spread) == (600, 0.0)
-    assert own.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
+    assert scenario.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
     # Two tell nothing.
-    assert own.queue([600.0, 60.0]) == own.queue([])
+    assert scenario.queue([600.0, 60.0]) == scenario.queue([])
     burst = Pool(site="far", maximum=64, pilot=Pilot(cpus=8, memory="16G", time="12h"))
-    made = own.scenario({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
+    made = scenario.scenario({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
     (machine,), (provider,) = made.machines, made.providers
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)
     assert provider.capacity == 64

@@ -15,13 +15,12 @@ from pilotage.cli.pool_tried import World
 from pilotage.cli.spec import Wishes
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.cluster import Clusters
-from pilotage.pool import files, prospects, reading
+from pilotage.pool import files, prospects, state
 from pilotage.pool.model import Reading
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Hint, Sight
-from pilotage.pool.policy.windowed import Windowed
-from pilotage.pool.reading import Seen, Set
 from pilotage.pool.simulate.scenario import SCENARIOS
+from pilotage.pool.state import Seen, Set
 
 FILE = """
 site = "cluster"
@@ -57,7 +56,7 @@ def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
 
 def changed(at: Common) -> Set:
     with at.open() as project:
-        return reading.rows(project.db)["burst"].changed
+        return state.rows(project.db)["burst"].changed
 
 
 def data(answer: Any) -> Any:
@@ -178,7 +177,7 @@ def test_no_pilot_is_hoped_for_that_would_come_with_too_little_memory(at):
 def test_a_job_hears_that_an_empty_pool_orders_at_its_next_look(at):
     look_at(at, 1.0)
     with at.open() as project:
-        row = reading.rows(project.db)["burst"]
+        row = state.rows(project.db)["burst"]
         found = prospects.hope("burst", files.read(project.root, "burst"), row, row.looked)
     assert found.comes
     assert "as it looks next" in found.words
@@ -207,6 +206,6 @@ def test_an_older_version_of_what_is_remembered_is_as_good_as_new(at):
     with at.open() as project:
         with project.db.transaction():
             project.db._connection.execute("UPDATE pool SET seen = '{\"a\":1}', care = '[]'")
-        row = reading.rows(project.db)["burst"]
+        row = state.rows(project.db)["burst"]
     assert row.seen is None
     assert row.care.deaths == 0

@@ -18,8 +18,7 @@ from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
-    from pilotage.pool.demands import Taken
-    from pilotage.pool.reading import Set, Step
+    from pilotage.pool.state import Set, Step, Taken
     from pilotage.pool.view import Look, Sample
 
 app = App(
@@ -81,7 +80,7 @@ class Changes:
 
     def apply(self, before: Set) -> Set:
         """Change what was set before."""
-        from pilotage.pool.reading import Set
+        from pilotage.pool.state import Set
 
         if self.allow and self.ask_above is not None:
             raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
@@ -115,12 +114,12 @@ def ls(*, at: Common = HERE) -> Answer:
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
     from pilotage.pilot import view as fleet
-    from pilotage.pool import account as pool_account
+    from pilotage.pool import view
 
     with at.open() as project:
         now = project.clock.now()
         one = view.pool(project.db, project.root, name, now)
-        account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
+        account = view.accounts(project.db, now, name).get(name, view.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
         past = view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
         file = files.file_of(project.root, name)
@@ -187,7 +186,7 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
 def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
     """Ask a pool for cores by hand."""
     from pilotage.base.owner import me
-    from pilotage.pool import demands
+    from pilotage.pool import state as demands
 
     if demand is None:
         return None

@@ -24,17 +24,17 @@ def shrink(
     at: Common = HERE,
 ) -> Answer:
     """Make a pool smaller now: those without a job go first, the others when theirs are over."""
-    from pilotage.pool import shrink as pool_shrink
+    from pilotage.pool import view
 
     if cores < 0:
         raise errors.UsageError(f"a pool cannot have {cores} cores")
     with at.open() as project:
-        who = pool_shrink.leaving(project.db, project.root, name, cores, kill=kill)
+        who = view.leaving(project.db, project.root, name, cores, kill=kill)
         jobs = shape.count(who.jobs, "job")
         if who.jobs and not yes and not job.ask(f"end {jobs} that run, to be queued again?"):
             return Answer({"pool": name, "drain": [], "stop": []}, notes=("nothing was done",))
         with project.db.transaction():
-            words = pool_shrink.shrink(project.db, project.root, name, cores, who)
+            words = view.shrink(project.db, project.root, name, cores, who)
         idle = not project.running()
     said = f"{shape.count(len(who.drain), 'pilot')} of {name} take no more jobs and leave"
     said += f", {len(who.stop)} are stopped with {jobs}" if who.stop else ""

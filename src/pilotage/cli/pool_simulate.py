@@ -18,8 +18,8 @@ from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
     from pilotage.compat.cobald.policies import Policy
-    from pilotage.pool.simulate.film import Film
     from pilotage.pool.simulate.model import Figures
+    from pilotage.pool.simulate.run import Film
 
 _HEADS = columns(
     "SCENARIO POLICY SEED> SCORE> USED> SERVED> WAIT> P95> ORDERS> PILOTS> UNUSED> COST>"
@@ -88,8 +88,7 @@ def simulate(
 def _run(
     cases: Sequence[pool_tried.Case], policies: Sequence[Policy], seeds: range
 ) -> Iterator[Done]:
-    from pilotage.pool.simulate.film import Film
-    from pilotage.pool.simulate.run import run
+    from pilotage.pool.simulate.run import Film, run
 
     total, begun = len(cases) * len(policies) * len(seeds), time.monotonic()
     number = 0

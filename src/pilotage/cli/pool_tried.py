@@ -50,7 +50,7 @@ def cases(
     word: str, pools: dict[str, Pool], world: World, at: Common
 ) -> tuple[list[Case], tuple[str, ...]]:
     """Find the worlds that are meant, and what is to be said of them."""
-    from pilotage.pool.simulate import own
+    from pilotage.pool.simulate import scenario
 
     if word != _RECORDED:
         found = _scenarios(word)
@@ -59,7 +59,7 @@ def cases(
             delay = units.seconds(world.delay) if world.delay else None
             found = [
                 msgspec.structs.replace(
-                    own.scenario(pools, waits, one.kinds, delay=delay, hours=one.hours),
+                    scenario.of_pools(pools, waits, one.kinds, delay=delay, hours=one.hours),
                     name=one.name, load=one.load, warm=one.warm,
                 )
                 for one in found
@@ -71,8 +71,8 @@ def cases(
         message = f"no job of this project has ended in the last {world.since}"
         raise errors.UsageError(message, hint="`--since 90d`, or the name of a scenario")
     delay = units.seconds(world.delay) if world.delay else None
-    where = own.scenario(pools, waits, (), delay=delay) if pools else _scenarios("shifting")[0]
-    made, trace, unfit = own.replay(jobs, where)
+    where = scenario.of_pools(pools, waits, (), delay=delay) if pools else _scenarios("shifting")[0]
+    made, trace, unfit = scenario.replay(jobs, where)
     if unfit == len(jobs):
         raise errors.UsageError("no recorded job fits any pilot", hint="larger pilots would do")
     notes = (f"{unfit} of {len(jobs)} recorded jobs fit no pilot and are left out",)
@@ -81,7 +81,7 @@ def cases(
 
 
 def _past(project: Project, world: World) -> tuple[list[Any], dict[str, list[float]]]:
-    from pilotage.pool import history
+    from pilotage.pool.simulate import trace as history
 
     since = project.clock.now() - units.seconds(world.since)
     return history.jobs(project.db, since), history.waits(project.db, since)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.pool.controller import Linear, RelativeSupply
+from pilotage.pool.decorator import Standardiser
 from pilotage.pool.pipeline import Bound, Pipeline
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pilotage.base import errors
 from pilotage.hub.api import ask, pools
 from pilotage.hub.api.call import Call
-from pilotage.pool import demands, view
-from pilotage.pool.demands import Taken
+from pilotage.pool import state, view
+from pilotage.pool.state import Taken
 from pilotage.pool.view import Look
 from pilotage.store import Db
 
@@ -25,4 +25,4 @@ def demand(db: Db, call: Call) -> Taken:
         message = f"a token for {call.grant.scope} cannot steer the pool {name}"
         raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
     root, _ = pools.named(call)
-    return demands.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)
+    return state.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

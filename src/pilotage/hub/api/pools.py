@@ -12,7 +12,7 @@ from pilotage.hub.api import ask, tell
 from pilotage.hub.api.call import Call
 from pilotage.hub.metrics import Family
 from pilotage.pool import files, view
-from pilotage.pool.reading import Set
+from pilotage.pool.state import Set
 from pilotage.project.tokens import Scope
 from pilotage.store import Db
 
