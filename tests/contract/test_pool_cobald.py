@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pilotage.compat.cobald.build import load
-from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
+from pilotage.compat.cobald.logs import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.composite import Factory, uniform, weighted
 from pilotage.pool.controller import Linear, RelativeSupply, Switch, stepwise
 from pilotage.pool.decorator import Standardiser

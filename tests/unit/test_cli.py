@@ -13,6 +13,7 @@ from pilotage.cli import about, main, render
 from pilotage.cli.answer import Answer, Styled, Table, columns
 from pilotage.cli.tree import app
 from pilotage.hub import project as projects
+from pilotage.project import folder
 from pilotage.testing.clock import ManualClock
 from tests import every
 
@@ -23,7 +24,7 @@ START = 1_700_000_000.0
 def run(tmp_path, monkeypatch, capfd):
     (tmp_path / "pilotage.toml").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(projects, "WallClock", lambda: ManualClock(START))
+    monkeypatch.setattr(folder, "WallClock", lambda: ManualClock(START))
     for name in ("PILOTAGE_OUTPUT", "PILOTAGE_PROJECT", "PILOTAGE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
 

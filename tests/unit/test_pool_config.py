@@ -20,7 +20,7 @@ from pilotage.base import errors
 from pilotage.compat.cobald import foreign
 from pilotage.compat.cobald.build import load, load_file
 from pilotage.compat.cobald.document import Element, read
-from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
+from pilotage.compat.cobald.logs import JsonFormatter, LineProtocolFormatter
 from pilotage.pool.composite import Composite, Factory
 from pilotage.pool.controller import Linear, RelativeSupply, Stepwise, Switch
 from pilotage.pool.decorator import Buffer, Logger, Standardiser

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pilotage.base import errors
 from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
-from pilotage.cli.pool_tried import World as Wanted
+from pilotage.cli.pool_simulate import SimulationOptions
 from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
 from pilotage.pool.controller import Linear
@@ -131,7 +131,7 @@ def test_a_world_of_own_pools_waits_as_their_sites_did():
     # Two tell nothing.
     assert scenario.queue([600.0, 60.0]) == scenario.queue([])
     burst = Pool(site="far", maximum=64, pilot=Pilot(cpus=8, memory="16G", time="12h"))
-    made = scenario.scenario({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
+    made = scenario.of_pools({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
     (machine,), (provider,) = made.machines, made.providers
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)
     assert provider.capacity == 64
@@ -180,7 +180,7 @@ def test_jobs_of_the_project_are_replayed_on_its_own_pools(at: Common, tmp_path:
         lived(project, 60)
     picture = tmp_path / "curves.svg"
     answer = pool_simulate.simulate(
-        "recorded", policy=("burst", "blind", "linear"), world=Wanted(pool=("burst",)),
+        "recorded", policy=("burst", "blind", "linear"), world=SimulationOptions(pool=("burst",)),
         svg=picture, at=at,
     )  # fmt: skip
     runs = answer.data["runs"]
@@ -196,12 +196,12 @@ def test_what_there_is_not_is_said(at: Common, tmp_path: Path):
     small.write_bytes(msgspec.json.encode(replace(SCENARIOS["steady"], hours=1, warm=0)))
     for wanted, words in (
         ({"policy": ("nope",)}, "no policy `nope`"),
-        ({"world": Wanted(pool=("nope",))}, "no pool `nope`"),
+        ({"world": SimulationOptions(pool=("nope",))}, "no pool `nope`"),
     ):
         with pytest.raises(errors.NotFound, match=words):
             pool_simulate.simulate(str(small), **wanted, at=at)
     with pytest.raises(errors.UsageError, match="between 1 and"):
-        pool_simulate.simulate(str(small), world=Wanted(runs=0), at=at)
+        pool_simulate.simulate(str(small), world=SimulationOptions(runs=0), at=at)
     (tmp_path / "pools/far.toml").write_text(
         'site = "far"\nmaximum = 8\n[control]\nkind = "outside"\n'
     )

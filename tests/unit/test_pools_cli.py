@@ -11,8 +11,8 @@ import pytest
 from pilotage.base import errors
 from pilotage.cli import pool, pool_simulate, status, submit
 from pilotage.cli.common import Common
-from pilotage.cli.pool_tried import World
-from pilotage.cli.spec import Wishes
+from pilotage.cli.pool_simulate import SimulationOptions
+from pilotage.cli.submit import SubmitOptions
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.cluster import Clusters
 from pilotage.pool import files, prospects, state
@@ -135,10 +135,10 @@ def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
     root = Path(str(at.project))
     (root / "sites").mkdir()
     (root / "sites/cluster.toml").write_text('batch = "local"\n')
-    offered = submit.submit(("true",), wishes=Wishes(requirements="pool == 'burst'"), at=at)
+    offered = submit.submit(("true",), options=SubmitOptions(requirements="pool == 'burst'"), at=at)
     assert any("waits for a pilot of pool burst" in one for one in offered.notes)
     assert data(status.status(at=at))["hopeless"] == []
-    other = submit.submit(("true",), wishes=Wishes(requirements="pool == 'other'"), at=at)
+    other = submit.submit(("true",), options=SubmitOptions(requirements="pool == 'other'"), at=at)
     assert not any("waits for a pilot" in one for one in other.notes)
 
 
@@ -187,7 +187,9 @@ def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):
     small = msgspec.structs.replace(SCENARIOS["steady"], hours=4, warm=1, name="small")
     file = tmp_path / "small.json"
     file.write_bytes(msgspec.json.encode(small))
-    answer = pool_simulate.simulate(str(file), policy=("burst",), world=World(runs=2), at=at)
+    answer = pool_simulate.simulate(
+        str(file), policy=("burst",), world=SimulationOptions(runs=2), at=at
+    )
     assert [one["seed"] for one in data(answer)["runs"]] == [1, 2]
     assert all(one["score"] > 0 for one in data(answer)["runs"])
     with pytest.raises(errors.NotFound, match="no scenario"):
