@@ -12,7 +12,7 @@ import msgspec
 from pilotage.batch.wish import Wish
 from pilotage.hub.project import Project
 from pilotage.pool import view
-from pilotage.pool.account import Account, accounts
+from pilotage.pool.view import Account, accounts
 from pilotage.store import Db
 from testbed.condor import Condor
 from testbed.ports import free_port

@@ -14,8 +14,7 @@ from bench import machine
 from bench.figure import Figure, Goal, figure
 from bench.pools import cobald, roced, scale
 from bench.pools.setups import DOCUMENTED, TUNED
-from pilotage.pool.policy.hinted import Hinted
-from pilotage.pool.policy.windowed import Windowed
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.simulate.model import Figures
 from pilotage.pool.simulate.run import Steer, run
 from pilotage.pool.simulate.scenario import SCENARIOS

@@ -6,9 +6,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Hint, Memory, Sight
-from pilotage.pool.policy.windowed import Windowed
 
 _POOLS = 10_000
 _DRONES = 10

@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 
 from pilotage.compat.cobald.build import load
-from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
-from pilotage.pool.composite.composite import uniform, weighted
-from pilotage.pool.composite.factory import Factory
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.controller.stepwise import stepwise
-from pilotage.pool.controller.switch import Switch
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.compat.cobald.logs import JsonFormatter, LineProtocolFormatter
+from pilotage.pool.composite import Factory, uniform, weighted
+from pilotage.pool.controller import Linear, RelativeSupply, Switch, stepwise
+from pilotage.pool.decorator import Standardiser
 
 RECORDED = json.loads((Path(__file__).parents[1] / "replay/cobald/recorded.json").read_text())
 RUNS = RECORDED["runs"]

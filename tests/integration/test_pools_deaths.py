@@ -10,7 +10,7 @@ from pilotage.node.exits import TOLD
 from pilotage.pilot.model import State
 from pilotage.pool import files
 from pilotage.pool.pilots import Ended, ended
-from pilotage.pool.reading import rows
+from pilotage.pool.state import rows
 from tests.integration.test_pools_recall import POOL, Steered, steered
 from tests.links import Node, end
 

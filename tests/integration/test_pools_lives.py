@@ -8,7 +8,7 @@ import pytest
 
 from pilotage.hub.project import Project
 from pilotage.job.model import Resources, State
-from pilotage.pool import reading
+from pilotage.pool import state
 from tests.pooled import Pooled
 
 
@@ -25,7 +25,7 @@ def test_pilots_that_end_by_their_lifetime_are_replaced_and_have_not_died(tmp_pa
         assert farm.count().keys() <= {"down", "available", "draining", "booting", "requested",
                                        "submitted"}  # fmt: skip
         with Project(farm.root) as project:
-            row = reading.rows(project.db)["short"]
+            row = state.rows(project.db)["short"]
         assert row.care.deaths == 0
         assert row.seen is not None
         assert not row.seen.sight.lasting

@@ -16,8 +16,8 @@ from pilotage.pilot import view
 from pilotage.pilot.model import State
 from pilotage.pool import files
 from pilotage.pool.pilots import Drone, drones, ended, last
-from pilotage.pool.reading import rows
 from pilotage.pool.service import Pools
+from pilotage.pool.state import rows
 from pilotage.store import Db
 from tests.links import Backroom, Caller, Node, backroom, end
 

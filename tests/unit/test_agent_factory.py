@@ -13,7 +13,7 @@ from pilotage.agent import factory, settings
 from pilotage.agent.app import files as apps
 from pilotage.base import errors
 from pilotage.batch import files
-from pilotage.cli import usage
+from pilotage.cli import main
 from pilotage.cli.tree import app
 from pilotage.store import Db, connect, sqlite
 
@@ -81,7 +81,7 @@ def test_commands_of_factories_name_those_of_agents(word: str, meant: str):
     with pytest.raises(Exception, match=word) as caught:
         app.parse_args(["pool", word], print_error=False, exit_on_error=False)
     said: Any = caught.value
-    assert usage.error(said).hint == f"did you mean `pilotage {meant}`?"
+    assert main.usage_error(said).hint == f"did you mean `pilotage {meant}`?"
 
 
 # -- the store -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pilotage.agent.app.model import OwnLimits
 from pilotage.base import errors
 from pilotage.bus.model import BatchQueue, Heartbeat, Scheduler
 from pilotage.cli import agent_status, app, app_trial, main
-from pilotage.cli.app_spec import Described
+from pilotage.cli.app import Described
 from pilotage.cli.app_trial import Asked
 from pilotage.cli.common import Common
 from tests.corpus import injection

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pilotage.base import errors
-from pilotage.cli import directives, main, spec
-from pilotage.cli.spec import Wishes
+from pilotage.cli import directives, main, submit
+from pilotage.cli.submit import SubmitOptions
 from pilotage.job.model import Command, Limit, Notebook, Python, Script
 from pilotage.match import submission
 
@@ -19,26 +19,26 @@ def _here(tmp_path, monkeypatch):
 
 
 def test_a_command_keeps_its_braces_and_runs_here(tmp_path):
-    made = spec.build(("awk", "{print $1}"), spec.NONE).spec
+    made = submit.build(("awk", "{print $1}"), submit.NO_OPTIONS).spec
     assert made.recipe == Command(("awk", "{{print $1}}"))
     assert made.cwd == str(tmp_path)
     assert made.name == "awk"
 
 
 def test_a_program_beside_me_is_named_in_full(tmp_path):
-    made = spec.build(("./fit", "x"), spec.NONE).spec
+    made = submit.build(("./fit", "x"), submit.NO_OPTIONS).spec
     assert made.recipe == Command((f"{tmp_path}/fit", "x"))
 
 
 def test_a_program_that_is_not_there_is_not_found():
     with pytest.raises(errors.NotFound, match="echoo"):
-        spec.build(("echoo hi",), spec.NONE)
+        submit.build(("echoo hi",), submit.NO_OPTIONS)
 
 
 def test_options_reach_the_definition(tmp_path):
-    made = spec.build(
+    made = submit.build(
         ("true",),
-        Wishes(
+        SubmitOptions(
             name="n", cpus=2, memory="1G", time="1h", gpus=1, env=("A=1", "B={x}"), cwd="sub",
             priority=3, limit="camera:2", retries=4, output=("out/a.txt", "b.txt"),
         ),
@@ -52,18 +52,18 @@ def test_options_reach_the_definition(tmp_path):
 
 
 def test_where_a_job_may_run_reaches_the_definition(tmp_path):
-    asked = Wishes(requirements="memory >= 64G", rank="cpus", image="python:3.12", disk="1G")
-    made = spec.build(("true",), asked).spec
+    asked = SubmitOptions(requirements="memory >= 64G", rank="cpus", image="python:3.12", disk="1G")
+    made = submit.build(("true",), asked).spec
     assert (made.requirements, made.rank, made.image) == ("memory >= 64G", "cpus", "python:3.12")
     assert made.resources.disk == 10**9
     (tmp_path / "run.sh").write_text("#PILOTAGE --requirements 'gpus >= 1' --image a.sif\n")
-    made = spec.build(("run.sh",), Wishes(image="b.sif")).spec
+    made = submit.build(("run.sh",), SubmitOptions(image="b.sif")).spec
     assert (made.requirements, made.image) == ("gpus >= 1", "b.sif")
 
 
 def test_a_mistake_in_where_a_job_may_run_is_told_with_its_option(tmp_path):
     with pytest.raises(errors.UsageError) as caught:
-        spec.build(("true",), Wishes(requirements="memory > 64m"))
+        submit.build(("true",), SubmitOptions(requirements="memory > 64m"))
     assert caught.value.message == (
         "`--requirements`: at character 10 of the expression: `64m` may be minutes or megabytes"
     )
@@ -71,24 +71,25 @@ def test_a_mistake_in_where_a_job_may_run_is_told_with_its_option(tmp_path):
     recipe = {"kind": "command", "argv": ["true"]}
     (tmp_path / "j.json").write_text(json.dumps({"name": "n", "recipe": recipe, "rank": "cpus >"}))
     with pytest.raises(errors.UsageError, match="`--rank`: at character 7"):
-        spec.build(("j.json",), spec.NONE)
+        submit.build(("j.json",), submit.NO_OPTIONS)
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "options",
     [
-        Wishes(cpus=0), Wishes(gpus=-1), Wishes(memory="lots"), Wishes(time="soon"),
-        Wishes(limit="camera:x"), Wishes(limit=":2"), Wishes(env=("=1",)),
+        SubmitOptions(cpus=0), SubmitOptions(gpus=-1), SubmitOptions(memory="lots"),
+        SubmitOptions(time="soon"),
+        SubmitOptions(limit="camera:x"), SubmitOptions(limit=":2"), SubmitOptions(env=("=1",)),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_a_usage_error(wishes):
+def test_what_makes_no_sense_is_a_usage_error(options):
     with pytest.raises(errors.UsageError):
-        spec.build(("true",), wishes)
+        submit.build(("true",), options)
 
 
 def test_a_script_is_taken_as_it_is_now(tmp_path):
     (tmp_path / "run.sh").write_text("#!/bin/sh\n#PILOTAGE --cpus 2 --tag night\necho hi\n")
-    draft = spec.build(("run.sh",), Wishes(cpus=1))
+    draft = submit.build(("run.sh",), SubmitOptions(cpus=1))
     assert isinstance(draft.spec.recipe, Script)
     assert "echo hi" in draft.spec.recipe.source
     assert draft.spec.resources.cpus == 1
@@ -98,21 +99,23 @@ def test_a_script_is_taken_as_it_is_now(tmp_path):
 def test_files_of_other_kinds(tmp_path):
     (tmp_path / "a.py").write_text("print(1)\n")
     (tmp_path / "a.ipynb").write_text("{}")
-    assert spec.build(("a.py",), spec.NONE).spec.recipe == Python(file=f"{tmp_path}/a.py")
-    assert spec.build(("a.ipynb",), spec.NONE).spec.recipe == Notebook(file=f"{tmp_path}/a.ipynb")
+    assert submit.build(("a.py",), submit.NO_OPTIONS).spec.recipe == Python(file=f"{tmp_path}/a.py")
+    assert submit.build(("a.ipynb",), submit.NO_OPTIONS).spec.recipe == Notebook(
+        file=f"{tmp_path}/a.ipynb"
+    )
     with pytest.raises(errors.NotFound):
-        spec.build(("b.sh",), spec.NONE)
+        submit.build(("b.sh",), submit.NO_OPTIONS)
 
 
 def test_a_job_file_is_checked_and_options_beat_it(tmp_path):
     file = tmp_path / "job.json"
     body = {"name": "hi", "recipe": {"kind": "command", "argv": ["echo"]}, "limit": {"key": "k"}}
     file.write_text(json.dumps(body))
-    made = spec.build(("job.json",), Wishes(name="ho")).spec
+    made = submit.build(("job.json",), SubmitOptions(name="ho")).spec
     assert (made.name, made.cwd, made.limit) == ("ho", "", Limit("k"))
     file.write_text(json.dumps(body | {"colour": "red"}))
     with pytest.raises(errors.ConfigError, match="colour"):
-        spec.build(("job.json",), spec.NONE)
+        submit.build(("job.json",), submit.NO_OPTIONS)
 
 
 def test_directives_of_slurm_are_understood():

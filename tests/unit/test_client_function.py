@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors
-from pilotage.client import encode, function, options, where, work
+from pilotage.client import function, options, where, work
 from pilotage.client.file import File
 from pilotage.client.options import Options
 from pilotage.job.model import Call, Command, JobSpec
@@ -171,9 +171,9 @@ def test_another_version_of_a_package_is_another_recipe(tmp_path, monkeypatch):
 
 
 def test_arguments_are_json():
-    assert encode.call((1, "é", None, True), {}) == '[[1,"é",null,true],{}]'.encode()
-    assert encode.call(((1, 2.5),), {"a": {"b": []}}) == b'[[[1,2.5]],{"a":{"b":[]}}]'
-    assert encode.call((2**70,), {}) == b"[[%d],{}]" % 2**70
+    assert work.encode_call((1, "é", None, True), {}) == '[[1,"é",null,true],{}]'.encode()
+    assert work.encode_call(((1, 2.5),), {"a": {"b": []}}) == b'[[[1,2.5]],{"a":{"b":[]}}]'
+    assert work.encode_call((2**70,), {}) == b"[[%d],{}]" % 2**70
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ def test_arguments_are_json():
 def test_an_argument_that_is_not_json_is_refused_before_it_is_sent(bad):
     for args, kwargs in (((bad,), {}), ((), {"x": bad})):
         with pytest.raises(errors.UsageError) as caught:
-            encode.call(args, kwargs)
+            work.encode_call(args, kwargs)
         assert caught.value.hint
 
 
 def test_an_argument_that_is_too_large_is_refused():
     with pytest.raises(errors.TooLarge):
-        encode.call((["x" * (9 << 20)],), {})
+        work.encode_call((["x" * (9 << 20)],), {})
 
 
 # -- options -------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
 from pilotage.job.model import App, Binding, JobSpec
 from pilotage.pool import site as pool_site
-from pilotage.pool.edge_orders import EdgePilots
-from pilotage.pool.orders import Home
+from pilotage.pool.providers import EdgePilots, Home
 from pilotage.project import tokens
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db

@@ -17,7 +17,7 @@ from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.batch.model import Site
 from pilotage.bus.model import Heartbeat
-from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_refused, flow_submit
+from pilotage.cli import flow, flow_change, flow_draw, flow_follow, flow_submit
 from pilotage.cli.answer import Answer, Line, Styled, Table
 from pilotage.cli.common import Common
 from pilotage.cli.picture import Form
@@ -391,10 +391,10 @@ def test_the_report_has_all_and_needs_nothing(at: Common, project: Project, tmp_
 
 
 def test_what_was_refused_is_told_with_its_reason(at: Common, project: Project):
-    assert "none was refused" in told(flow_refused.refused(at=at))
+    assert "none was refused" in told(flow.refused(at=at))
     with project.db.transaction() as db:
         db.value("flows_refused", now=100.0, user="eve", key="k-1", reason="she may not")
-    answer = flow_refused.refused(at=at)
+    answer = flow.refused(at=at)
     assert answer.data["refused"] == [
         {"time": "1970-01-01T00:01:40.000Z", "user": "eve", "key": "k-1", "reason": "she may not"}
     ]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.compat import meow
-from pilotage.compat.meow import default, rule
+from pilotage.compat.meow import recipe as default
+from pilotage.compat.meow import rule
 from pilotage.compat.meow.pattern import kinds
 from pilotage.event.model import EventKind
 from pilotage.job import model

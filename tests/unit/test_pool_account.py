@@ -7,8 +7,8 @@ from pathlib import Path
 from pilotage.hub.project import Project
 from pilotage.job import records
 from pilotage.job.model import Command, JobSpec, NewJob, Resources
-from pilotage.pool import account
-from pilotage.pool.account import Account
+from pilotage.pool import view
+from pilotage.pool.view import Account
 
 PILOT = """
 INSERT INTO pilot (id, name, site, pool, state, reason, digest, facts, enrolled, seen, ended)
@@ -34,9 +34,9 @@ def test_cores_that_were_held_used_and_lost(tmp_path: Path):
         run(ATTEMPT, (job, 2, "done", "pilot:1", 120.0, 160.0, 20.0))
         run(ATTEMPT, (job, 3, "running", "pilot:2", 190.0, None, None))
         run(ATTEMPT, (job, 4, "done", "pilot:3", 190.0, 200.0, 10.0))
-        found = account.accounts(db, 250.0)
+        found = view.accounts(db, 250.0)
         assert found == {"a": Account(400.0, 60.0, 20.0), "b": Account(400.0, 120.0, 0.0)}
-        assert account.accounts(db, 250.0, "b") == {"b": found["b"]}
+        assert view.accounts(db, 250.0, "b") == {"b": found["b"]}
 
 
 def test_words():

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.pool.composite.composite import uniform, weighted
-from pilotage.pool.composite.factory import Change, Factory, census
-from pilotage.pool.composite.policy import Uniform, Weighted
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.decorator.standardise import Limiter
+from pilotage.pool.composite import Change, Factory, Uniform, Weighted, census, uniform, weighted
+from pilotage.pool.controller import Linear
+from pilotage.pool.decorator import Limiter
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Reading
 from pilotage.pool.pipeline import explain

@@ -20,16 +20,10 @@ from pilotage.base import errors
 from pilotage.compat.cobald import foreign
 from pilotage.compat.cobald.build import load, load_file
 from pilotage.compat.cobald.document import Element, read
-from pilotage.compat.cobald.formats import JsonFormatter, LineProtocolFormatter
-from pilotage.pool.composite.composite import Composite
-from pilotage.pool.composite.factory import Factory
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.controller.stepwise import Stepwise
-from pilotage.pool.controller.switch import Switch
-from pilotage.pool.decorator.buffer import Buffer
-from pilotage.pool.decorator.logger import Logger
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.compat.cobald.logs import JsonFormatter, LineProtocolFormatter
+from pilotage.pool.composite import Composite, Factory
+from pilotage.pool.controller import Linear, RelativeSupply, Stepwise, Switch
+from pilotage.pool.decorator import Buffer, Logger, Standardiser
 from pilotage.pool.pipeline import Bound, Leaf, Pipeline, explain
 
 

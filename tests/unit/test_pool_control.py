@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.controller.stepwise import Stepwise, stepwise
-from pilotage.pool.controller.switch import Switch
+from pilotage.pool.controller import Linear, RelativeSupply, Stepwise, Switch, stepwise
 from pilotage.pool.model import Controller, Decision, Reading
 
 FULL = Reading(10, 10, 0.9, 0.9)

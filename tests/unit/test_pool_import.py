@@ -14,8 +14,8 @@ from pilotage.batch import files as sites
 from pilotage.cli.common import Common
 from pilotage.cli.pool_import import import_
 from pilotage.compat.cobald import carry, document, tardis
+from pilotage.compat.cobald.carry import reach
 from pilotage.compat.cobald.document import Element
-from pilotage.compat.cobald.reach import reach
 from pilotage.pool import files
 
 TEXT = """

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pilotage.pool.policy import breaker, trust
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy import aimd, breaker
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Act, Care, Hint, Memory, Need, Order, Sight
 from pilotage.pool.policy.places import gain, places, ranked
-from pilotage.pool.policy.windowed import Windowed
 
 THIN = Sight("thin", "hpc", 16, 32.0, free=(0,) * 17, quota=800)
 FAT = Sight("fat", "hpc", 16, 96.0, free=(0,) * 17, quota=800)
@@ -88,18 +87,18 @@ def test_drones_that_drain_are_called_back_before_others_are_ordered():
 
 def test_a_hint_that_drones_contradict_is_not_believed():
     told = replace(SMALL, fits=True)
-    needs = trust.weigh([told], {}, 60.0, patience=900.0, haste=300.0)
+    needs = aimd.weigh([told], {}, 60.0, patience=900.0, haste=300.0)
     assert needs[SMALL.name] == Need(0.0, 0.0, 100.0)
     more = replace(SMALL, waiting=160.0)
-    again = trust.weigh([more], needs, 9000.0, patience=900.0, haste=300.0)
+    again = aimd.weigh([more], needs, 9000.0, patience=900.0, haste=300.0)
     assert again[SMALL.name].lasting == 60.0
 
 
 def test_a_need_falls_at_once_and_rises_slowly():
     before = {SMALL.name: Need(50.0, 50.0)}
-    up = trust.weigh([SMALL], before, 90.0, patience=900.0, haste=300.0)[SMALL.name]
+    up = aimd.weigh([SMALL], before, 90.0, patience=900.0, haste=300.0)[SMALL.name]
     assert (up.lasting, up.recent) == (55.0, 65.0)
-    down = trust.weigh([replace(SMALL, waiting=5.0)], before, 1.0, patience=900.0, haste=300.0)
+    down = aimd.weigh([replace(SMALL, waiting=5.0)], before, 1.0, patience=900.0, haste=300.0)
     assert (down[SMALL.name].lasting, down[SMALL.name].recent) == (5.0, 5.0)
 
 

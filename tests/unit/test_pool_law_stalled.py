@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Act, Care, Hint, Memory, Sight
 from pilotage.pool.policy.places import learn, ranked, stalled
-from pilotage.pool.policy.windowed import Windowed
 
 HOUR = 3600.0
 

@@ -14,18 +14,17 @@ from msgspec.structs import replace
 from pilotage.base import errors
 from pilotage.cli import pool_simulate
 from pilotage.cli.common import Common
-from pilotage.cli.pool_tried import World as Wanted
+from pilotage.cli.pool_simulate import SimulationOptions
 from pilotage.compat.cobald import policies
 from pilotage.hub.project import Project
-from pilotage.pool.controller.linear import Linear
+from pilotage.pool.controller import Linear
 from pilotage.pool.files import Even, Pilot, Pool, Relative, Step, Steps
 from pilotage.pool.pipeline import Pipeline
-from pilotage.pool.simulate import own
-from pilotage.pool.simulate.film import Film
-from pilotage.pool.simulate.lot import Lot, piped
+from pilotage.pool.simulate import scenario
 from pilotage.pool.simulate.model import Kind, Load, Machine, Provider, Scenario
-from pilotage.pool.simulate.run import run
+from pilotage.pool.simulate.run import Film, run
 from pilotage.pool.simulate.scenario import SCENARIOS
+from pilotage.pool.simulate.wheel import Lot, piped
 from pilotage.pool.simulate.world import World
 
 BUSY = Scenario(
@@ -126,13 +125,13 @@ def test_what_is_held_has_a_price():
 
 
 def test_a_world_of_own_pools_waits_as_their_sites_did():
-    delay, spread = own.queue([600.0] * 5)
+    delay, spread = scenario.queue([600.0] * 5)
     assert (round(delay * 3600), spread) == (600, 0.0)
-    assert own.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
+    assert scenario.queue([600.0, 60.0], delay=1800.0)[0] == 0.5
     # Two tell nothing.
-    assert own.queue([600.0, 60.0]) == own.queue([])
+    assert scenario.queue([600.0, 60.0]) == scenario.queue([])
     burst = Pool(site="far", maximum=64, pilot=Pilot(cpus=8, memory="16G", time="12h"))
-    made = own.scenario({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
+    made = scenario.of_pools({"burst": burst}, {"far": [60.0, 60.0, 60.0]}, BUSY.kinds)
     (machine,), (provider,) = made.machines, made.providers
     assert (machine.cores, machine.memory, machine.lifetime) == (8, 16, 12.0)
     assert provider.capacity == 64
@@ -181,7 +180,7 @@ def test_jobs_of_the_project_are_replayed_on_its_own_pools(at: Common, tmp_path:
         lived(project, 60)
     picture = tmp_path / "curves.svg"
     answer = pool_simulate.simulate(
-        "recorded", policy=("burst", "blind", "linear"), world=Wanted(pool=("burst",)),
+        "recorded", policy=("burst", "blind", "linear"), world=SimulationOptions(pool=("burst",)),
         svg=picture, at=at,
     )  # fmt: skip
     runs = answer.data["runs"]
@@ -197,12 +196,12 @@ def test_what_there_is_not_is_said(at: Common, tmp_path: Path):
     small.write_bytes(msgspec.json.encode(replace(SCENARIOS["steady"], hours=1, warm=0)))
     for wanted, words in (
         ({"policy": ("nope",)}, "no policy `nope`"),
-        ({"world": Wanted(pool=("nope",))}, "no pool `nope`"),
+        ({"world": SimulationOptions(pool=("nope",))}, "no pool `nope`"),
     ):
         with pytest.raises(errors.NotFound, match=words):
             pool_simulate.simulate(str(small), **wanted, at=at)
     with pytest.raises(errors.UsageError, match="between 1 and"):
-        pool_simulate.simulate(str(small), world=Wanted(runs=0), at=at)
+        pool_simulate.simulate(str(small), world=SimulationOptions(runs=0), at=at)
     (tmp_path / "pools/far.toml").write_text(
         'site = "far"\nmaximum = 8\n[control]\nkind = "outside"\n'
     )

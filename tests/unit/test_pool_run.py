@@ -9,11 +9,10 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.hub.project import Project
-from pilotage.pool import decide, demands, drive, files, outside, view
-from pilotage.pool.composite.composite import weighted
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.decorator.buffer import Buffer
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.pool import decide, drive, files, outside, state, view
+from pilotage.pool.composite import weighted
+from pilotage.pool.controller import Linear
+from pilotage.pool.decorator import Buffer, Standardiser
 from pilotage.pool.drive import Driver
 from pilotage.pool.files import Outside, Pilot, Pool
 from pilotage.pool.guarded import RETRY, Guarded
@@ -21,8 +20,8 @@ from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.pipeline import Leaf
 from pilotage.pool.policy.model import Sight
-from pilotage.pool.reading import Row, Seen, Set, Step
 from pilotage.pool.remote import Voice
+from pilotage.pool.state import Row, Seen, Set, Step
 
 NOW = 1_000_000.0
 MINUTE = 60.0
@@ -162,9 +161,9 @@ def project(tmp_path: Path):
         yield found
 
 
-def tell(project: Project, name: str, demand: float, by: str = "anna") -> demands.Taken:
+def tell(project: Project, name: str, demand: float, by: str = "anna") -> state.Taken:
     with project.db.transaction():
-        return demands.tell(project.db, project.root, name, demand, "", by, NOW)
+        return state.tell(project.db, project.root, name, demand, "", by, NOW)
 
 
 def test_a_demand_is_kept_within_bounds_those_that_a_person_has_set_too(project):

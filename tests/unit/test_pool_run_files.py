@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from pilotage.base import backoff, errors
-from pilotage.compat.cobald import carry, document, service, tardis
+from pilotage.compat.cobald import carry, document, ours, tardis
 from pilotage.compat.cobald.names import TAGS
-from pilotage.compat.cobald.ours import Setup
-from pilotage.compat.cobald.service import Services
+from pilotage.compat.cobald.ours import Services, Setup
 from pilotage.pool import files
 from pilotage.pool.files import Outside
 from pilotage.pool.remote import Voice
@@ -164,7 +163,7 @@ class Lively:
 
 @pytest.mark.parametrize("flavour", ["threading", "asyncio"])
 def test_a_service_that_fails_is_started_again(flavour, monkeypatch):
-    monkeypatch.setattr(service, "RETRY", backoff.fixed(0.01))
+    monkeypatch.setattr(ours, "RETRY", backoff.fixed(0.01))
     services, one = Services(), Lively(flavour, fails=2)
     services.adopt(one)
     services.adopt("what is no service")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from pilotage.pool.composite.composite import weighted
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.decorator.standardise import Limiter, Standardiser
+from pilotage.pool.composite import weighted
+from pilotage.pool.controller import Linear
+from pilotage.pool.decorator import Limiter, Standardiser
 from pilotage.pool.fitness import Basis, Feature
 from tests.herd import Herd
 

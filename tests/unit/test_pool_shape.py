@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.decorator.buffer import Buffer, Held
-from pilotage.pool.decorator.logger import Logger
-from pilotage.pool.decorator.standardise import Coarser, Limiter, Standardiser
+from pilotage.pool.controller import Linear
+from pilotage.pool.decorator import Buffer, Coarser, Held, Limiter, Logger, Standardiser
 from pilotage.pool.fitness import Fitness
 from pilotage.pool.model import Pool, Reading, Shape, Target, View
 from pilotage.pool.pipeline import Bound, Pipeline, explain

@@ -6,12 +6,12 @@ import math
 
 from msgspec.structs import replace
 
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Order
-from pilotage.pool.policy.windowed import Windowed
-from pilotage.pool.simulate import dice, own
-from pilotage.pool.simulate.drone import Drone, State
+from pilotage.pool.simulate import dice
+from pilotage.pool.simulate import scenario as own
 from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
+from pilotage.pool.simulate.pilots import Drone, State
 from pilotage.pool.simulate.run import run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.trace import Past, recorded

@@ -11,17 +11,16 @@ import pytest
 from pilotage.base import errors
 from pilotage.cli import pool, pool_simulate, status, submit
 from pilotage.cli.common import Common
-from pilotage.cli.pool_tried import World
-from pilotage.cli.spec import Wishes
+from pilotage.cli.pool_simulate import SimulationOptions
+from pilotage.cli.submit import SubmitOptions
 from pilotage.job.model import Command, JobSpec, Resources
 from pilotage.match.cluster import Clusters
-from pilotage.pool import files, prospects, reading
+from pilotage.pool import files, prospects, state
 from pilotage.pool.model import Reading
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted, Windowed
 from pilotage.pool.policy.model import Hint, Sight
-from pilotage.pool.policy.windowed import Windowed
-from pilotage.pool.reading import Seen, Set
 from pilotage.pool.simulate.scenario import SCENARIOS
+from pilotage.pool.state import Seen, Set
 
 FILE = """
 site = "cluster"
@@ -57,7 +56,7 @@ def look_at(at: Common, waiting: float, memory: float = 1e12) -> None:
 
 def changed(at: Common) -> Set:
     with at.open() as project:
-        return reading.rows(project.db)["burst"].changed
+        return state.rows(project.db)["burst"].changed
 
 
 def data(answer: Any) -> Any:
@@ -136,10 +135,10 @@ def test_a_job_that_a_pool_will_run_is_not_called_hopeless(at):
     root = Path(str(at.project))
     (root / "sites").mkdir()
     (root / "sites/cluster.toml").write_text('batch = "local"\n')
-    offered = submit.submit(("true",), wishes=Wishes(requirements="pool == 'burst'"), at=at)
+    offered = submit.submit(("true",), options=SubmitOptions(requirements="pool == 'burst'"), at=at)
     assert any("waits for a pilot of pool burst" in one for one in offered.notes)
     assert data(status.status(at=at))["hopeless"] == []
-    other = submit.submit(("true",), wishes=Wishes(requirements="pool == 'other'"), at=at)
+    other = submit.submit(("true",), options=SubmitOptions(requirements="pool == 'other'"), at=at)
     assert not any("waits for a pilot" in one for one in other.notes)
 
 
@@ -178,7 +177,7 @@ def test_no_pilot_is_hoped_for_that_would_come_with_too_little_memory(at):
 def test_a_job_hears_that_an_empty_pool_orders_at_its_next_look(at):
     look_at(at, 1.0)
     with at.open() as project:
-        row = reading.rows(project.db)["burst"]
+        row = state.rows(project.db)["burst"]
         found = prospects.hope("burst", files.read(project.root, "burst"), row, row.looked)
     assert found.comes
     assert "as it looks next" in found.words
@@ -188,7 +187,9 @@ def test_a_world_is_simulated_with_the_parameters_of_a_pool(at, tmp_path):
     small = msgspec.structs.replace(SCENARIOS["steady"], hours=4, warm=1, name="small")
     file = tmp_path / "small.json"
     file.write_bytes(msgspec.json.encode(small))
-    answer = pool_simulate.simulate(str(file), policy=("burst",), world=World(runs=2), at=at)
+    answer = pool_simulate.simulate(
+        str(file), policy=("burst",), world=SimulationOptions(runs=2), at=at
+    )
     assert [one["seed"] for one in data(answer)["runs"]] == [1, 2]
     assert all(one["score"] > 0 for one in data(answer)["runs"])
     with pytest.raises(errors.NotFound, match="no scenario"):
@@ -207,6 +208,6 @@ def test_an_older_version_of_what_is_remembered_is_as_good_as_new(at):
     with at.open() as project:
         with project.db.transaction():
             project.db._connection.execute("UPDATE pool SET seen = '{\"a\":1}', care = '[]'")
-        row = reading.rows(project.db)["burst"]
+        row = state.rows(project.db)["burst"]
     assert row.seen is None
     assert row.care.deaths == 0

@@ -11,7 +11,7 @@ from pilotage.pool.files import Aimd, Even, Outside, Pilot, Pool, Relative, Step
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.policy.model import Care, Hint, Sight
-from pilotage.pool.reading import BY_PERSON, PAUSED, Row, Seen, Set, Step
+from pilotage.pool.state import BY_PERSON, PAUSED, Row, Seen, Set, Step
 
 NOW = 1_000_000.0
 QUICK = Aimd(patience="1s", haste="1s", rest="10s", ski=0.0)

@@ -21,7 +21,7 @@ from pilotage.pool.files import Aimd, Even, Pilot, Pool
 from pilotage.pool.fitness import Basis
 from pilotage.pool.model import Reading
 from pilotage.pool.policy.model import Hint, Sight
-from pilotage.pool.reading import Row, Seen, Step
+from pilotage.pool.state import Row, Seen, Step
 
 NOW = 1_000_000.0
 RULES = Efficiency(least="100s", smooth="1m", lasting="1m", again="10m")

@@ -11,10 +11,9 @@ import pytest
 from pilotage.base import errors
 from pilotage.batch.wish import Wish
 from pilotage.pool import files
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
+from pilotage.pool.controller import Linear, RelativeSupply
 from pilotage.pool.model import Reading
-from pilotage.pool.policy.hinted import Hinted
+from pilotage.pool.policy.aimd import Hinted
 from pilotage.pool.service import Files, Pools
 
 FULL = """

@@ -6,7 +6,7 @@ import pytest
 
 from pilotage.pilot.model import Facts
 from pilotage.pilot.view import Pilot
-from pilotage.pool.shrink import choose
+from pilotage.pool.view import choose
 
 
 def pilot(number: int, state: str = "available", running: int = 0, cpus: int = 4) -> Pilot:

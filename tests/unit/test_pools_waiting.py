@@ -12,10 +12,10 @@ from pilotage.match.negotiate import Matcher
 from pilotage.match.order import QueuedJob
 from pilotage.match.share import Shares
 from pilotage.pool.files import Pilot, Pool
+from pilotage.pool.observe import Waiting
 from pilotage.pool.pilots import Drone
 from pilotage.pool.policy.model import Care
-from pilotage.pool.reading import PAUSED, Row
-from pilotage.pool.waiting import Waiting
+from pilotage.pool.state import PAUSED, Row
 
 NOW = 1000.0
 POOLS = {

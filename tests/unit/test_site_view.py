@@ -21,7 +21,7 @@ from pilotage.bus.model import Drain as Drained
 from pilotage.bus.port import Message
 from pilotage.cli import explain, rule, site, submit
 from pilotage.cli.common import Common
-from pilotage.cli.spec import Wishes
+from pilotage.cli.submit import SubmitOptions
 from pilotage.edge import view
 from pilotage.flow import accept, dispatch
 from pilotage.hub.project import Project
@@ -236,7 +236,7 @@ def test_while_the_broker_is_away_there_may_be_other_sites(project):
 def test_each_source_refuses_a_site_that_is_not_known(project: Project):
     at = Common(project=project.root)
     with pytest.raises(errors.NotFound, match="there is no site `kti`") as caught:
-        submit.submit(("true",), wishes=Wishes(site="kti"), at=at)
+        submit.submit(("true",), options=SubmitOptions(site="kti"), at=at)
     assert "did you mean `kit`?" in caught.value.hint
     book = project.root / "book.toml"
     book.write_text('[rule.far]\nfiles = "x/*"\nrun = ["true"]\nsite = "kti"\n')
@@ -255,7 +255,7 @@ def test_each_source_says_that_a_site_is_drained_and_explain_says_it_too(project
     at = Common(project=project.root)
     project.ask_site("kit", "drain", "new disks")
     said = f"site `kit` is drained by {me()} since"
-    made = submit.submit(("true",), wishes=Wishes(site="kit"), at=at)
+    made = submit.submit(("true",), options=SubmitOptions(site="kit"), at=at)
     assert said in " ".join(made.notes)
     book = project.root / "book.toml"
     book.write_text('[rule.far]\nfiles = "x/*"\nrun = ["true"]\nsite = "kit"\n')

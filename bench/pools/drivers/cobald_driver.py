@@ -19,7 +19,7 @@ from cobald.controller.relative_supply import (
 from cobald.decorator.standardiser import Standardiser
 from cobald.interfaces import Pool
 
-from pilotage.pool.simulate.drone import Drone, State
+from pilotage.pool.simulate.pilots import Drone, State
 from pilotage.pool.simulate.run import Steer, run
 from pilotage.pool.simulate.scenario import SCENARIOS
 from pilotage.pool.simulate.world import World

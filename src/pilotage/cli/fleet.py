@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -14,7 +15,9 @@ from pilotage.cli.common import HERE, Common
 from pilotage.pilot.model import Project, State
 
 if TYPE_CHECKING:
+    from pilotage.batch.wish import Wish
     from pilotage.pilot.view import Pilot
+
 
 _HEADS = columns("ID> NAME SITE STATE CPUS> USED> BUSY> JOBS> SEEN> REASON")
 _MOST = 100
@@ -174,3 +177,65 @@ def _sheet(one: Pilot, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
     told["jobs"] = ", ".join(f"{job} {name}" for job, name in jobs)
     head = line(Styled(f"pilot {one.id}", "bold"), f"  {one.name}  ", _state(one))
     return [head, *(sheet.pair(name, value) for name, value in told.items() if value)]
+
+
+_MOST_PILOTS = 10_000
+
+
+def _option(help_: str, **more: Any) -> Parameter:  # noqa: ANN401 - what cyclopts takes
+    return Parameter(help=help_, **more)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PilotOptions:
+    """What each pilot is to have."""
+
+    cpus: Annotated[int, _option("Cores of each.")] = 1
+    memory: Annotated[str, _option("Memory of each, such as 8G.")] = ""
+    gpus: Annotated[int, _option("GPUs of each.")] = 0
+    time: Annotated[str, _option("Wall time, such as 12h; else the site's default.")] = ""
+    queue: Annotated[str, _option("Queue or partition; else the site's default.")] = ""
+    account: Annotated[str, _option("Account; else the site's default.")] = ""
+    idle: Annotated[str, _option("Leave after so long without work, such as 5m.")] = ""
+
+    def read(self) -> Wish:
+        """Check what was asked for."""
+        from pilotage.batch import wish
+
+        found = wish.Wish(
+            cpus=self.cpus, memory=units.size(self.memory) if self.memory else None,
+            gpus=self.gpus, time=units.seconds(self.time) if self.time else None,
+            queue=self.queue, account=self.account,
+            idle=units.seconds(self.idle) if self.idle else None,
+        )  # fmt: skip
+        wish.check(found)
+        return found
+
+
+_PLAIN = PilotOptions()
+
+
+def start(
+    site: Annotated[str, Parameter(help="The site, as `pilotage site ls` names it.")],
+    /,
+    *,
+    count: Annotated[int, Parameter(help="How many.")] = 1,
+    pool: Annotated[str, Parameter(help="The pool that they belong to.")] = "",
+    options: PilotOptions = _PLAIN,
+    at: Common = HERE,
+) -> Answer:
+    """Have pilots started at a site: they wait in its batch queue, and come when they run."""
+    from pilotage.edge import view
+    from pilotage.pool import site as pool_site
+
+    if not 1 <= count <= _MOST_PILOTS:
+        raise errors.UsageError(f"between 1 and {_MOST_PILOTS} pilots at once, not {count}")
+    with at.open() as project:
+        agents = view.pilot_sites(project.db, project.clock.now(), running=project.running())
+        pool_site.read(project.root, site, agents)
+        numbers = project.want_pilots(site, options.read(), count, pool)
+        idle = not project.running()
+    notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
+    said = f"asked for {shape.count(count, 'pilot')} at {site}"
+    return Answer({"pilots": numbers, "site": site}, (said,), tuple(numbers), notes)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from pilotage.base import errors
+from pilotage.base import errors, text
 from pilotage.cli import flow_sheet, shape
-from pilotage.cli.answer import Answer, Shown, Styled, line
+from pilotage.cli.answer import Answer, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
     from pilotage.flow.view import Sheet
     from pilotage.hub.project import Project
+
 
 app = App(
     name="flow", help="Run workflows across sites, and see how far they are.",
@@ -29,7 +30,7 @@ for _name, _place, _help in (
     ("cancel", "flow_change:cancel", "Call workflows off."),
     ("report", "flow_draw:report", "Write how a workflow went as one HTML file."),
     ("crate", "flow_draw:crate", "Write a workflow with all of its provenance as an RO-Crate."),
-    ("refused", "flow_refused:refused", "List workflows that came by the broker and were refused."),
+    ("refused", "flow:refused", "List workflows that came by the broker and were refused."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 
@@ -238,3 +239,34 @@ def idle(project: Project) -> tuple[str, ...]:
 def counted(count: int) -> str:
     """Write `1 step`, `2 steps`."""
     return shape.count(count, "step")
+
+
+_HEADS = columns("WHEN USER KEY REASON")
+
+
+def refused(
+    *,
+    limit: Annotated[int, Parameter(help="At most so many, the newest first.")] = 50,
+    at: Common = HERE,
+) -> Answer:
+    """List workflows that came by the broker and were refused, and why."""
+    with at.open() as project:
+        found = project.db.rows("flows_refusals", most=max(1, limit))
+    told = Table(
+        _HEADS,
+        tuple(
+            (shape.clock(when), text.show(user), text.show(key), Styled(text.show(reason), "red"))
+            for when, user, key, reason in found
+        ),
+    )
+    return Answer(
+        {
+            "refused": [
+                {"time": shape.stamp(when), "user": user, "key": key, "reason": reason}
+                for when, user, key, reason in found
+            ]
+        },
+        (told,) if found else (),
+        tuple(one[2] for one in found),
+        () if found else ("none was refused",),
+    )

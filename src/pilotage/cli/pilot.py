@@ -21,7 +21,7 @@ for _name, _help in (
     ("stop", "Have pilots end what they run, and leave."),
 ):
     app.command(f"pilotage.cli.fleet:{_name}", help=_help)
-app.command("pilotage.cli.recruit:start", help="Have pilots started at a site.")
+app.command("pilotage.cli.fleet:start", help="Have pilots started at a site.")
 
 
 @app.command(help_flags=())

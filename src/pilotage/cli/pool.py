@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from pilotage.base import errors, units
-from pilotage.cli import shape, sheet
+from pilotage.cli import job, shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.pool import files, view
@@ -18,9 +18,9 @@ from pilotage.pool.words import share, volume
 
 if TYPE_CHECKING:
     from pilotage.hub.project import Project
-    from pilotage.pool.demands import Taken
-    from pilotage.pool.reading import Set, Step
+    from pilotage.pool.state import Set, Step, Taken
     from pilotage.pool.view import Look, Sample
+
 
 app = App(
     name="pool", help="See what pools of pilots do and why, and steer them.",
@@ -32,7 +32,7 @@ app.command(
 )
 
 app.command(
-    "pilotage.cli.pool_shrink:shrink", name="shrink",
+    "pilotage.cli.pool:shrink", name="shrink",
     help="Make a pool smaller now; what runs goes on, unless you say `--kill`.",
 )  # fmt: skip
 
@@ -81,7 +81,7 @@ class Changes:
 
     def apply(self, before: Set) -> Set:
         """Change what was set before."""
-        from pilotage.pool.reading import Set
+        from pilotage.pool.state import Set
 
         if self.allow and self.ask_above is not None:
             raise errors.UsageError("`--allow` asks about nothing, and `--ask-above` does")
@@ -115,12 +115,12 @@ def ls(*, at: Common = HERE) -> Answer:
 def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     """Show all that is known of a pool, its pilots too."""
     from pilotage.pilot import view as fleet
-    from pilotage.pool import account as pool_account
+    from pilotage.pool import view
 
     with at.open() as project:
         now = project.clock.now()
         one = view.pool(project.db, project.root, name, now)
-        account = pool_account.accounts(project.db, now, name).get(name, pool_account.Account())
+        account = view.accounts(project.db, now, name).get(name, view.Account())
         pilots = [each for each in fleet.pilots(project.db) if each.pool == name]
         past = view.samples(project.db, now - _HOUR_S, name, _HOUR_S / 240)
         file = files.file_of(project.root, name)
@@ -187,7 +187,7 @@ def set_(name: _Name, /, *, changes: Changes = _NOTHING, at: Common = HERE) -> A
 def _demand(project: Project, name: str, demand: float | None) -> Taken | None:
     """Ask a pool for cores by hand."""
     from pilotage.base.owner import me
-    from pilotage.pool import demands
+    from pilotage.pool import state as demands
 
     if demand is None:
         return None
@@ -319,3 +319,34 @@ def _planned(one: Look, step: Step) -> list[Shown]:
         sheet.pair("sees", _sees(one)),
         sheet.pair("why", step.words),
     ]
+
+
+def shrink(
+    name: Annotated[str, Parameter(help="Name of the pool.")],
+    cores: Annotated[int, Parameter(help="Cores that it shall have at most.")] = 0,
+    /,
+    *,
+    kill: Annotated[
+        bool, Parameter(help="Also end what runs; those jobs are queued again.", negative="")
+    ] = False,
+    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask.")] = False,
+    at: Common = HERE,
+) -> Answer:
+    """Make a pool smaller now: those without a job go first, the others when theirs are over."""
+    from pilotage.pool import view
+
+    if cores < 0:
+        raise errors.UsageError(f"a pool cannot have {cores} cores")
+    with at.open() as project:
+        who = view.leaving(project.db, project.root, name, cores, kill=kill)
+        jobs = shape.count(who.jobs, "job")
+        if who.jobs and not yes and not job.ask(f"end {jobs} that run, to be queued again?"):
+            return Answer({"pool": name, "drain": [], "stop": []}, notes=("nothing was done",))
+        with project.db.transaction():
+            words = view.shrink(project.db, project.root, name, cores, who)
+        idle = not project.running()
+    said = f"{shape.count(len(who.drain), 'pilot')} of {name} take no more jobs and leave"
+    said += f", {len(who.stop)} are stopped with {jobs}" if who.stop else ""
+    notes = ("nothing runs this project now: it is done at the next start",) if idle else ()
+    data = {"pool": name, "cores": cores, "drain": list(who.drain), "stop": list(who.stop)}
+    return Answer(data, (said,), (*who.drain, *who.stop), (words, *notes))

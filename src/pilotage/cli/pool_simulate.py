@@ -5,21 +5,156 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
 
-from pilotage.base import errors
-from pilotage.cli import picture, pool_tried
+from pilotage.base import errors, units
+from pilotage.cli import picture
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 
 if TYPE_CHECKING:
     from pilotage.compat.cobald.policies import Policy
-    from pilotage.pool.simulate.film import Film
-    from pilotage.pool.simulate.model import Figures
+    from pilotage.hub.project import Project
+    from pilotage.pool.files import Pool
+    from pilotage.pool.simulate.dice import Jobs
+    from pilotage.pool.simulate.model import Figures, Scenario
+    from pilotage.pool.simulate.run import Film
+
+
+_RECORDED = "recorded"
+
+
+class Case(NamedTuple):
+    """A world to try policies in."""
+
+    where: Scenario
+    jobs: Jobs | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """Where policies are tried."""
+
+    pool: Annotated[
+        tuple[str, ...],
+        Parameter(help="Steer these pools, by name or as a file of one has it; repeatable."),
+    ] = ()
+    delay: Annotated[
+        str, Parameter(help="How long pilots of these pools wait, such as 30m; else as they did.")
+    ] = ""
+    since: Annotated[str, Parameter(help="How far back recorded jobs go, such as 7d.")] = "30d"
+    seed: Annotated[int, Parameter(help="The first seed of the dice.")] = 1
+    runs: Annotated[int, Parameter(help="How many runs, each with the next seed.")] = 1
+
+
+def _cases(
+    word: str, pools: dict[str, Pool], world: SimulationOptions, at: Common
+) -> tuple[list[Case], tuple[str, ...]]:
+    """Find the worlds that are meant, and what is to be said of them."""
+    from pilotage.pool.simulate import scenario
+
+    if word != _RECORDED:
+        found = _scenarios(word)
+        if pools:
+            waits = _waits(at, world)
+            delay = units.seconds(world.delay) if world.delay else None
+            found = [
+                msgspec.structs.replace(
+                    scenario.of_pools(pools, waits, one.kinds, delay=delay, hours=one.hours),
+                    name=one.name, load=one.load, warm=one.warm,
+                )
+                for one in found
+            ]  # fmt: skip
+        return [Case(one) for one in found], ()
+    with at.open() as project:
+        jobs, waits = _past(project, world)
+    if not jobs:
+        message = f"no job of this project has ended in the last {world.since}"
+        raise errors.UsageError(message, hint="`--since 90d`, or the name of a scenario")
+    delay = units.seconds(world.delay) if world.delay else None
+    where = scenario.of_pools(pools, waits, (), delay=delay) if pools else _scenarios("shifting")[0]
+    made, trace, unfit = scenario.replay(jobs, where)
+    if unfit == len(jobs):
+        raise errors.UsageError("no recorded job fits any pilot", hint="larger pilots would do")
+    notes = (f"{unfit} of {len(jobs)} recorded jobs fit no pilot and are left out",)
+    made = msgspec.structs.replace(made, name=_RECORDED)
+    return [Case(made, trace.steps)], notes if unfit else ()
+
+
+def _past(project: Project, world: SimulationOptions) -> tuple[list[Any], dict[str, list[float]]]:
+    from pilotage.pool.simulate import trace
+
+    since = project.clock.now() - units.seconds(world.since)
+    return trace.jobs(project.db, since), trace.waits(project.db, since)
+
+
+def _waits(at: Common, world: SimulationOptions) -> dict[str, list[float]]:
+    """Read how long pilots waited, where there is a project."""
+    try:
+        with at.open() as project:
+            return _past(project, world)[1]
+    except errors.NoProject:
+        return {}
+
+
+def _scenarios(word: str) -> list[Scenario]:
+    from pilotage.pool.simulate.model import Scenario
+    from pilotage.pool.simulate.scenario import SCENARIOS
+
+    if word == "all":
+        return list(SCENARIOS.values())
+    if word in SCENARIOS:
+        return [SCENARIOS[word]]
+    known = ", ".join(SCENARIOS)
+    try:
+        return [msgspec.json.decode(Path(word).read_bytes(), type=Scenario)]
+    except FileNotFoundError:
+        message = f"there is no scenario `{word}`"
+        hint = f"scenarios are {known}, `{_RECORDED}`, or a JSON file"
+        raise errors.NotFound(message, hint=hint) from None
+    except (msgspec.DecodeError, OSError) as error:
+        raise errors.UsageError(f"{word}: {error}") from error
+
+
+def _pool(word: str, at: Common) -> tuple[str, Pool]:
+    """Find a pool of the project, or in a file that is not in force."""
+    from pilotage.pool import files
+
+    if not word.endswith(".toml"):
+        with at.open() as project:
+            return word, files.read(project.root, word)
+    file = Path(word)
+    try:
+        return file.stem, files.parse(file.read_text(encoding="utf-8"), file.stem, file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.UsageError(f"{word}: {error}") from error
+
+
+def _policy(word: str, pools: dict[str, Pool], hints: str, at: Common) -> Policy:
+    """Find a policy by its name, that of a pool, or a file."""
+    from pilotage.compat.cobald import policies as known
+    from pilotage.pool.files import Outside
+
+    if known.is_pipeline(word):
+        return known.pipeline(Path(word), pools)
+    if word in known.KINDS:
+        return known.control(word, known.KINDS[word], hints=hints, pools=pools)
+    try:
+        name, found = _pool(word, at)
+    except errors.NotFound as error:
+        hint = f"policies are {', '.join(known.KINDS)}, a pool, a file of one, or a YAML"
+        raise errors.NotFound(f"there is no policy `{word}`", hint=hint) from error
+    if isinstance(found.control, Outside):
+        message = f"{name} is steered from outside"
+        raise errors.UsageError(message, hint="`--policy FILE.yaml` tries what steers it")
+    return known.control(name, found.control, hints=hints, pools=pools)
+
 
 _HEADS = columns(
     "SCENARIO POLICY SEED> SCORE> USED> SERVED> WAIT> P95> ORDERS> PILOTS> UNUSED> COST>"
@@ -44,7 +179,7 @@ class Done(NamedTuple):
     film: Film
 
 
-_WORLD = pool_tried.World()
+_WORLD = SimulationOptions()
 
 
 def simulate(
@@ -63,18 +198,18 @@ def simulate(
     hints: Annotated[
         Literal["exact", "noisy"], Parameter(help="How well our law hears of the queue.")
     ] = "exact",
-    world: pool_tried.World = _WORLD,
+    world: SimulationOptions = _WORLD,
     svg: Annotated[Path | None, Parameter(help="Draw the curves into this file.")] = None,
     at: Common = HERE,
 ) -> Answer:
     """Try policies on recorded jobs or a made-up world, with the code that runs in production."""
     if not 1 <= world.runs <= _MOST:
         raise errors.UsageError(f"between 1 and {_MOST} runs, not {world.runs}")
-    pools = {name: one for word in world.pool for name, one in (pool_tried.pool(word, at),)}
-    cases, notes = pool_tried.cases(scenario, pools, world, at)
+    pools = {name: one for word in world.pool for name, one in (_pool(word, at),)}
+    cases, notes = _cases(scenario, pools, world, at)
     # By default, the pools as they are come before all others.
     words = policy or (*world.pool[:1], *_DEFAULT)
-    policies = [pool_tried.policy(word, pools, hints, at) for word in words]
+    policies = [_policy(word, pools, hints, at) for word in words]
     done = list(_run(cases, policies, range(world.seed, world.seed + world.runs)))
     if svg is not None:
         notes += (_draw(svg, done),)
@@ -85,11 +220,8 @@ def simulate(
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def _run(
-    cases: Sequence[pool_tried.Case], policies: Sequence[Policy], seeds: range
-) -> Iterator[Done]:
-    from pilotage.pool.simulate.film import Film
-    from pilotage.pool.simulate.run import run
+def _run(cases: Sequence[Case], policies: Sequence[Policy], seeds: range) -> Iterator[Done]:
+    from pilotage.pool.simulate.run import Film, run
 
     total, begun = len(cases) * len(policies) * len(seeds), time.monotonic()
     number = 0

@@ -10,18 +10,73 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from pilotage.base import errors
+from pilotage.base import errors, units
 from pilotage.base.names import closest
 from pilotage.batch import files
 from pilotage.batch.model import Site, check_batch
 from pilotage.batch.system import known
-from pilotage.cli import shape, sheet, site_edges
+from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.site_state import look, style
 from pilotage.edge import view
 from pilotage.edge.order import PILOT
-from pilotage.status.sites import Seen
+from pilotage.edge.view import Edge
+from pilotage.hub.project import Project
+from pilotage.status.sites import Looked, Seen
+
+#: What to do about a site that was not heard of.
+SOON = "an agent is heard by its next heartbeat, 30 s apart unless it says otherwise"
+
+
+def forget(
+    name: Annotated[str, Parameter(help="Name of the site.")], /, *, at: Common = HERE
+) -> Answer:
+    """Forget a site that is no longer served; its next heartbeat brings it back."""
+    with at.open() as project, project.db.transaction() as db:
+        gone = db.value("edges_forget", name=name)
+    if gone is None:
+        message = f"no site {name} was heard of by the broker"
+        raise errors.NotFound(message, hint="`pilotage site ls` lists those that were")
+    return Answer({"site": name, "forgotten": True}, (f"{name} is forgotten",), (name,))
+
+
+def _agent_notes(project: Project, seen: Looked) -> tuple[str, ...]:
+    """Say why nothing is known of sites with an agent now."""
+    broker = seen.broker
+    if broker is None:
+        return ()
+    if broker.trouble:
+        if not project.running():
+            when = f"since {shape.clock(broker.since)} " if broker.since else ""
+            return (f"{when}nobody listens to the broker: start `pilotage up`",)
+        when = f" since {shape.clock(broker.since)}" if broker.since else ""
+        return (f"the broker cannot be reached{when}: {broker.trouble}",)
+    agents = any(one.agent is not None for one in seen.sites)
+    return () if agents else (f"no site was heard of by the broker yet: {SOON}",)
+
+
+def facts(one: Edge) -> dict[str, str]:
+    """Write what an agent says of its site for people."""
+    jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
+    days = one.certificate_days
+    return {
+        "heard": f"{shape.clock(one.heard)}; each {units.for_people(one.interval)}",
+        "agent": f"Pilotage {one.version}, epoch {one.epoch}, up for {units.for_people(one.age)}",
+        "speaks as": one.speaker,
+        "all jobs": jobs or "none",
+        "apps": ", ".join(one.applications),
+        "to be sent": shape.count(one.outbox, "status message") if one.outbox else "",
+        "papers": "" if days is None else _papers(days),
+        "disk": f"{units.bytes_for_people(one.disk_free)} free",
+    }
+
+
+def _papers(days: float) -> str:
+    if days < 0:
+        return f"its certificate is over since {units.for_people(-days * 86_400)}"
+    return f"its certificate is good for {units.for_people(days * 86_400)}"
+
 
 app = App(
     name="site", help="Add, list and check sites, and log in to them.", group_commands="Commands"
@@ -32,7 +87,7 @@ for _name, _place, _help in (
     ("logout", "site_login:logout", "End the connection to a site."),
     ("send", "site_send:send", "Send a job to a site by the broker."),
     ("control", "site_control:control", "Change the course of jobs at a site, or of the site."),
-    ("forget", "site_edges:forget", "Forget a site that is no longer served."),
+    ("forget", "site:forget", "Forget a site that is no longer served."),
 ):
     app.command(f"pilotage.cli.{_place}", name=_name, help=_help)
 
@@ -102,7 +157,7 @@ def ls(*, at: Common = HERE) -> Answer:
     """List all sites, and how they are."""
     with at.open() as project:
         seen = look(project)
-        notes = site_edges.notes(project, seen)
+        notes = _agent_notes(project, seen)
     notes += tuple(one.conflict for one in seen.sites if one.conflict)
     rows = [_row(one) for one in seen.sites]
     if not rows and not notes:
@@ -127,7 +182,7 @@ def show(name: _Name, /, *, at: Common = HERE) -> Answer:
     with at.open() as project:
         seen = look(project)
         one = find(seen.sites, name)
-        notes = site_edges.notes(project, seen) if one.agent else ()
+        notes = _agent_notes(project, seen) if one.agent else ()
         file = files.file_of(project.root, name)
         site = None
         if one.kind == "batch":
@@ -229,7 +284,7 @@ def _sheet(one: Seen, site: Site | None, file: Path) -> list[Shown]:
         "host": one.host or ("this machine" if one.kind == "batch" else ""),
         "jobs": (jobs or "none") + (f"; {site.jobs} at most" if site else ""),
         "pilots": _pilots(one),
-        **(site_edges.facts(one.agent) if one.agent else {}),
+        **(facts(one.agent) if one.agent else {}),
         **(_settings(site, file) if site else {}),
     }
     head = line(Styled(f"site {one.name}", "bold"), "  ", Styled(one.state, style(one)),

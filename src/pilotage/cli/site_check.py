@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import shlex
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 from cyclopts import Parameter
 
 from pilotage.base import errors, units
@@ -19,16 +22,23 @@ from pilotage.batch.shell.choose import choose
 from pilotage.batch.shell.model import Shell
 from pilotage.batch.shell.ssh import Ssh
 from pilotage.batch.shell.words import Kind
+from pilotage.batch.submission import new_key
 from pilotage.batch.system import known
-from pilotage.batch.system.model import Batch, BatchError, Call
+from pilotage.batch.system.model import Batch, BatchError, Call, Item, Order, Phase
 from pilotage.batch.system.tools import Tools
-from pilotage.cli import site_heard, site_trial
+from pilotage.bus import model as messages
+from pilotage.bus import wire
+from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.cli.doctor import Check, report
 from pilotage.cli.live import Board
 from pilotage.cli.site import find
 from pilotage.cli.site_state import look
+from pilotage.edge import broker, health
+from pilotage.edge.view import Edge
+from pilotage.hub.project import Project
+from pilotage.status.sites import Seen
 
 _LEAST_ROOM = 1 << 30
 #: Clocks that differ by more make stories hard to read.
@@ -60,7 +70,7 @@ def check(
             if run or rate:
                 message = f"this hub does not reach {name} itself: no `--run` and no `--rate`"
                 raise errors.UsageError(message, hint=f"`pilotage site check {name}` alone")
-            return report(site_heard.check(project, one))
+            return report(check_heard(project, one))
         site = files.read(project.root, name)
         walk = _Walk(name, site, project.state, units.seconds(patience) if run else 0.0, rate=rate)
     return report(asyncio.run(_all(walk, name)))
@@ -133,7 +143,7 @@ class _Walk:
             if self._rate:
                 yield await self._measure()
             if self._trial and tools.verdict == "ok":
-                yield await site_trial.try_job(remote, batch, self._trial)
+                yield await try_job(remote, batch, self._trial)
 
     async def _port(self) -> Check:
         """Find out whether pilots there can reach this machine by our connection."""
@@ -240,3 +250,141 @@ async def _extra(remote: Remote, programs: tuple[str, ...], what: str, without: 
 
 def _words(error: errors.PilotageError) -> str:
     return f"{error}: {error.hint}" if error.hint else str(error)
+
+
+#: How long an agent may take to answer, in seconds.
+_PATIENCE_S = 10.0
+
+
+def check_heard(project: Project, one: Seen) -> list[Check]:
+    """Look at what is known of a site, and ask its agent if it has one."""
+    found = [Check("name", "bad", one.conflict)] if one.conflict else []
+    if one.agent is not None:
+        found += _agent(one.agent)
+        if not one.agent.ported:
+            found.append(anyio.run(_answers, project, one.name))
+    else:
+        words = one.words or f"{shape.count(one.pilots, 'pilot')} there"
+        about = "agent" if one.kind == "agent" else "pilots"
+        found.append(Check(about, "ok" if one.state == "well" else "warn", words))
+    if one.drain is not None:
+        by, why = one.drain.by or "a person", f": {one.drain.why}" if one.drain.why else ""
+        found.append(Check("drained", "warn", f"by {by}, at this hub{why}"))
+    return found
+
+
+def _agent(one: Edge) -> list[Check]:
+    heard = f"heard of at {shape.clock(one.heard)}, each {units.for_people(one.interval)}"
+    scheduler, days = one.scheduler, one.certificate_days
+    apps = ", ".join(one.applications)
+    found = [
+        Check("agent", "bad" if one.state == "silent" else "ok", heard)
+        if one.state != "unknown"
+        else Check("agent", "warn", f"{one.words}; {heard}"),
+        Check(
+            scheduler.batch or "batch system",
+            "ok" if scheduler.well else "bad",
+            scheduler.text or "answers",
+        ),
+        Check(
+            "disk",
+            "ok" if one.disk_free >= _LEAST_ROOM else "bad",
+            f"{units.bytes_for_people(one.disk_free)} free",
+        ),
+        Check("apps", "ok" if apps else "warn", apps or "none: it runs nothing for others"),
+    ]
+    if days is not None:
+        left = f"good for {units.for_people(days * 86_400)}" if days >= 0 else "over"
+        verdict = "bad" if days < 0 else "warn" if days < health.SOON_DAYS else "ok"
+        found.append(Check("certificate", verdict, left))
+    if one.draining:
+        found.append(Check("jobs", "warn", health.drained(one.drain)))
+    return found
+
+
+async def _answers(project: Project, site: str) -> Check:
+    """Ask an agent for its counts, and see whether an answer comes."""
+    began = time.monotonic()
+    try:
+        async with broker.connect(project.settings.bus, project.root) as bus:
+            body = wire.encode(messages.Control(site=site, verb="query"))
+            told = wire.decode(await bus.request(f"control.{site}", body, _PATIENCE_S))
+    except errors.PilotageError as error:
+        return Check("answers", "bad", f"{error}: {error.hint}" if error.hint else str(error))
+    if not isinstance(told, messages.Answer) or not told.ok:
+        said = told.text if isinstance(told, messages.Answer) else "it gave no answer"
+        return Check("answers", "warn", said)
+    return Check("answers", "ok", f"in {units.for_people(time.monotonic() - began)}")
+
+
+_WALL_S = 120.0
+_POLL_S = 2.0
+#: How long a shared file system may take to show a file that another node wrote.
+_LINGER_S = 60.0
+
+
+async def try_job(remote: Remote, batch: Batch, patience: float) -> Check:
+    """Have a job write a file in the folder of the site, and wait for it."""
+    key = new_key()
+    try:
+        words = await _try(remote, batch, key, patience)
+    except (BatchError, errors.PilotageError) as error:
+        hint = getattr(error, "hint", "")
+        return Check("job", "bad", f"{error}: {hint}" if hint else str(error))
+    finally:
+        await remote.call("drop", keys=[key])
+    return Check("job", "ok", words)
+
+
+async def _try(remote: Remote, batch: Batch, key: str, patience: float) -> str:
+    folder = f"{remote.hello.root}/s/{key}"
+    order = _order(remote, key, folder)
+    await remote.call("prepare", key=key, order={"v": 1, "key": key, "items": []},
+                      script=order.script)  # fmt: skip
+    began = time.monotonic()
+    number = batch.submitted(await remote.run(batch.submit(order), folder=folder))
+    over: float | None = None
+    item: Item | None = None
+    while time.monotonic() - began < patience:
+        if node := await _written(remote, f"{folder}/ok"):
+            taken = units.for_people(time.monotonic() - began)
+            return f"{number or key} ran on {node} and was back after {taken}"
+        item = next((one for one in await _list(remote, batch) if one.key == key), None)
+        if item is None or item.phase is Phase.OVER:
+            over = over or time.monotonic()
+            if time.monotonic() - over > min(_LINGER_S, patience / 2):
+                raise errors.Unavailable(_why(item, number, folder))
+        await asyncio.sleep(_POLL_S)
+    if item is not None:
+        await remote.run(batch.cancel([item.id]))
+        state = f"{item.phase}, {item.words}" if item.words else str(item.phase)
+        message = f"{number or key} has not run within {units.for_people(patience)} ({state})"
+        raise errors.TimedOut(message, hint="it was called off; `--patience` waits longer")
+    raise errors.TimedOut(f"{number or key} is not in any listing")
+
+
+def _order(remote: Remote, key: str, folder: str) -> Order:
+    given = remote.site.defaults
+    place = shlex.quote(folder)
+    script = f"#!/bin/sh\nhostname >{place}/ok.part && mv {place}/ok.part {place}/ok\n"
+    return Order(
+        key=key, script=script, folder=folder, queue=given.queue, account=given.account,
+        qos=given.qos, constraint=given.constraint, reservation=given.reservation,
+        time=min(_WALL_S, units.seconds(given.time)) if given.time else _WALL_S,
+    )  # fmt: skip
+
+
+async def _list(remote: Remote, batch: Batch) -> list[Item]:
+    return batch.listed(await remote.run(batch.listing(), ask=True))
+
+
+async def _written(remote: Remote, path: str) -> str:
+    found = (await remote.call("read", paths=[path], most=256))["files"][path]
+    return base64.b64decode(found["data"]).decode(errors="replace").strip() if found else ""
+
+
+def _why(item: Item | None, number: str, folder: str) -> str:
+    if item is None:
+        return f"{number} has ended and left nothing in {folder}: do worker nodes see it?"
+    said = f"exit status {item.exit}" if item.exit is not None else item.words
+    return f"{number} ended ({said}) and left nothing in {folder}: do worker nodes see it?"

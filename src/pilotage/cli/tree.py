@@ -2,9 +2,80 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cyclopts import App, Group, Parameter
 
-from pilotage.cli.manual import Manual
+if TYPE_CHECKING:
+    from cyclopts.help import HelpEntry, HelpPanel
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+
+_WIDEST = 96
+_TITLES = {"Parameters": "Options"}
+
+
+class Manual:
+    """Prints the parts of a help page."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Print commands or options under their head."""
+        from rich.padding import Padding
+        from rich.table import Table
+
+        del options
+        if not panel.entries:
+            return
+        title = _plain(panel.title)
+        console.print(_TITLES.get(title, title), style="bold", highlight=False)
+        grid = Table.grid(padding=(0, 3, 0, 0))
+        grid.add_column(no_wrap=True, style="cyan")
+        grid.add_column()
+        for entry in panel.entries:
+            grid.add_row(_names(entry, panel.format), _about(entry))
+        console.print(Padding(grid, (0, 0, 1, 2)), width=min(console.width, _WIDEST))
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
+        """Print how a command is called."""
+        del options
+        if words := _plain(usage).removeprefix("Usage: "):
+            console.print(f"Usage: {words}\n", markup=False, highlight=False)
+
+    def render_description(
+        self, console: Console, options: ConsoleOptions, description: object
+    ) -> None:
+        """Print what a command is for."""
+        del options
+        if words := _plain(description):
+            console.print(f"{words}\n", markup=False, highlight=False)
+
+
+def _names(entry: HelpEntry, kind: str) -> str:
+    if kind == "command":
+        return ", ".join(entry.names + entry.shorts)
+    if entry.positional_label:
+        return entry.positional_label
+    words = ", ".join((*entry.shorts, *entry.names))
+    return f"{words} {entry.metavar}" if entry.metavar else words
+
+
+def _plain(words: object) -> str:
+    """Take the text out of what the parser wraps for markup."""
+    inner = getattr(words, "primary_renderable", words)
+    return str(getattr(inner, "plain", inner) or "").strip()
+
+
+def _about(entry: HelpEntry) -> Text:
+    from rich.text import Text
+
+    about = Text(_plain(entry.description))
+    if entry.choices:
+        about.append(f" One of {', '.join(entry.choices)}.", style="dim")
+    if entry.env_var:
+        about.append(f" Also {', '.join(entry.env_var)}.", style="dim")
+    return about
+
 
 _EVERYDAY = Group("Everyday", sort_key=1)
 _CONTROL = Group("Change the course of jobs", sort_key=2)
@@ -17,7 +88,7 @@ _COMMANDS: tuple[tuple[Group, str, str, str], ...] = (
     (_EVERYDAY, "init", "init:init", "Make a project in a folder."),
     (_EVERYDAY, "up", "up:up", "Run the project here: watch, match and run until Ctrl-C."),
     (_EVERYDAY, "hub", "hub:hub", "Run the project for pilots elsewhere, nothing here."),
-    (_EVERYDAY, "watch", "watching:watch", "Watch and match here, and have a hub run the jobs."),
+    (_EVERYDAY, "watch", "watch:watch", "Watch and match here, and have a hub run the jobs."),
     (_EVERYDAY, "submit", "submit:submit", "Queue a command, a script or a job file."),
     (_EVERYDAY, "status", "status:status", "Show what runs, what is done and what went wrong."),
     (_EVERYDAY, "logs", "logs:logs", "Print what jobs wrote, and follow it."),

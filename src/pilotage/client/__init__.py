@@ -13,13 +13,12 @@ from __future__ import annotations
 from concurrent.futures import as_completed
 
 from pilotage.client.aio import AsyncClient, AsyncFuture
-from pilotage.client.executor import Executor
 from pilotage.client.file import File
 from pilotage.client.flow import AsyncFlowRun, FlowRun
 from pilotage.client.future import Future
 from pilotage.client.model import Ended
 from pilotage.client.options import Options
-from pilotage.client.sync import Client, connect
+from pilotage.client.sync import Client, Executor, connect
 
 __all__ = [
     "AsyncClient",

@@ -14,12 +14,83 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.client import replies
 from pilotage.client.model import Delivery, Ended, Parcel, Part, Returns, Ticket
 from pilotage.client.pace import SLOTS, WITHIN_S, Kind
-from pilotage.client.replies import End, Reply
 from pilotage.client.where import Address
 from pilotage.link import codec
+
+
+class End(msgspec.Struct):
+    """The end of a job, as the hub tells it."""
+
+    job: int
+    state: str
+    seq: int = 0
+    reason: str = ""
+    #: What its function returned, not read yet.
+    result: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Reply(msgspec.Struct):
+    """Any answer of the hub."""
+
+    #: The number of the request; none if the hub did not understand it.
+    n: int | None = None
+    error: dict[str, Any] | None = None
+    ids: list[int] = []
+    #: Why some of these jobs will wait for their sites.
+    notes: list[str] = []
+    ends: list[End] = []
+    after: int = 0
+    cpus: int = 0
+    states: dict[str, str] = {}
+    owner: str = ""
+
+
+_replies = msgspec.json.Decoder(Reply)
+_results = msgspec.json.Decoder(Returns)
+
+
+def read(message: bytes) -> Reply:
+    """Read an answer."""
+    try:
+        return _replies.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise errors.Unavailable(f"the hub sent what is no answer: {error}") from None
+
+
+def returns(end: End) -> Returns:
+    """Read what calls returned."""
+    data = bytes(end.result)
+    if data[:1] != b"{":
+        return Returns()
+    try:
+        return _results.decode(data)
+    except msgspec.DecodeError:
+        # It is the result of something else than calls.
+        return Returns()
+
+
+def counts(end: End, found: Returns) -> bool:
+    """Say whether what a call with files returned or raised is the end of it.
+
+    A call that returned may have failed all the same: a declared output is missing.
+    """
+    raised = bool(found.returns) and found.returns[0].error is not None
+    return end.state == "done" or (end.state == "failed" and raised)
+
+
+def failure(end: End) -> errors.JobFailed:
+    """Say why a job did not end well."""
+    why = end.reason or ("its result was not kept" if end.state == "done" else "")
+    return errors.JobFailed(f"job {end.job} is {end.state}: {why}", job=end.job, state=end.state)
+
+
+def refusal(error: dict[str, Any]) -> errors.PilotageError:
+    """Make the error that the hub tells of one of ours."""
+    kind = errors.by_code(str(error.get("code")))
+    return kind(str(error.get("message")), hint=str(error.get("hint", "")))
+
 
 _log = logging.getLogger("pilotage.client")
 PROTOCOL = 1
@@ -158,7 +229,7 @@ class Core:
         self._heard = now
         found: list[Delivery] = []
         for message in self._incoming.feed(data):
-            found += self._reply(replies.read(message), now)
+            found += self._reply(read(message), now)
         return found
 
     # -- requests --------------------------------------------------------------------------------
@@ -235,7 +306,7 @@ class Core:
             # It did not even understand whom to answer, and would not the next time.
             op = "login"
         if reply.error is not None:
-            return self._refusal(op, what, replies.refusal(reply.error), now)
+            return self._refusal(op, what, refusal(reply.error), now)
         if op == "login":
             self.ready = True
             self.owner, self.slots = reply.owner, reply.cpus or self.slots
@@ -300,8 +371,8 @@ class Core:
         if not parcel.calls:
             yield self._ended(parcel, end)
             return
-        found = replies.returns(end)
-        if found.returns and parcel.kind is None and replies.counts(end, found):
+        found = returns(end)
+        if found.returns and parcel.kind is None and counts(end, found):
             yield self._own(parcel, found)
         elif found.returns and parcel.kind is not None and end.state == "done":
             parcel.kind.away -= 1
@@ -312,12 +383,12 @@ class Core:
             parcel.kind.away -= 1
             parcel.kind.put_back(list(_singles(parcel)), alone=True)
         else:
-            yield from self._fail(parcel, replies.failure(end))
+            yield from self._fail(parcel, failure(end))
 
     def _ended(self, parcel: Parcel, end: End) -> Delivery:
         ticket = parcel.parts[0].ticket
         if end.state != "done":
-            return Delivery(ticket, 0, end.job, [], replies.failure(end))
+            return Delivery(ticket, 0, end.job, [], failure(end))
         data = bytes(end.result)
         ended = Ended(end.job, end.state, end.reason, text.load(data) if data else None)
         return Delivery(ticket, 0, end.job, [], answer=ended)

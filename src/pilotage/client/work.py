@@ -4,16 +4,67 @@ from __future__ import annotations
 
 import glob
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pilotage.base import errors
-from pilotage.client import encode, file, function, options
+from pilotage.client import file, function, options
+from pilotage.client.file import File
 from pilotage.client.options import Options
 from pilotage.job import model as job
 from pilotage.job.model import JobSpec
+from pilotage.link.codec import LONGEST
+
+_PLAIN = frozenset({int, str, bool, type(None)})
+
+
+class FilesError(Exception):
+    """There are files among the arguments; `file.lift` takes them out."""
+
+
+def _other(value: Any) -> Any:  # noqa: ANN401 - whatever JSON has no word for
+    if isinstance(value, File):
+        raise FilesError
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+_strict = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_other
+).encode
+_fast = msgspec.json.Encoder().encode
+
+
+def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Write the arguments of one call."""
+    for value in args:
+        if type(value) not in _PLAIN:
+            break
+    else:
+        if not kwargs:
+            try:
+                return _fast((args, kwargs))
+            except (UnicodeEncodeError, OverflowError):
+                pass  # the careful way says what is wrong
+    return _carefully(args, kwargs)
+
+
+def _carefully(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    hint = "arguments are numbers (not NaN), text, lists, dicts with text as keys, `pilotage.File`"
+    try:
+        data = _strict([args, kwargs]).encode()
+    except UnicodeEncodeError:
+        message = "an argument is text that is not Unicode"
+        raise errors.UsageError(message, hint="pass such a file name in another way") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise errors.UsageError(f"an argument is not JSON: {error}", hint=hint) from None
+    if len(data) > LONGEST // 2:
+        message = f"the arguments of one call take {len(data)} bytes"
+        raise errors.TooLarge(message, hint="write large data to a file, and pass `pilotage.File`")
+    return data
+
 
 #: What can be submitted: a function, a program with its arguments, or a definition.
 Work = Callable[..., Any] | Sequence[str] | JobSpec
@@ -51,8 +102,8 @@ class Definitions:
     ) -> WrittenCall:
         """Write one call of a function; one with files is a job of its own."""
         try:
-            call = encode.call(args, kwargs)
-        except encode.FilesError:
+            call = encode_call(args, kwargs)
+        except FilesError:
             return self._with_files(work, args, kwargs)
         found = WrittenCall(self._of_function(work), call)
         return _alone(found) if self._declares else found
@@ -65,8 +116,8 @@ class Definitions:
             message = "all calls would write the same outputs"
             raise errors.UsageError(message, hint="give each `pilotage.File(…, output=True)`")
         try:
-            calls = [] if self._declares else [encode.call(args, {}) for args in rows]
-        except encode.FilesError:
+            calls = [] if self._declares else [encode_call(args, {}) for args in rows]
+        except FilesError:
             calls = []
         own = [] if calls else [_alone(self.of_call(work, args, {})) for args in rows]
         return self._of_function(work), calls, own
@@ -89,7 +140,7 @@ class Definitions:
         self, work: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> WrittenCall:
         plain, found = file.lift(args, kwargs)
-        call = encode.call(*plain)
+        call = encode_call(*plain)
         spec = self._of_function(work, len(found.reads), len(found.writes))
         data = {
             "calls": [msgspec.Raw(call)],

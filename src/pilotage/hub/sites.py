@@ -26,8 +26,7 @@ from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
 from pilotage.pilot.table import Roster
-from pilotage.pool.orders import Own
-from pilotage.pool.pilots_at_site import Factory
+from pilotage.pool.providers import Factory, Own
 from pilotage.run import launch
 from pilotage.run.local import Listener
 from pilotage.store import Writer

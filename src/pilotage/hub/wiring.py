@@ -190,7 +190,7 @@ class Hub:
                 await self._lines.changed()
         from pilotage.edge.heartbeats import Edges
         from pilotage.hub import edge  # most projects have none, and it is much to load
-        from pilotage.pool.edge_orders import EdgePilots
+        from pilotage.pool.providers import EdgePilots
 
         text.prime_all()
         project = self._project

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from pilotage.pool.composite.composite import Composite
-from pilotage.pool.composite.factory import Factory
-from pilotage.pool.decorator.buffer import Buffer
+from pilotage.pool.composite import Composite, Factory
+from pilotage.pool.decorator import Buffer
 from pilotage.pool.guarded import Guarded
 from pilotage.pool.model import Plan, Reading, Target, View
 from pilotage.pool.pipeline import Bound, Leaf, Pipeline, explain

@@ -11,15 +11,12 @@ import msgspec
 from pilotage.base import errors, toml, units
 from pilotage.batch import wish
 from pilotage.batch.wish import Wish
-from pilotage.pool.controller.linear import Linear, judge
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.controller.stepwise import Rule, Stepwise
+from pilotage.pool.controller import Linear, RelativeSupply, Rule, Stepwise, judge
 from pilotage.pool.efficiency import Efficiency
 from pilotage.pool.fitness import Basis
 from pilotage.pool.model import Controller
 from pilotage.pool.outside import Carried, Told
-from pilotage.pool.policy.hinted import Hinted
-from pilotage.pool.policy.windowed import Windowed
+from pilotage.pool.policy.aimd import Hinted, Windowed
 
 FOLDER = "pools"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")

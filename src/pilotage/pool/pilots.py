@@ -16,7 +16,7 @@ from pilotage.node.policy import Limits
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
-from pilotage.pool.reading import Row
+from pilotage.pool.state import Row
 from pilotage.store import Db
 
 #: Where pilots are whose pool is at another site by now; no pool is called so.

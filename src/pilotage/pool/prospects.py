@@ -19,11 +19,11 @@ from pilotage.match.facts import ExplainReason
 from pilotage.match.wish import FOLDER
 from pilotage.node.policy import Limits
 from pilotage.pilot.model import Project
-from pilotage.pool import files, reading
+from pilotage.pool import files, state
 from pilotage.pool import site as pool_site
 from pilotage.pool.files import Aimd, Outside, Pool
 from pilotage.pool.policy import breaker
-from pilotage.pool.reading import Row, Seen
+from pilotage.pool.state import Row, Seen
 from pilotage.store import Db
 
 #: Memory of a pilot of which nobody knows how much it has.
@@ -93,7 +93,7 @@ def holds(pilot: Wish, kind: Cluster) -> bool:
 
 def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
     """Say what each pool that suits jobs of a kind would do for them, the best first."""
-    rows, agents = reading.rows(db), view.pilot_sites(db, now)
+    rows, agents = state.rows(db), view.pilot_sites(db, now)
     found = []
     for name in files.names(root):
         row = rows.get(name, Row(name))
@@ -110,7 +110,7 @@ def hopes(db: Db, root: Path, kind: Cluster, now: float) -> list[Hope]:
         if small := _small(pool, wish, kind):
             found.append(Hope(name, False, small, f"`[pilot]` of pools/{name}.toml says what"))
         elif holds(wish, kind):
-            found.append(hope(name, pool, row, now, reading.said(db, name)))
+            found.append(hope(name, pool, row, now, state.said(db, name)))
     return sorted(found, key=lambda one: not one.comes)
 
 

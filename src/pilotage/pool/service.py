@@ -7,7 +7,7 @@ comes after a crash finds the pilots by the name of their pool, and goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,26 @@ from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
-from pilotage.pool import decide, files, loop, observe
+from pilotage.pool import decide, files, observe, state
 from pilotage.pool import pilots as pool_drones
-from pilotage.pool import reading as pool_model
 from pilotage.pool import site as pool_site
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.pilots import Drone
 from pilotage.pool.prospects import attributes, given, holds, sees, suits
-from pilotage.pool.reading import BY_PERSON, Row, Seen, Step
+from pilotage.pool.state import BY_PERSON, Row, Seen, Step
 from pilotage.store import Db
+
+#: Seconds between two looks at most and at least, whatever is asked for.
+LONGEST = 60.0
+SHORTEST = 0.2
+
+
+async def steer(tick: Callable[[], Awaitable[float]]) -> None:
+    """Call `tick` until cancelled; it returns the seconds until it wants to be called again."""
+    while True:
+        wait = await tick()
+        await anyio.sleep(min(LONGEST, max(SHORTEST, wait)))
+
 
 _log = logging.getLogger("pilotage.pool")
 #: Where a test can kill the process.
@@ -129,14 +140,14 @@ class Pools:
 
     async def run(self) -> None:
         """Steer until cancelled; whatever goes wrong here, jobs and pilots go on."""
-        await loop.steer(self._try)
+        await steer(self._try)
 
     async def _try(self) -> float:
         try:
             return await self.tick()
         except Exception:  # noqa: BLE001 - a pool that cannot be steered must not end the hub
             _log.exception("pools are left as they are, and looked at again in a while")
-            return loop.LONGEST
+            return LONGEST
 
     async def tick(self) -> float:
         """Look at all pools if it is time or if a file has changed; return seconds to wait."""
@@ -171,7 +182,7 @@ class Pools:
     def _turn(self, ledger: TurnRecords, db: Db, now: float) -> None:
         """See, decide and act, in one transaction; it may be run again if that fails."""
         self._told, self._offers = [], []
-        rows = pool_model.rows(db)
+        rows = state.rows(db)
         if not self._files.pools and not rows:
             return
         pools = known(rows, self._files.pools)
@@ -192,7 +203,7 @@ class Pools:
             for one in mine
         }
         crash.point("pool.seen")
-        steps, needs = decide.decide(due, rows, seen, pool_model.needs(db), now)
+        steps, needs = decide.decide(due, rows, seen, state.needs(db), now)
         crash.point("pool.decided")
         for name, step in steps.items():
             self._act(ledger, db, name, pools[name], step, found[name], now)
@@ -322,7 +333,7 @@ def _due(pools: Mapping[str, Pool], rows: Mapping[str, Row], now: float) -> dict
     found = {}
     for name, pool in pools.items():
         last = rows[name].looked if name in rows else 0.0
-        if not last <= now < last + pool.seconds - loop.SHORTEST:
+        if not last <= now < last + pool.seconds - SHORTEST:
             found[name] = pool
     if any(isinstance(one.control, Aimd) for one in found.values()):
         found |= {name: one for name, one in pools.items() if isinstance(one.control, Aimd)}

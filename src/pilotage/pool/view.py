@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ import msgspec
 from pilotage.base import errors
 from pilotage.edge import view
 from pilotage.edge.view import PilotSite
+from pilotage.pilot import view as pilot_view
+from pilotage.pilot.model import State
+from pilotage.pilot.view import Pilot
 from pilotage.pool import decide, files, outside
-from pilotage.pool import reading as pool_model
 from pilotage.pool import site as pool_site
+from pilotage.pool import state as pool_model
 from pilotage.pool.files import Outside, Pool
-from pilotage.pool.reading import BY_PERSON, PAUSED, Row, Set, Step
+from pilotage.pool.state import BY_PERSON, PAUSED, Row, Set, Step
+from pilotage.pool.words import volume
 from pilotage.store import Db
 
 #: What the hub writes of a pool counts for so many intervals, and some seconds.
@@ -204,3 +208,105 @@ def _state(found: Pool, row: Row, now: float) -> str:
 
 def _unheard(control: Outside, row: Row, now: float) -> bool:
     return bool(outside.unheard(row.told, control.seconds, now))
+
+
+_HOUR_S = 3600.0
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Core-seconds of a pool since it was there, as far as its jobs are remembered."""
+
+    #: Of pilots from when they came until they left.
+    held: float = 0.0
+    #: Of payloads that ran there.
+    used: float = 0.0
+    #: Those of them that ran in vain, since their pilot was lost.
+    lost: float = 0.0
+
+    @property
+    def part(self) -> float | None:
+        """The part that was used for good; nothing if nothing was held."""
+        return min(1.0, (self.used - self.lost) / self.held) if self.held > 0 else None
+
+    def words(self) -> str:
+        """Say it to people; empty if nothing was held."""
+        if self.part is None:
+            return ""
+        lost = f", {_hours(self.lost)} of these in vain" if self.lost else ""
+        return f"{_hours(self.used)} of {_hours(self.held)} core-hours held ({self.part:.0%}){lost}"
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / _HOUR_S
+    return f"{hours:.2g}" if hours < 10 else volume(round(hours))
+
+
+def accounts(db: Db, now: float, pool: str = "") -> dict[str, Account]:
+    """Add up for one pool or all; it reads every attempt, so it is for a person who asks."""
+    used = {name: sums for name, *sums in db.rows("pool_used", pool=pool, now=now)}
+    held = db.rows("pool_held", pool=pool, now=now)
+    return {name: Account(seconds, *used.get(name, ())) for name, seconds in held}
+
+
+_WAITS = frozenset[str]({State.REQUESTED, State.SUBMITTED})
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """The pilots that go."""
+
+    #: Those that finish what they run, if anything, and those that are stopped.
+    drain: tuple[int, ...] = ()
+    stop: tuple[int, ...] = ()
+    #: Jobs that are ended and queued again.
+    jobs: int = 0
+
+
+def choose(pilots: Sequence[Pilot], cores: int, each: int, *, kill: bool) -> Leaving:
+    """Say who goes of the pilots of a pool that shall have so many cores: the busiest stay.
+
+    Nobody who runs something is stopped, unless it is to be killed.
+    """
+    drain: list[int] = []
+    stop: list[int] = []
+    jobs = left = 0
+    for one in sorted(pilots, key=_worth):
+        size = one.facts.cpus if one.facts else each
+        if one.state != State.DRAINING and left + size <= cores:
+            left += size
+        elif kill and one.running:
+            stop.append(one.id)
+            jobs += one.running
+        elif one.state != State.DRAINING:
+            drain.append(one.id)
+    return Leaving(tuple(drain), tuple(stop), jobs)
+
+
+def _worth(one: Pilot) -> tuple[bool, int, bool, int]:
+    """Order pilots: those that run most first, those that wait last and of them the newest."""
+    return one.state == State.DRAINING, -one.used, one.state in _WAITS, one.id
+
+
+def leaving(db: Db, root: Path, name: str, cores: int, *, kill: bool) -> Leaving:
+    """Say who would go."""
+    found = files.read(root, name)
+    mine = [one for one in pilot_view.pilots(db) if one.pool == name and one.id]
+    return choose(mine, cores, found.pilot.cpus, kill=kill)
+
+
+def shrink(db: Db, root: Path, name: str, cores: int, who: Leaving) -> str:
+    """Have pilots go, and the pool not grow again; say in words how it may.
+
+    A pool that shall have less than one pilot is paused, since no maximum is as small as that.
+    """
+    if cores < 0:
+        raise errors.UsageError(f"a pool cannot have {cores} cores")
+    found, before = files.read(root, name), changed(db, name)
+    pilot_view.ask(db, who.drain, "drain")
+    pilot_view.ask(db, who.stop, "stop")
+    if cores < found.pilot.cpus:
+        ask(db, root, name, pause=True)
+        return f"it is paused: `pilotage pool resume {name}` lets it grow again"
+    least = min(cores, found.minimum if before.minimum is None else before.minimum)
+    given: Set = msgspec.structs.replace(before, maximum=cores, minimum=least)
+    change(db, root, name, given)
+    return f"`pilotage pool set {name} --reset` lets it grow again"

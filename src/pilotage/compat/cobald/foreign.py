@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.controller.stepwise import Stepwise
+from pilotage.pool.controller import Stepwise
 from pilotage.pool.model import Decision, Reading, Shaped, View
 from pilotage.pool.pipeline import Chain, Stage
 from pilotage.pool.words import volume

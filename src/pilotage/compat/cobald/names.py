@@ -8,14 +8,9 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors
-from pilotage.pool.composite.composite import uniform, weighted
-from pilotage.pool.composite.factory import Factory
-from pilotage.pool.controller.linear import Linear
-from pilotage.pool.controller.relative import RelativeSupply
-from pilotage.pool.controller.switch import Switch
-from pilotage.pool.decorator.buffer import Buffer
-from pilotage.pool.decorator.logger import Logger
-from pilotage.pool.decorator.standardise import Coarser, Limiter, Standardiser
+from pilotage.pool.composite import Factory, uniform, weighted
+from pilotage.pool.controller import Linear, RelativeSupply, Switch
+from pilotage.pool.decorator import Buffer, Coarser, Limiter, Logger, Standardiser
 
 #: What makes something of arguments, in COBalD's order without the target.
 Maker = Callable[..., Any]

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from pilotage.base import errors
 from pilotage.compat.cobald import build, tardis
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.pool.decorator import Standardiser
 from pilotage.pool.files import Aimd, Control, Even, Pool, Relative, Steps
 from pilotage.pool.pipeline import Pipeline, adopt
-from pilotage.pool.simulate.lot import Lot, piped
 from pilotage.pool.simulate.run import Steer
-from pilotage.pool.simulate.wheel import wheel
+from pilotage.pool.simulate.wheel import Lot, piped, wheel
 from pilotage.pool.simulate.world import World
 
 #: What is known by a name.

@@ -13,9 +13,8 @@ import msgspec
 from pilotage.base import errors
 from pilotage.compat.cobald import document
 from pilotage.compat.cobald.document import Element, wrong
-from pilotage.pool.composite.composite import Composite, weighted
-from pilotage.pool.decorator.logger import Logger
-from pilotage.pool.decorator.standardise import Standardiser
+from pilotage.pool.composite import Composite, weighted
+from pilotage.pool.decorator import Logger, Standardiser
 from pilotage.pool.model import Target
 
 #: The sections that are about no site.

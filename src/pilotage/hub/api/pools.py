@@ -11,9 +11,8 @@ from pilotage.base import errors
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.hub.metrics import Family
-from pilotage.pool import demands, files, view
-from pilotage.pool.demands import Taken
-from pilotage.pool.reading import Set
+from pilotage.pool import files, state, view
+from pilotage.pool.state import Set, Taken
 from pilotage.pool.view import Look
 from pilotage.project.tokens import TokenScope
 from pilotage.store import Db
@@ -110,4 +109,4 @@ def demand(db: Db, call: ApiCall) -> Taken:
         message = f"a token for {call.grant.scope} cannot steer the pool {name}"
         raise errors.Denied(message, hint="`pilotage token new pool` makes one that can")
     root, _ = named(call)
-    return demands.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)
+    return state.tell(db, root, name, asked.demand, asked.words, asked.by, call.now)

@@ -19,7 +19,7 @@ from pilotage.hub.api import (
 )
 from pilotage.hub.api.call import Nothing, Route
 from pilotage.hub.api.overview import Overviews
-from pilotage.pool.demands import Taken
+from pilotage.pool.state import Taken
 from pilotage.pool.view import Look
 from pilotage.project.tokens import TokenScope
 from pilotage.status.sites import Seen

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from .model import Act, Care, Order, Sight
+from pilotage.pool.policy.model import Act, Care, Order, Sight
 
 #: Deaths in a row from which nothing is ordered.
 _DEATHS = 3

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from . import breaker
-from .model import Act, Care, Hint, Order, Sight
-from .places import gain
+from pilotage.pool.policy import breaker
+from pilotage.pool.policy.model import Act, Care, Hint, Order, Sight
+from pilotage.pool.policy.places import gain
 
 
 class Manners(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from . import breaker
-from .model import Care, Hint, Sight
+from pilotage.pool.policy import breaker
+from pilotage.pool.policy.model import Care, Hint, Sight
 
 #: Seconds between latencies that are no reason to prefer one to another.
 _ALIKE = 600

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from functools import lru_cache
 
-from .model import Kind, Load, Provider
+from pilotage.pool.simulate.model import Kind, Load, Provider
 
 #: A job that comes: which kind it is, and the steps that it runs.
 Arrival = tuple[int, int]

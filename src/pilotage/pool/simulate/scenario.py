@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
 from msgspec.structs import replace
 
-from .model import Failure, Kind, Load, Machine, Provider, Scenario
+from pilotage.base import units
+from pilotage.pool.files import Pool
+from pilotage.pool.simulate.model import Failure, Kind, Load, Machine, Provider, Scenario
+from pilotage.pool.simulate.trace import Past, Trace, recorded
 
 _KINDS = (
     Kind("1c/1GB", 1, 1, 0.4, 1.0),
@@ -55,3 +62,70 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     )
 }
+
+
+_GB = 1e9
+_HOUR_S = 3600.0
+#: Gigabytes of a pilot for each core, where nobody says.
+_EACH = 2.0
+#: Hours that an order waits where nobody knows, and how much that differs.
+_DELAY, _SIGMA = 0.25, 0.8
+#: Hours after the last job came, for it to run and for pools to shrink.
+_AFTER = 4
+#: Pilots that came which tell how long others will wait.
+_ENOUGH = 3
+
+
+def of_pools(
+    pools: Mapping[str, Pool],
+    waits: Mapping[str, Sequence[float]],
+    kinds: tuple[Kind, ...],
+    *,
+    delay: float | None = None,
+    hours: int = 120,
+) -> Scenario:
+    """Make a world of pools; `waits` are seconds that pilots of each site waited, `delay` is given.
+
+    Each pool is a provider of its own, so that its maximum holds for it alone.
+    """
+    return Scenario(
+        name="own", kinds=kinds, hours=hours, warm=0,
+        providers=tuple(
+            Provider(name, one.maximum, 0.0, *queue(waits.get(one.site, ()), delay))
+            for name, one in pools.items()
+        ),
+        machines=tuple(_machine(name, one) for name, one in pools.items()),
+    )  # fmt: skip
+
+
+def queue(waits: Sequence[float], delay: float | None = None) -> tuple[float, float]:
+    """Say how many hours an order waits in the middle, and the width of their logarithms."""
+    if delay is not None:
+        return delay / _HOUR_S, 0.0 if not delay else _SIGMA / 2
+    logs = [math.log(max(1.0, one) / _HOUR_S) for one in waits]
+    if len(logs) < _ENOUGH:
+        return _DELAY, _SIGMA
+    return math.exp(statistics.median(logs)), min(2.0, statistics.pstdev(logs))
+
+
+def _machine(name: str, one: Pool) -> Machine:
+    wish = one.pilot.wish()
+    memory = wish.memory / _GB if wish.memory else _EACH * wish.cpus
+    lifetime = units.seconds(one.pilot.time) / _HOUR_S if one.pilot.time else 0.0
+    # How long pilots waited was measured until they came, so their boot is in it.
+    return Machine(name, name, wish.cpus, max(1, math.ceil(memory)), lifetime, boot=1)
+
+
+def replay(jobs: Sequence[Past], where: Scenario) -> tuple[Scenario, Trace, int]:
+    """Put recorded jobs into a world; return it, them, and how many fit no machine of it."""
+    fitting = [one for one in jobs if _fits(one, where.machines)]
+    trace = recorded(fitting)
+    after = ((),) * (_AFTER * 60)
+    trace = Trace(trace.kinds, trace.steps + after)
+    world = replace(where, kinds=trace.kinds, hours=trace.hours, warm=0)
+    return world, trace, len(jobs) - len(fitting)
+
+
+def _fits(one: Past, machines: Sequence[Machine]) -> bool:
+    memory = math.ceil(one.memory)
+    return any(one.cores <= each.cores and memory <= each.memory for each in machines)

@@ -1,13 +1,16 @@
-"""The nouns of pools of pilots: what is seen of one, what the store keeps, what shall be done."""
+"""What is observed of pools, what the store keeps of them, and the steps that are decided."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pilotage.base import errors
+from pilotage.pool import files
 from pilotage.pool.efficiency import Meter
-from pilotage.pool.files import Pool
+from pilotage.pool.files import Outside, Pool
 from pilotage.pool.model import Reading
 from pilotage.pool.outside import Told
 from pilotage.pool.policy.model import Care, Hint, Need, Sight
@@ -140,3 +143,28 @@ def _read(body: str, kind: type[Any]) -> Any:  # noqa: ANN401 - of the kind
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
         return None if kind is Seen else kind()
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What becomes of a demand."""
+
+    #: Cores, within the bounds of the pool.
+    demand: float
+    #: What whoever asked should know; empty if there is nothing.
+    words: str = ""
+
+
+def tell(db: Db, root: Path, name: str, demand: float, words: str, by: str, now: float) -> Taken:
+    """Ask a pool for so many cores; it is safe once the transaction is."""
+    changed, body = db.row("outside_get", name=name) or ("{}", "")
+    pool = msgspec.json.decode(changed, type=Set).apply(files.read(root, name))
+    if not isinstance(pool.control, Outside):
+        kind = type(pool.control).__struct_config__.tag
+        message = f"pool {name} is not steered from outside: `{kind}` decides for it"
+        raise errors.Conflict(message, hint='its file needs `kind = "outside"` in `[control]`')
+    taken = min(float(pool.maximum), max(float(pool.minimum), demand))
+    told = Told(taken, words, by, now)
+    if body:
+        told = msgspec.json.decode(body, type=Told).then(taken, words, by, now)
+    db.run("outside_put", name=name, told=msgspec.json.encode(told).decode())
+    return Taken(taken, told.rival(pool.control.seconds, now))

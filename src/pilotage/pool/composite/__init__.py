@@ -1,1 +1,0 @@
-"""Composites: many pools come in, one goes out."""

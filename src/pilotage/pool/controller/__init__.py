@@ -1,1 +1,0 @@
-"""Controllers: a reading comes in, a demand and its reasons go out."""

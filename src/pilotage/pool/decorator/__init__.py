@@ -1,1 +1,0 @@
-"""Shapes: a demand comes in, the demand that is passed on goes out."""

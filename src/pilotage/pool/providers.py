@@ -1,0 +1,431 @@
+"""Providers of pilots: batch systems that this hub drives, and sites with an agent."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pilotage.base import backoff, crash, errors, text
+from pilotage.base.clock import Clock
+from pilotage.base.owner import me
+from pilotage.base.supervise import Background, Supervisor
+from pilotage.batch import submission, wish
+from pilotage.batch.driver import Driver, End
+from pilotage.batch.submission import Submission, Work
+from pilotage.batch.system import known
+from pilotage.batch.system.model import Cause
+from pilotage.batch.tunnels import Doors
+from pilotage.batch.wish import Wish
+from pilotage.edge import pilots, view
+from pilotage.edge.message import Address
+from pilotage.edge.order import PilotOrder
+from pilotage.edge.pilots import Wanted
+from pilotage.pilot.model import State
+from pilotage.pilot.table import OVER, Roster
+from pilotage.project import tokens
+from pilotage.run.model import Launch
+from pilotage.store import Db, Writer
+
+#: For how long a pilot that waits in a batch queue may still enrol, in seconds.
+WEEK_S = 7 * 86400.0
+
+
+class Home(msgspec.Struct, frozen=True):
+    """A hub as pilots find it."""
+
+    #: What the door is called that leads to it from a login node.
+    door: str
+    url: str
+    #: The certificate that vouches for it, as text; empty if none is needed.
+    vouch: str
+    #: The port of this machine that leads to it; 0 if none does yet.
+    port: int
+
+
+class Papers(msgspec.Struct, frozen=True):
+    """What pilots of one hub need to find it and to be let in."""
+
+    home: Home
+    #: By our number: the secret that lets it in, once, and the name that it goes by.
+    secrets: dict[int, str]
+    names: dict[int, str]
+
+
+class Lot(msgspec.Struct, frozen=True):
+    """Pilots that are alike and go to one hub."""
+
+    wish: Wish
+    numbers: list[int]
+
+
+class HubAddress(msgspec.Struct, frozen=True):
+    """Where pilots find the hub, as `hub.json` says."""
+
+    url: str
+    #: File of the certificate that vouches for it; empty if none is needed.
+    ca: str = ""
+
+
+class Own:
+    """The hub of this process, which wants pilots for its own jobs."""
+
+    def __init__(self, site: str, roster: Roster, writer: Writer, address: Path) -> None:
+        """Get ready; `address` is the file that says where the hub is."""
+        self._site = site
+        self._roster = roster
+        self._writer = writer
+        self._address = address
+
+    async def wanted(self) -> list[Lot]:
+        """List the pilots that shall be submitted; end those that were called off before."""
+        rows = await self._writer.run(lambda db: db.rows("pilot_wanted", site=self._site))
+        lots: dict[tuple[str, str], list[int]] = {}
+        for number, pool, body, asked in rows:
+            if asked:
+                await self.over(number, "called off before it was submitted", stopped=True)
+            else:
+                lots.setdefault((pool, body), []).append(number)
+        return [
+            Lot(msgspec.json.decode(body, type=Wish), numbers)
+            for (_, body), numbers in lots.items()
+        ]
+
+    async def unwanted(self) -> set[int]:
+        """List pilots that are submitted, and that nobody wants any more."""
+        rows = await self._writer.run(lambda db: db.rows("pilot_unwanted", site=self._site))
+        return {number for (number,) in rows}
+
+    async def homes(self, numbers: Iterable[int]) -> list[Home]:
+        """Say where this hub is, if its port is open."""
+        del numbers
+        with contextlib.suppress(errors.Unavailable):
+            return [await home(self._address)]
+        return []
+
+    async def wish(self, number: int) -> Wish:
+        """Say what a pilot is to have."""
+        _, body = await self._writer.run(lambda db: db.rows("pilot_wish", id=number)[0])
+        return msgspec.json.decode(body, type=Wish)
+
+    async def papers(self, numbers: Sequence[int]) -> Papers:
+        """Make a secret for each pilot, which counts once."""
+        here, now = await home(self._address), self._roster.now()
+
+        def mint(db: Db) -> dict[int, str]:
+            made = {}
+            for number in numbers:
+                pool, _ = db.rows("pilot_wish", id=number)[0]
+                made[number] = tokens.mint(
+                    db, tokens.TokenScope.ENROL, me(), now=now, lifetime=WEEK_S, pool=pool,
+                    site=self._site, label=f"pilot {number}", uses=1, pilot=number,
+                )[0]  # fmt: skip
+            return made
+
+        names = {number: f"{self._site}-{number}" for number in numbers}
+        return Papers(here, await self._writer.run(mint), names)
+
+    async def said(self, numbers: Sequence[int], words: str, *, known: bool) -> None:
+        """Write down what is said of pilots that have not come, and whether they are submitted."""
+        query, ids = "pilot_queued" if known else "pilot_say", text.dump(numbers)
+        await self._writer.run(lambda db: db.run(query, ids=ids, reason=words))
+
+    async def begun(self, numbers: Sequence[int]) -> None:
+        """Hear that pilots run; they say so themselves, too."""
+
+    async def over(self, number: int, words: str, *, stopped: bool) -> None:
+        """End a pilot that never came, and give up one that did and has not left."""
+        state, now = State.DOWN if stopped else State.FAILED, self._roster.now()
+        ended = await self._writer.run(
+            lambda db: db.value("pilot_never", id=number, state=state, reason=words, now=now)
+        )
+        pilot = self._roster.pilots.get(number)
+        if ended is None and not stopped and pilot is not None and pilot.state not in OVER:
+            await self._roster.move(pilot, State.LOST, words)
+
+
+async def home(address: Path) -> Home:
+    """Return where this hub is, as a file says; `Unavailable` while its port is closed."""
+    try:
+        body = await anyio.to_thread.run_sync(address.read_bytes)
+    except FileNotFoundError:
+        message = "the hub has no port open for pilots"
+        raise errors.Unavailable(message, hint="`pilotage up` opens it") from None
+    found = msgspec.json.decode(body, type=HubAddress)
+    vouch = await anyio.to_thread.run_sync(_read, found.ca)
+    return Home("hub", found.url, vouch, int(found.url.rstrip("/").rpartition(":")[2]))
+
+
+def _read(file: str) -> str:
+    return Path(file).read_text(encoding="utf-8") if file else ""
+
+
+_log = logging.getLogger("pilotage.pilot")
+_LOOK_S = 1.0
+#: How long a pilot has to end what it runs when the batch system takes its node, in seconds.
+_GRACE_S = 20.0
+
+
+class Factory:
+    """Has pilots of this hub started at one site."""
+
+    def __init__(self, name: str, driver: Driver, doors: Doors, patron: Own) -> None:
+        """Get ready; nothing happens before `run`."""
+        self._name = name
+        self._driver = driver
+        self._doors = doors
+        self._patron = patron
+        self._beside = Background(_log, f"pilots of {name}")
+        driver.join(self, pilots=True)
+
+    async def run(self) -> None:
+        """Submit pilots that are wanted, and call off those that are not wanted any more."""
+        while True:
+            await anyio.sleep(_LOOK_S)
+            await self._call_off()
+            await self._let_in()
+            lots = await self._patron.wanted()
+            site = self._driver.remote.site
+            most = site.array if known.arrays(site.batch, site.plugin) else 1
+            for lot in lots:
+                # Who is called off while the site is away must not wait for it.
+                if not self._driver.remote.up:
+                    break
+                for at in range(0, len(lot.numbers), most):
+                    await self._submit(Lot(lot.wish, lot.numbers[at : at + most]))
+
+    async def _submit(self, lot: Lot) -> None:
+        root = (await self._driver.remote.ready()).root
+        key = submission.new_key()
+        works = [Work(place, pilot=number) for place, number in enumerate(lot.numbers)]
+        try:
+            items = await self._items(key, root, dict(enumerate(lot.numbers)), lot.wish)
+        except errors.Unavailable as error:
+            await self._patron.said(lot.numbers, str(error), known=False)
+            return
+        except (errors.PilotageError, OSError) as error:
+            for number in lot.numbers:
+                await self._patron.over(number, str(error), stopped=False)
+            return
+        site = self._driver.remote.site
+        program = f"{root}/bin/{self._driver.remote.hello.version}.pyz"
+        folder = f"{root}/s/{key}"
+        words = shlex.join([site.python, "-I", "-S", program, "job", folder])
+        order = wish.order(
+            lot.wish, site, key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder,
+            count=len(lot.numbers),
+        )  # fmt: skip
+        await self._driver.submit(site.batch, order, works, items)
+
+    async def _items(
+        self, key: str, root: str, numbers: dict[int, int], asked: Wish
+    ) -> list[dict[str, Any]]:
+        """Write the orders of pilots of one hub, each with a secret of its own."""
+        papers = await self._patron.papers(list(numbers.values()))
+        link = await self._link(papers.home)
+        return [
+            self._item(f"{root}/s/{key}/{place}", number, papers, link, asked)
+            for place, number in numbers.items()
+        ]
+
+    def _item(
+        self, folder: str, number: int, papers: Papers, link: str, asked: Wish
+    ) -> dict[str, Any]:
+        hello, site = self._driver.remote.hello, self._driver.remote.site
+        program = f"{hello.root}/bin/{hello.version}.pyz"
+        run = f"{folder}/run"
+        argv = [site.python, program, "--hub", papers.home.url, "--link", link]
+        argv += ["--secret-file", f"{run}/secret", "--name", papers.names[number]]
+        argv += ["--cpus", str(asked.cpus)] if asked.cpus else []
+        argv += ["--idle", f"{asked.idle:g}"] if asked.idle is not None else []
+        # Most batch systems do not say on the node how long a job may run.
+        argv += ["--lifetime", f"{lasts:.0f}"] if (lasts := wish.lasts(asked, site)) else []
+        argv += ["--cache-folder", site.cache_folder] if site.cache_folder else []
+        argv += [word for one in site.readable for word in ("--readable", one)]
+        argv += [word for one in site.writable for word in ("--writable", one)]
+        files = {"secret": papers.secrets[number]}
+        if papers.home.vouch:
+            files["hub.pem"] = papers.home.vouch
+            argv += ["--ca", f"{run}/hub.pem"]
+        launch = Launch(
+            key=f"pilot.{number}", argv=tuple(argv), env={}, inherit=True, cwd=run, dir=run,
+            files=files, grace=_GRACE_S,
+        )  # fmt: skip
+        return {
+            "launch": msgspec.to_builtins(launch), "outputs": {}, "optional": {}, "inputs": [],
+            "mount": None, "image": None,
+        }  # fmt: skip
+
+    async def _link(self, home: Home) -> str:
+        """Say by which way pilots come: by themselves, or through the login node."""
+        site = self._driver.remote.site
+        if home.url.startswith("http:") and site.batch != "local":
+            message = f"{home.url} is not encrypted: pilots on other machines would show secrets"
+            hint = '`tls = "on"` in `[hub]` of pilotage.toml encrypts it'
+            raise errors.Denied(message, hint=hint)
+        if not (site.host or site.login) or site.link == "direct":
+            return "direct"
+        if not home.port:
+            raise errors.Unavailable("there is no way through the login node yet")
+        return f"relay:{self._doors.host}:{await self._doors.open(home.door, home.port)}"
+
+    async def _let_in(self) -> None:
+        """Have the ways open for pilots that an earlier process had submitted."""
+        if not self._driver.remote.up:
+            return
+        out = self._driver.out.values()
+        if numbers := [work.pilot for one in out for work in one.live if work.pilot]:
+            for home in await self._patron.homes(numbers):
+                # Whoever submits pilots is told what is wrong; these wait until it is not.
+                with contextlib.suppress(errors.PilotageError):
+                    await self._link(home)
+
+    async def _call_off(self) -> None:
+        """Call off pilots that were submitted and that nobody wants any more."""
+        unwanted = await self._patron.unwanted()
+        found = [
+            (one, work)
+            for one in self._driver.out.values()
+            for work in one.works.values()
+            if work.pilot in unwanted and not work.stopping
+        ]
+        if found:
+            self._beside.start(self._driver.stop(found))
+
+    # -- what the driver says --------------------------------------------------------------------
+
+    def begun(self, works: list[tuple[Submission, Work]], words: str) -> None:
+        """Hear that pilots run."""
+        del words
+        self._beside.start(self._patron.begun([work.pilot for _, work in works]))
+
+    def taken(self, one: Submission) -> None:
+        """Hear that the batch system has pilots."""
+        self.said(one, "")
+
+    def said(self, one: Submission, words: str) -> None:
+        """Hear what is said of pilots that wait there."""
+        by_words: dict[str, list[int]] = {}
+        for work in one.live:
+            by_words.setdefault(one.say(self._name, work.words or words), []).append(work.pilot)
+        for told, numbers in by_words.items():
+            self._beside.start(self._patron.said(numbers, told, known=one.known))
+
+    def over(self, one: Submission, work: Work, end: End) -> None:
+        """Hear that a pilot is over."""
+        self._beside.start(self._close(one, work, end))
+
+    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
+        """Write the orders of pilots anew, under another key."""
+        root = (await self._driver.remote.ready()).root
+        numbers = {place: work.pilot for place, work in one.works.items()}
+        asked = await self._patron.wish(next(iter(numbers.values())))
+        found = await self._items(key, root, numbers, asked)
+        by_place = dict(zip(numbers, found, strict=True))
+        empty: dict[str, Any] = {"launch": None, "inputs": []}
+        return [by_place.get(place, empty) for place in range(one.order.count)]
+
+    async def _close(self, one: Submission, work: Work, end: End) -> None:
+        words = "called off" if work.stopping else _words(end)
+        await self._patron.over(work.pilot, words, stopped=work.stopping)
+        await self._driver.forget([(one, work)])
+
+
+def _words(end: End) -> str:
+    """Say how the batch job of a pilot ended."""
+    if end.evidence is not None:
+        return f"its program ended: {end.evidence['end'].get('message') or 'exit 0'}"
+    if end.item is None:
+        return end.never or "its batch job vanished"
+    cause = end.item.cause or Cause.UNKNOWN
+    return f"its batch job is over: {cause}{f' ({end.item.words})' if end.item.words else ''}"
+
+
+_log = logging.getLogger("pilotage.pilot")
+_ORDER_S = 1.0
+#: After an error it is tried again in 5 s.
+_RESTART = backoff.fixed(5.0)
+#: Characters of the name of a pilot.
+_LONGEST = 128
+
+
+class EdgePilots:
+    """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
+
+    def __init__(
+        self, writer: Writer, roster: Roster, address: Address, file: Path, clock: Clock
+    ) -> None:
+        """Get ready; `file` says where pilots find this hub."""
+        self._writer, self._roster, self._address = writer, roster, address
+        self._file, self._clock, self._now = file, clock, clock.now
+
+    async def run(self) -> None:
+        """Order pilots until cancelled."""
+        parts = Supervisor(self._clock, _log, _RESTART)
+        await parts.keep("pilots at sites with an agent", self._loop)
+
+    async def _loop(self) -> None:
+        while True:
+            await self._look()
+            await anyio.sleep(_ORDER_S)
+
+    async def _look(self) -> None:
+        try:
+            home: Home | str = await home(self._file)
+        except errors.Unavailable as error:
+            home = str(error)
+        turn = functools.partial(self._turn, home=home, now=self._now())
+        ordered, ended = await self._writer.run(turn)
+        if ordered:
+            crash.point("pilot.ordered")
+        for number, words in ended:
+            # One that has left by itself stays as it is.
+            await self._roster.move(await self._roster.find(number), State.LOST, words)
+            await self._writer.run(functools.partial(_forget, number=number))
+
+    def _turn(
+        self, db: Db, home: Home | str, now: float
+    ) -> tuple[int, list[tuple[int, str]]]:  # fmt: skip
+        """Order pilots and call others off; return how many are new, and which are over there."""
+        ordered = self._order(db, home, now)
+        pilots.call_off(db, self._address, now)
+        return ordered, [(number, words) for number, words in db.rows("edge_pilots_ended")]
+
+    def _order(self, db: Db, home: Home | str, now: float) -> int:
+        """Order what is wanted, or say why it is not; return how many were ordered."""
+        sites, ordered = view.pilot_sites(db, now), 0
+        for one in pilots.wanted(db, list(sites), now):
+            if closed := sites[one.site].closed:
+                pilots.say(db, one, closed)
+            elif isinstance(home, str):
+                pilots.say(db, one, home)
+            else:
+                ordered += self._order_one(db, one, home, now)
+        return ordered
+
+    def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
+        secret, number = tokens.mint(
+            db, tokens.TokenScope.ENROL, me(), now=now, lifetime=WEEK_S, pool=one.pool,
+            site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,
+        )  # fmt: skip
+        name = f"{one.site}-{one.number}"[-_LONGEST:]
+        asked = PilotOrder(secret, name, home.url, home.vouch, one.wish.idle)
+        try:
+            pilots.order(db, one, asked, self._address, now)
+        except errors.UsageError as error:
+            tokens.revoke(db, number, now)
+            pilots.refuse(db, one, str(error), now)
+            return False
+        return True
+
+
+def _forget(db: Db, number: int) -> None:
+    db.run("pilot_end_drop", pilot=number)

@@ -1,0 +1,225 @@
+"""Simulated pilots, the queues of their providers, and the matching of jobs to them."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+from pilotage.pool.simulate import dice
+from pilotage.pool.simulate.model import Kind, Machine, Provider
+
+
+class State(IntEnum):
+    """Where a drone is in its life."""
+
+    QUEUED = 0
+    BOOTING = 1
+    READY = 2
+    DRAINING = 3
+    GONE = 4
+
+
+class Drone:
+    """A drone; changed in place, since a run changes it half a million times."""
+
+    __slots__ = (
+        "at", "bucket", "cores", "due", "expired", "free", "idle", "jobs", "memory", "pool",
+        "ran", "room", "state",
+    )  # fmt: skip
+
+    def __init__(self, pool: int, machine: Machine, now: int, due: int) -> None:
+        """Begin as an order that is due at some step."""
+        self.pool = pool
+        self.cores = self.free = machine.cores
+        self.memory = self.room = machine.memory
+        self.state = State.QUEUED
+        self.jobs = 0
+        self.ran = False
+        self.expired = False
+        self.bucket = -1
+        #: The step of its last change of state, and the one since which it has no job.
+        self.at = self.idle = now
+        self.due = due
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """Return which parts of its cores and of its memory are taken."""
+        return 1 - self.free / self.cores, 1 - self.room / self.memory
+
+
+class Pool:
+    """The drones of one machine type."""
+
+    __slots__ = (
+        "arrived", "blocked", "booting", "draining", "failed", "free", "joined", "machine",
+        "queued", "ready",
+    )  # fmt: skip
+
+    def __init__(self, machine: Machine) -> None:
+        """Begin with nothing."""
+        self.machine = machine
+        self.queued: dict[Drone, None] = {}
+        self.booting: dict[Drone, None] = {}
+        self.ready: dict[Drone, None] = {}
+        self.draining: dict[Drone, None] = {}
+        #: How many of the ready have so many cores free, and cores that no job could use.
+        self.free = [0] * (machine.cores + 1)
+        self.blocked = 0.0
+        #: Since they were last asked for: delays of drones that came, how many died and joined.
+        self.arrived: list[int] = []
+        self.failed = self.joined = 0
+
+    def enter(self, drone: Drone) -> None:
+        """Count a drone that is ready."""
+        self.free[drone.free] += 1
+        usable = drone.room * drone.cores / drone.memory
+        if usable < drone.free:
+            self.blocked += drone.free - usable
+
+    def leave(self, drone: Drone) -> None:
+        """Count it no more, before it changes."""
+        self.free[drone.free] -= 1
+        usable = drone.room * drone.cores / drone.memory
+        if usable < drone.free:
+            self.blocked -= drone.free - usable
+
+
+class ProviderQueue:
+    """What is on order at one provider, and what it lets us hold."""
+
+    def __init__(self, provider: Provider, hours: int, seed: int) -> None:
+        """Begin with no orders."""
+        #: The most that it ever lets us hold, and what we hold.
+        self.quota = int(provider.capacity * (1 + provider.swing))
+        self.held = 0
+        self.provider = provider
+        self._seed = seed
+        self._delays: dict[str, dice.Delays] = {}
+        self._capacity = dice.capacities(provider, hours, seed)
+        self._congestion = dice.congestion(provider.name, hours, seed)
+        self._due: list[tuple[int, int, Drone]] = []
+        self._waiting: deque[Drone] = deque()
+        self._number = 0
+
+    def delay(self, machine: Machine, now: int) -> int:
+        """Return the steps that a new order waits."""
+        if machine.name not in self._delays:
+            self._delays[machine.name] = dice.Delays(self.provider, machine.name, self._seed)
+        return self._delays[machine.name].next(self._congestion[now])
+
+    def add(self, drone: Drone) -> None:
+        """Keep an order until it is due."""
+        self._number += 1
+        heapq.heappush(self._due, (drone.due, self._number, drone))
+
+    def start(self, now: int) -> Iterator[Drone]:
+        """Return what starts now: due, not cancelled, and with room."""
+        due, waiting = self._due, self._waiting
+        while due and due[0][0] <= now:
+            waiting.append(heapq.heappop(due)[2])
+        while waiting:
+            drone = waiting[0]
+            if drone.state is State.QUEUED:
+                if self.held + drone.cores > self._capacity[now]:
+                    return
+                self.held += drone.cores
+                yield drone
+            waiting.popleft()
+
+
+class Overlay:
+    """Jobs that wait, and drones by what is free in them."""
+
+    def __init__(self, kinds: Sequence[Kind], widest: int, most: int) -> None:
+        """Index drones by free cores and then by which of the kinds' memories they have."""
+        self.kinds = tuple(kinds)
+        self.queues: tuple[deque[tuple[int, int]], ...] = tuple(deque() for _ in kinds)
+        #: Cores that jobs wait for, and that those of each kind use.
+        self.waiting = 0
+        self.running = [0] * len(kinds)
+        steps = sorted({kind.memory for kind in kinds})
+        self._levels = len(steps) + 1
+        self._level = tuple(sum(step <= room for step in steps) for room in range(most + 1))
+        self._buckets: list[dict[Drone, None]] = [{} for _ in range((widest + 1) * self._levels)]
+        self._mask = 0
+        self._fits = tuple(self._permitted(kind, widest) for kind in kinds)
+        #: Kinds in the order in which they are matched.
+        big = sorted(range(len(kinds)), key=lambda n: (-kinds[n].cores, -kinds[n].memory))
+        self._order = tuple(big)
+        self._wide = tuple(n for n in big if kinds[n].cores > 1)
+        self.reserved: dict[Drone, int] = {}
+
+    def _permitted(self, kind: Kind, widest: int) -> int:
+        least = self._level[kind.memory]
+        return sum(
+            1 << (free * self._levels + level)
+            for free in range(kind.cores, widest + 1)
+            for level in range(least, self._levels)
+        )
+
+    def fits(self, kind: int) -> bool:
+        """Say whether some drone has room for a job of this kind."""
+        return bool(self._mask & self._fits[kind])
+
+    def open(self, drone: Drone) -> None:
+        """Let a drone be found, where it has room."""
+        if drone.free and drone not in self.reserved:
+            at = drone.free * self._levels + self._level[drone.room]
+            drone.bucket = at
+            self._buckets[at][drone] = None
+            self._mask |= 1 << at
+
+    def shut(self, drone: Drone) -> None:
+        """Let it be found no more."""
+        at = drone.bucket
+        if at >= 0:
+            bucket = self._buckets[at]
+            del bucket[drone]
+            if not bucket:
+                self._mask &= ~(1 << at)
+            drone.bucket = -1
+
+    def best(self, kind: int) -> Drone | None:
+        """Return the fullest drone with room, and of these the one with the least memory."""
+        found = self._mask & self._fits[kind]
+        if not found:
+            return None
+        return next(iter(self._buckets[(found & -found).bit_length() - 1]))
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Return the kinds, those first that are hard to place."""
+        return self._order
+
+    def unreserve(self, drone: Drone) -> None:
+        """Let everybody use a drone again."""
+        if self.reserved.pop(drone, None) is not None:
+            self.open(drone)
+
+    def defragment(self, ready: int, percent: int) -> None:
+        """Keep some drones free of small jobs while bigger ones wait."""
+        for drone, kind in list(self.reserved.items()):
+            if not self.queues[kind]:
+                self.unreserve(drone)
+        for kind in self._wide:
+            lacking = len(self.queues[kind]) - sum(k == kind for k in self.reserved.values())
+            while lacking > 0 and len(self.reserved) < ready * percent // 100:
+                found = self._emptiest(kind)
+                if found is None:
+                    break
+                self.shut(found)
+                self.reserved[found] = kind
+                lacking -= 1
+
+    def _emptiest(self, kind: int) -> Drone | None:
+        cores, memory = self.kinds[kind].cores, self.kinds[kind].memory
+        mask = self._mask
+        while mask:
+            top = mask.bit_length() - 1
+            for drone in self._buckets[top]:
+                if drone.cores >= cores and drone.memory >= memory:
+                    return drone
+            mask ^= 1 << top
+        return None
