@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import msgspec
 
-from pilotage.base import errors, text, toml
+from pilotage.base import errors, toml
 from pilotage.base.names import closest
 from pilotage.job.model import Workflow
 from pilotage.rule import trigger
 from pilotage.rule.model import Rule
+
+#: Reads the file of a workflow: returns its definition as plain values, with all parameters, and
+#: adds the files of workflows that it names to the set.
+FlowReader: TypeAlias = Callable[[str, set[str]], dict[str, Any]]
 
 _STEPS = re.compile(r"^\s*\[step[.\]]", re.MULTILINE)
 _RULES = re.compile(r"^\s*\[(rule|recipe)[.\]]", re.MULTILINE)
@@ -36,7 +42,7 @@ def is_workflow(file: Path) -> bool:
     return "step" in found and found.keys().isdisjoint({"rule", "recipe"})
 
 
-def complete(rule: Rule, source: str) -> Rule:
+def complete(rule: Rule, source: str, read_flow: FlowReader) -> Rule:
     """Put the definition of its workflow into a rule; `source` is the text of a TOML book.
 
     Raise `BadRule` with the place of what is wrong: in the workflow, or in the rule.
@@ -44,20 +50,13 @@ def complete(rule: Rule, source: str) -> Rule:
     recipe = rule.spec.recipe
     if not isinstance(recipe, Workflow) or recipe.flow:
         return rule
-    from pilotage.flow import read  # few rules start workflows, and it is much to load
-
-    file, found = Path(recipe.file), {recipe.file}
+    found = {recipe.file}
     try:
-        flow = read.read(
-            file.read_bytes(), form="json" if file.suffix == ".json" else "toml", base=file.parent,
-            file=recipe.file, later=True, files=found,
-        )  # fmt: skip
+        flow = read_flow(recipe.file, found)
     except OSError as error:
         raise _wrong(rule, source, "flow", f"cannot be read: {error.strerror}") from None
-    _check_parameters(rule, flow.params, source)
-    # As the store will have it: a rule that was read again is no other one.
-    plain = text.load(text.dump(flow))
-    whole = msgspec.structs.replace(recipe, flow=plain, files=tuple(sorted(found)))
+    _check_parameters(rule, flow.get("params", {}), source)
+    whole = msgspec.structs.replace(recipe, flow=flow, files=tuple(sorted(found)))
     spec = msgspec.structs.replace(rule.spec, recipe=whole)
     return msgspec.structs.replace(rule, spec=spec)
 

@@ -22,6 +22,7 @@ from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.rule import guard
 from pilotage.rule.ends import Ends, Story
+from pilotage.rule.flows import FlowReader
 from pilotage.rule.inbox import Doors
 from pilotage.rule.intake import Intake
 from pilotage.rule.reload import Keeper
@@ -39,11 +40,12 @@ class Reception(Listener):
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
-        stories: Mapping[str, Story], on_new_jobs: Callable[[], None],
+        stories: Mapping[str, Story], on_new_jobs: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
         """Put the parts together; nothing happens before `begin`.
 
-        Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs.
+        Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs,
+        and `read_flow` reads workflows that rules start.
         """
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
@@ -54,7 +56,7 @@ class Reception(Listener):
         self._on_new_jobs = on_new_jobs
         self._lineage = guard.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
-        self._keeper = Keeper(project, writer, self._intake, stories, self._ring_all)
+        self._keeper = Keeper(project, writer, self._intake, stories, self._ring_all, read_flow)
         self._keeper.load()
         index = self._intake.index
         self._files = FileSource(

@@ -13,6 +13,7 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.rule import ends, rulebook
 from pilotage.rule.book import Diff
 from pilotage.rule.ends import Story
+from pilotage.rule.flows import FlowReader
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern
 from pilotage.store import Db, Writer
@@ -25,7 +26,7 @@ class Keeper:
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, intake: Intake,
-        stories: Mapping[str, Story], changed: Callable[[], None],
+        stories: Mapping[str, Story], changed: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
         """Begin with no rules; `changed` is called when they have changed."""
         self._project = project
@@ -33,6 +34,7 @@ class Keeper:
         self._intake = intake
         self._stories = stories
         self._changed = changed
+        self._read_flow = read_flow
         self._source: FileSource | None = None
         self._generation = -1
         self._fingerprint = ""
@@ -90,7 +92,8 @@ class Keeper:
         return rulebook.fingerprint(self._project.folder, self._flows)
 
     def _apply(self, db: Db) -> tuple[rulebook.Loaded, Diff]:
-        loaded = rulebook.read(db, self._project.folder, self._project.root)
+        project = self._project
+        loaded = rulebook.read(db, project.folder, project.root, self._read_flow)
         return loaded, rulebook.apply(db, loaded, self._project.clock.now())
 
     def _swap(self) -> None:

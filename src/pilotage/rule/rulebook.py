@@ -16,6 +16,7 @@ from pilotage.job.model import Workflow
 from pilotage.rule import book as books
 from pilotage.rule import flows as rule_flow
 from pilotage.rule.book import Diff
+from pilotage.rule.flows import FlowReader
 from pilotage.rule.model import Rule
 from pilotage.store import Db
 
@@ -53,14 +54,16 @@ class Known(msgspec.Struct, frozen=True):
     loaded: float
 
 
-def load(file: Path, base: Path) -> books.Book:
+def load(file: Path, base: Path, read_flow: FlowReader) -> books.Book:
     """Read a book with the workflows that its rules start."""
-    return _completed(books.load(file, str(base)))
+    return _completed(books.load(file, str(base)), read_flow)
 
 
-def _completed(one: books.Book) -> books.Book:
+def _completed(one: books.Book, read_flow: FlowReader) -> books.Book:
     """Read the workflows that the rules of a book start."""
-    rules = {name: rule_flow.complete(rule, _toml(one)) for name, rule in one.rules.items()}
+    rules = {
+        name: rule_flow.complete(rule, _toml(one), read_flow) for name, rule in one.rules.items()
+    }
     return msgspec.structs.replace(one, rules=rules)
 
 
@@ -69,18 +72,18 @@ def _toml(one: books.Book) -> str:
     return "" if one.origin.endswith(".py") else one.source
 
 
-def read(db: Db, folder: Path, base: Path) -> Loaded:
+def read(db: Db, folder: Path, base: Path, read_flow: FlowReader) -> Loaded:
     """Read every book; a mistake in one leaves the others in force."""
     found: list[books.Book] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
-            found.append(load(file, base))
+            found.append(load(file, base, read_flow))
         except errors.BadRule as error:
             failed[str(file)] = error
     for name, origin, source, _ in db.rows("book_list"):
         try:
-            found.append(_completed(_added(name, origin, source, base)))
+            found.append(_completed(_added(name, origin, source, base), read_flow))
         except errors.BadRule as error:
             failed[name] = error
     rules = None
@@ -88,7 +91,7 @@ def read(db: Db, folder: Path, base: Path) -> Loaded:
         try:
             texts = {one.origin: _toml(one) for one in found}
             rules = {
-                name: rule_flow.complete(rule, texts.get(rule.book, ""))
+                name: rule_flow.complete(rule, texts.get(rule.book, ""), read_flow)
                 for name, rule in books.combine(found).items()
             }
         except errors.BadRule as error:
@@ -133,11 +136,11 @@ def _added(name: str, origin: str, source: str, base: Path) -> books.Book:
     return books.load_text(name, source, str(base), folder)
 
 
-def add(db: Db, file: Path, base: Path, now: float) -> str:
+def add(db: Db, file: Path, base: Path, now: float, read_flow: FlowReader) -> str:
     """Keep a book; the caller applies all books after it."""
     origin = str(file.resolve())
     source = file.read_text(encoding="utf-8")
-    load(file, base)
+    load(file, base, read_flow)
     db.run("book_put", name=origin, origin=origin, source=source, now=now)
     return origin
 
