@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pilotage.edge.handoff import Artifact, Take
 from pilotage.flow import explain, moves, records
-from pilotage.flow.model import Artifact, Flow, NewFlow, Span, Step, Take
+from pilotage.flow.model import Flow, NewFlow, Span, Step
 from pilotage.flow.records import AttemptRow, FlowRow
 from pilotage.hub.project import Project
 from testbed.rabbit import Rabbit

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pilotage.edge.handoff import Take
 from pilotage.flow import moves, records
-from pilotage.flow.model import End, Flow, NewFlow, Step, Take
+from pilotage.flow.model import End, Flow, NewFlow, Step
 from pilotage.hub.project import Project
 
 How = Literal["done", "failed", "running"]

@@ -15,9 +15,10 @@ import pytest
 from pilotage.base import errors
 from pilotage.base.crash import LINK, PORT, REMOTE
 from pilotage.edge.data import EdgeData
+from pilotage.edge.handoff import Take
 from pilotage.edge.port import keys
 from pilotage.flow import events
-from pilotage.flow.model import Flow, Step, Take
+from pilotage.flow.model import Flow, Step
 from pilotage.job.model import Command, State
 from pilotage.project.settings import port_folder
 from pilotage.store import connect

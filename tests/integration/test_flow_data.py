@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pilotage.data.transfer.model import MANIFEST
-from pilotage.flow.model import Flow, Step, Take
+from pilotage.edge.handoff import Take
+from pilotage.flow.model import Flow, Step
 from testbed.rabbit import Rabbit
 from tests.contract.transfer.web import Web, serving
 from tests.edge.rig import Edge

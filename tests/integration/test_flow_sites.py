@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from pilotage.flow.model import Flow, Step, Take
+from pilotage.edge.handoff import Take
+from pilotage.flow.model import Flow, Step
 from pilotage.hub.project import Project
 from pilotage.job import machine, records
 from pilotage.job.model import Command, Job, JobSpec, NewJob, State

@@ -15,8 +15,9 @@ from rocrate.rocrate import ROCrate
 from pilotage.base import errors
 from pilotage.cli import flow_draw
 from pilotage.cli.common import Common
+from pilotage.edge.handoff import Take
 from pilotage.flow import crate_file, moves, records
-from pilotage.flow.model import Flow, Step, Take
+from pilotage.flow.model import Flow, Step
 from pilotage.hub.project import Project
 from tests.flows import Story, command
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pilotage.base import paths
 from pilotage.data.transfer import url
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Piece, Source, Store, Stores
-from pilotage.flow.model import Artifact, Take
+from pilotage.edge.handoff import HUB, Artifact, Piece, Source, Store, Stores, Take
 
 NAMES = st.text(min_size=1, max_size=300)
 SITE = Store("file:///scratch/flows", "sftp://dtn.a.org/scratch/flows", frozenset({"b"}))

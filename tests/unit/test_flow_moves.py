@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pilotage.base import errors
+from pilotage.edge.handoff import Take
 from pilotage.flow import moves, records
-from pilotage.flow.model import End, Flow, NewFlow, Step, Take
+from pilotage.flow.model import End, Flow, NewFlow, Step
 from pilotage.store import sqlite
 from pilotage.store.sqlite import Db
 

@@ -14,8 +14,9 @@ import pytest
 from pilotage.base import errors
 from pilotage.bus import legacy
 from pilotage.bus.model import Chain
+from pilotage.edge.handoff import Take
 from pilotage.flow import build, records
-from pilotage.flow.model import Flow, Span, Take
+from pilotage.flow.model import Flow, Span
 from pilotage.flow.read import from_chain, from_dict, read
 from pilotage.hub.project import Project
 from pilotage.job.model import Limit

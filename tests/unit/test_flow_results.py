@@ -149,7 +149,7 @@ async def test_outputs_go_out_again_over_whatever_is_there(place: Place, tmp_pat
         await folders.send(place.reach.inside, folder, source, url)
         found = await inspector.look(url, "", deep=True)
         assert (found.trouble, set(found.items)) == ("", {"out/a", "r.json"})
-        assert await inspector.small(found, "r.json") == b"3"
+        assert await inspector.small(found, "r.json", 10) == b"3"
     assert {one.name for one in folder.parent.iterdir()} == {"1"}
 
 

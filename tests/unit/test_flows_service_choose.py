@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.flow.choose import Choice, Site, choose
+from pilotage.flow.sites import CandidateSite, Choice, choose
 
 KNOWN = {
     one.name: one
     for one in (
-        Site("busy", "well", 90, "slurm"),
-        Site("calm", "well", 3, "htcondor"),
-        Site("quiet", "silent", 0, "slurm"),
-        Site("sick", "trouble", 0, "pbs"),
-        Site("full", "draining", 0, "pbs"),
+        CandidateSite("busy", "well", 90, "slurm"),
+        CandidateSite("calm", "well", 3, "htcondor"),
+        CandidateSite("quiet", "silent", 0, "slurm"),
+        CandidateSite("sick", "trouble", 0, "pbs"),
+        CandidateSite("full", "draining", 0, "pbs"),
     )
 }
 
@@ -48,5 +48,5 @@ def test_it_says_why_there_is_none():
     assert found.reason == "quiet is silent; sick is in trouble; full takes no more jobs"
     found = choose(("busy", "calm"), "jobs > 1000", KNOWN)
     assert found.reason == "none of busy, calm is as `jobs > 1000` asks for"
-    many = {f"s{n}": Site(f"s{n}", "silent") for n in range(9)}
+    many = {f"s{n}": CandidateSite(f"s{n}", "silent") for n in range(9)}
     assert choose((), "", many).reason.endswith("; and 4 more")

@@ -9,7 +9,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.event.model import Event, EventKind
-from pilotage.hub.project import Project
+from pilotage.hub.project import Project, read_flow
 from pilotage.job.model import Workflow
 from pilotage.rule import book, dryrun, graph, rulebook
 from pilotage.rule.model import Rule
@@ -35,7 +35,7 @@ def load(root: Path, rule: str = RULE, flow: str = FLOW, *, beside: bool = False
     (root / "rules").mkdir(exist_ok=True)
     (root / ("rules" if beside else "") / "count.toml").write_text(flow)
     (root / "rules" / "book.toml").write_text(rule)
-    return rulebook.load(root / "rules" / "book.toml", root).rules["start"]
+    return rulebook.load(root / "rules" / "book.toml", root, read_flow).rules["start"]
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -135,7 +135,7 @@ def test_the_example_of_the_page_is_in_order(tmp_path: Path):
 
 def test_the_end_of_a_flow_leads_to_rules_that_name_it(tmp_path: Path):
     load(tmp_path, RULE + '\n[rule.seen]\njob = "count"\nrun = ["true"]\n')
-    rules = rulebook.load(tmp_path / "rules" / "book.toml", tmp_path).rules.values()
+    rules = rulebook.load(tmp_path / "rules" / "book.toml", tmp_path, read_flow).rules.values()
     edges = graph.graph(rules, str(tmp_path)).edges
     assert [(one.source, one.target) for one in edges] == [("start", "seen")]
 

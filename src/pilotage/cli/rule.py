@@ -17,7 +17,6 @@ from pilotage.cli.common import HERE, Common
 from pilotage.hub.project import Project
 from pilotage.rule import book as books
 from pilotage.rule import graph as graphs
-from pilotage.rule import rulebook as shelf
 from pilotage.rule.book import Diff
 from pilotage.rule.model import Rule
 
@@ -108,7 +107,7 @@ def add(
     if not file.is_file():
         raise errors.NotFound(f"there is no file `{file}`", hint="a book is a .toml or .py file")
     with at.open() as project:
-        notes = _sites(project, shelf.load(file, project.root).rules)
+        notes = _sites(project, project.read_book(file).rules)
         return _changed(project.add_book(file), notes)
 
 
@@ -164,7 +163,7 @@ def check(
     """Look for mistakes without changing anything."""
     with at.open() as project:
         if file is not None:
-            book = shelf.load(file, project.root)
+            book = project.read_book(file)
             rules, inert = book.rules, dict(book.inert)
         else:
             loaded = project.read_books()
@@ -181,7 +180,7 @@ def check(
 
 def _sites(project: Project, rules: Mapping[str, Rule]) -> list[str]:
     """Refuse rules whose sites will never take their jobs; return why those of others will wait."""
-    from pilotage.status import sites
+    from pilotage.flow import sites
 
     now, running = project.clock.now(), project.running()
     return sites.check_rules(
@@ -205,7 +204,7 @@ def diff(
                 raise next(iter(loaded.failed.values()))
             new = loaded.rules
         else:
-            new = shelf.load(file, project.root).rules
+            new = project.read_book(file).rules
             mine = str(file.resolve())
             old = {name: one for name, one in old.items() if one.book == mine or name in new}
     return _changed(books.diff(old, new))

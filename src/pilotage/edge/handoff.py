@@ -17,7 +17,6 @@ from urllib.parse import quote
 import msgspec
 
 from pilotage.data.transfer.url import PORT
-from pilotage.flow.model import Artifact, Take
 
 #: The name of the hub itself among those who read; no site can have it.
 HUB = ""
@@ -59,6 +58,29 @@ class Place(msgspec.Struct, frozen=True):
     write: str
     #: As readers name it; this is what is written down.
     read: str
+
+
+class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Data that a step reads."""
+
+    #: A step whose outputs it is; empty means a URL, or an input of the flow.
+    step: str = ""
+    #: One output of that step; empty means all.
+    output: str = ""
+    #: A URL, or a path below the project's folder; a template.
+    url: str = ""
+    #: What it is called below the folder of the job; empty means as at its source.
+    path: str = ""
+    #: Its SHA-256, if known.
+    sha256: str = ""
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that an attempt has left."""
+
+    name: str
+    size: int
+    sha256: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):

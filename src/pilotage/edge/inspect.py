@@ -15,10 +15,7 @@ from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Stores
-from pilotage.flow.ends import MOST_RETURNED_BYTES
-from pilotage.flow.model import Artifact
-from pilotage.flow.results import Kept
+from pilotage.edge.handoff import HUB, Artifact, Stores
 
 #: Of more files only the number is kept.
 _MOST_FILES = 100_000
@@ -34,11 +31,11 @@ class Found(msgspec.Struct):
     #: What is wrong with it; empty if nothing is.
     trouble: str = ""
 
-    def kept(self, read: int | None) -> Kept:
-        """Say what is to be written down of it."""
+    @property
+    def files(self) -> tuple[Artifact, ...]:
+        """The files to record."""
         some = list(self.items.values())[:_MOST_FILES]
-        files = tuple(Artifact(one.name, one.size, one.sha256) for one in some)
-        return Kept(self.digest, files, self.bytes, read)
+        return tuple(Artifact(one.name, one.size, one.sha256) for one in some)
 
 
 class Inspector:
@@ -91,18 +88,16 @@ class Inspector:
         finally:
             await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
-    async def small(self, found: Found, name: str) -> bytes:
-        """Bring a small file; it is what the manifest says, or `Damaged`."""
+    async def small(self, found: Found, name: str, most: int) -> bytes:
+        """Fetch a file of at most `most` bytes; it is what the manifest says, or `Damaged`."""
         item = found.items.get(name)
         if item is None:
             raise errors.NotFound(f"there is no {text.show(name)}")
-        if item.size > MOST_RETURNED_BYTES:
-            message = f"it has {item.size} bytes, and {MOST_RETURNED_BYTES} are the most"
+        if item.size > most:
+            message = f"it has {item.size} bytes, and {most} are the most"
             raise errors.TooLarge(message, hint="a result is small; large data is an output")
         try:
-            body = await self._courier.content(
-                handoff.address(found.url, name), MOST_RETURNED_BYTES
-            )
+            body = await self._courier.content(handoff.address(found.url, name), most)
         except (errors.NotFound, errors.TooLarge) as error:
             raise errors.Damaged(error.message) from error
         if len(body) != item.size or hashlib.sha256(body).hexdigest() != item.sha256:

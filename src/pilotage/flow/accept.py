@@ -19,13 +19,13 @@ from pilotage.bus import key, legacy, strict
 from pilotage.bus import model as bus
 from pilotage.bus.port import Message
 from pilotage.flow import moves, outbox, post, read
+from pilotage.flow import sites as flow_sites
 from pilotage.flow.model import Flow, NewFlow, Notify
 from pilotage.flow.notify import NO_JOB, argo, balsam, ours
 from pilotage.flow.read import is_route
 from pilotage.flow.records import Line
 from pilotage.match.sites import SiteView
 from pilotage.project import settings as config
-from pilotage.status import sites as site_view
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.flow")
@@ -61,7 +61,7 @@ async def take(
     run_sync = anyio.to_thread.run_sync
     judged = await gather(*(run_sync(judge, message, settings) for message in messages))
     named = {
-        site for one in judged if isinstance(one, NewFlow) for site in site_view.named(one.flow)
+        site for one in judged if isinstance(one, NewFlow) for site in flow_sites.named(one.flow)
     }
     sites = standing(named) if named else SiteView({})
     await gather(*(_one(one, sites, settings, writer, now) for one in judged))
@@ -70,7 +70,7 @@ async def take(
 def submit(db: Db, new: NewFlow, sites: SiteView, now: float) -> int:
     """Start a workflow, unless its sites will never take its steps; a known one is the same."""
     if db.row("flow_by_key", key=new.key) is None:
-        site_view.judge_flow(sites, new.flow, now)
+        flow_sites.judge_flow(sites, new.flow, now)
     return moves.submit(db, new, now)
 
 

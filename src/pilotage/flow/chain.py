@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 from pilotage.bus.model import Chain, Input, Job
+from pilotage.edge.handoff import Take
 from pilotage.flow.check import LONGEST, check
-from pilotage.flow.model import Flow, Notify, Span, Step, Take
+from pilotage.flow.model import Flow, Notify, Span, Step
 
 _ODD = re.compile(r"[^\w-]+")
 _NUMBER = re.compile(r"argo:(\d+)")

@@ -11,8 +11,9 @@ import msgspec
 from pilotage.base import errors
 from pilotage.base.names import closest
 from pilotage.data.transfer import url
+from pilotage.edge.handoff import Take
 from pilotage.flow import graph, template, when
-from pilotage.flow.model import Flow, Step, Take
+from pilotage.flow.model import Flow, Step
 from pilotage.job.model import Limit
 from pilotage.match.expr import parse
 from pilotage.rule.span import key

@@ -24,6 +24,7 @@ from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import NOWHERE, Publisher
 from pilotage.edge.reach import Reach
 from pilotage.flow import reads, records, results
+from pilotage.flow.ends import MOST_RETURNED_BYTES
 from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import End
 from pilotage.flow.records import AttemptRow
@@ -173,7 +174,9 @@ class Hand:
         result: object = None
         if not found.trouble and leaves.result:
             try:
-                result = results.parse(await self._inspector.small(found, leaves.result))
+                result = results.parse(
+                    await self._inspector.small(found, leaves.result, MOST_RETURNED_BYTES)
+                )
             except errors.NotFound:
                 return _failed(f"it has left no result `{leaves.result}`", "result")
             except (errors.BadMessage, errors.TooLarge) as error:
@@ -191,7 +194,10 @@ class Hand:
                 self._folder(attempt.flow, *self._task(attempt.task), attempt.number)
             )
         keep = functools.partial(
-            results.keep, attempt=attempt, kept=found.kept(read), result=result
+            results.keep,
+            attempt=attempt,
+            kept=results.Kept(found.digest, found.files, found.bytes, read),
+            result=result,
         )
         await self._writer.run(keep)
         return _DONE

@@ -19,10 +19,9 @@ from anyio.to_thread import run_sync
 from pilotage.base import durable, errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import folders, handoff, reach
-from pilotage.edge.handoff import HUB, Piece, Stores
+from pilotage.edge.handoff import HUB, Artifact, Piece, Stores, Take
 from pilotage.edge.reach import Reach
 from pilotage.flow import definition, records
-from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
 from pilotage.flow.template import line
 from pilotage.flow.values import Values

@@ -12,15 +12,15 @@ import msgspec
 
 from pilotage.base import crash, errors
 from pilotage.edge import view
-from pilotage.flow import choose, job, moves, records
-from pilotage.flow.choose import Site
+from pilotage.flow import job, moves, records
+from pilotage.flow import sites as flow_sites
 from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Step, Way
 from pilotage.flow.order import Order as Asked
+from pilotage.flow.sites import CandidateSite, Choice
 from pilotage.job import moves as job_moves
 from pilotage.job import records as jobs
 from pilotage.match import sites
-from pilotage.status import sites as site_view
 from pilotage.store import Db
 
 #: Tasks that are sent in one transaction.
@@ -36,7 +36,7 @@ _NO_RECIPE = (
 class World(msgspec.Struct, frozen=True):
     """What decides on ways beside the store."""
 
-    #: Sites of this project, which the hub reaches itself.
+    #: SiteChooser of this project, which the hub reaches itself.
     local: frozenset[str] = frozenset()
     #: Applications of this hub.
     apps: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ def look(db: Db, world: World, busy: Collection[int], now: float) -> Sent:
     """Send what needs no data, and say what does; tasks that are `busy` are left out."""
     found = records.queued(db, now, AT_ONCE + len(busy))
     tasks = [task for task in found if task not in busy][:AT_ONCE]
-    sites = Sites(db, world, now)
+    sites = SiteChooser(db, world, now)
     orders: list[Order] = []
     ready: list[tuple[Order, Prepared]] = []
     for task in tasks:
@@ -116,7 +116,7 @@ def _refusal(db: Db, site: str, step: Step, now: float) -> str:
 
     A site that was not heard of yet may have the application: see `heard.FlowSteps.offered`.
     """
-    app, named = site_view.application(step)
+    app, named = flow_sites.application(step)
     found = view.offering(db, site).object(site, app, named=named)
     return sites.sentence(found, now) if found is not None and found.final else ""
 
@@ -126,7 +126,7 @@ def needs_data(step: Step) -> bool:
     return bool(step.inputs or step.outputs or step.result)
 
 
-def _placed(db: Db, asked: Asked, sites: Sites, world: World, now: float) -> Order | None:
+def _placed(db: Db, asked: Asked, sites: SiteChooser, world: World, now: float) -> Order | None:
     """Say where a task goes; nothing if that is not known now, or it fails."""
     step = asked.definition
     try:
@@ -158,42 +158,42 @@ def _own(step: Step, world: World) -> bool:
     return not step.sites and not step.requirements and step.application in world.apps
 
 
-class Sites:
+class SiteChooser:
     """How sites are; read when it is first asked for."""
 
     def __init__(self, db: Db, world: World, now: float) -> None:
         """Know nothing yet."""
         self._db, self._world, self._now = db, world, now
-        self._known: dict[str, Site] | None = None
+        self._known: dict[str, CandidateSite] | None = None
 
-    def choose(self, asked: Asked) -> choose.Choice:
+    def choose(self, asked: Asked) -> Choice:
         """Choose the site of a task; none is needed for what runs at this hub."""
         step, world = asked.definition, self._world
         if not step.sites and (step.recipe or _own(step, world)):
-            return choose.Choice()
+            return Choice()
         if len(step.sites) == 1 and not step.requirements:
             # However it is, what is sent waits for it.
-            return choose.Choice(step.sites[0])
+            return Choice(step.sites[0])
         known = self._all()
-        found = choose.choose(step.sites, step.requirements, known, asked.avoid)
+        found = flow_sites.choose(step.sites, step.requirements, known, asked.avoid)
         if found.site:
-            one = known.get(found.site, Site(found.site))
+            one = known.get(found.site, CandidateSite(found.site))
             known[found.site] = msgspec.structs.replace(one, live=one.live + 1)
         return found
 
-    def _all(self) -> dict[str, Site]:
+    def _all(self) -> dict[str, CandidateSite]:
         if self._known is None:
             self._known = _read(self._db, self._now)
             for name in self._world.local:
-                self._known.setdefault(name, Site(name, "well"))
+                self._known.setdefault(name, CandidateSite(name, "well"))
         return self._known
 
 
-def _read(db: Db, now: float) -> dict[str, Site]:
+def _read(db: Db, now: float) -> dict[str, CandidateSite]:
     """Read how sites are that are heard of by the bus, and how much of ours is there."""
     ours: Mapping[str, int] = dict(db.rows("flows_live_at"))
     return {
-        one.name: Site(
+        one.name: CandidateSite(
             one.name, one.state, max(one.live, ours.get(one.name, 0)), one.batch, one.disk_free
         )
         for one in view.look(db, now).edges

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pilotage.edge.handoff import Take
 from pilotage.job.model import Limit
 
 
@@ -42,21 +43,6 @@ class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     least: int
     most: int
-
-
-class Take(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Data that a step reads."""
-
-    #: A step whose outputs it is; empty means a URL, or an input of the flow.
-    step: str = ""
-    #: One output of that step; empty means all.
-    output: str = ""
-    #: A URL, or a path below the project's folder; a template.
-    url: str = ""
-    #: What it is called below the folder of the job; empty means as at its source.
-    path: str = ""
-    #: Its SHA-256, if known.
-    sha256: str = ""
 
 
 class Step(
@@ -181,14 +167,6 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     #: The task that it is the inside of.
     parent: int | None = None
     tag: str = ""
-
-
-class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that an attempt has left."""
-
-    name: str
-    size: int
-    sha256: str = ""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.edge.handoff import Take
 from pilotage.flow import check, definition, policy
 from pilotage.flow.ends import give_up
-from pilotage.flow.model import Step, Take
+from pilotage.flow.model import Step
 from pilotage.flow.records import Source, sources
 from pilotage.flow.template import fill, line
 from pilotage.flow.values import Values

@@ -63,6 +63,21 @@ def read(
         return _whole(data, reader, None if later else params or {})
 
 
+def from_file(file: str, found: set[str]) -> dict[str, Any]:
+    """Read the workflow that a rule starts, as plain values: its parameters get theirs by `given`.
+
+    The files of workflows that it names are added to `found`.
+    """
+    path = Path(file)
+    flow = read(
+        path.read_bytes(), form="json" if path.suffix == ".json" else "toml", base=path.parent,
+        file=file, later=True, files=found,
+    )  # fmt: skip
+    # As the store will have it: a rule that was read again is no other one.
+    plain: dict[str, Any] = text.load(text.dump(flow))
+    return plain
+
+
 def given(flow: Flow, values: Mapping[str, Any]) -> Flow:
     """Give the parameters of a workflow that was read before their values."""
     like = {name: _like(flow.params.get(name), one, name) for name, one in values.items()}

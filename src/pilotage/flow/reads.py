@@ -8,10 +8,9 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.handoff import HUB, Artifact, Piece, Take
 from pilotage.flow import definition, records
 from pilotage.flow.handoff import Order, Unfit
-from pilotage.flow.model import Artifact, Take
 from pilotage.flow.records import Source
 from pilotage.store import Db
 

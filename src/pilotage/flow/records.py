@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from pilotage.base import errors, text
+from pilotage.edge.handoff import Artifact, Take
 from pilotage.flow import definition as definitions
-from pilotage.flow.model import Artifact, Flow, Take
+from pilotage.flow.model import Flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

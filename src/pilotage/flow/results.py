@@ -13,10 +13,11 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.edge import message
 from pilotage.edge import records as edge
+from pilotage.edge.handoff import Artifact, Take
 from pilotage.edge.message import Address
 from pilotage.flow import definition, moves
 from pilotage.flow.ends import MOST_RETURNED_BYTES
-from pilotage.flow.model import Artifact, Step, Take
+from pilotage.flow.model import Step
 from pilotage.flow.records import AttemptRow
 from pilotage.flow.template import line
 from pilotage.flow.values import Values

@@ -11,7 +11,8 @@ import msgspec
 
 from pilotage.base import errors, text, units
 from pilotage.base.names import closest
-from pilotage.flow.model import Flow, OnFailure, Span, Step, Take
+from pilotage.edge.handoff import Take
+from pilotage.flow.model import Flow, OnFailure, Span, Step
 from pilotage.flow.schema import Extent, InputText, StepText
 from pilotage.rule.build import limit
 from pilotage.rule.draft import convert

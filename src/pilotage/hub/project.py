@@ -22,9 +22,16 @@ from pilotage.project.folder import ProjectFolder
 if TYPE_CHECKING:
     from pilotage.batch.wish import Wish
     from pilotage.flow.model import Flow
-    from pilotage.rule.book import Diff
+    from pilotage.rule.book import Diff, RuleFile
     from pilotage.rule.model import Rule
     from pilotage.rule.rulebook import LoadedRuleFiles, StoredRule
+
+
+def read_flow(file: str, found: set[str]) -> dict[str, Any]:
+    """Read a workflow that a rule starts; files of workflows that it names are added to `found`."""
+    from pilotage.flow.read import from_file  # few rules start workflows, and it is much to load
+
+    return from_file(file, found)
 
 
 class Project(ProjectFolder):
@@ -100,11 +107,11 @@ class Project(ProjectFolder):
 
     def check_flow(self, flow: Flow) -> tuple[str, ...]:
         """Refuse a workflow whose sites will never take its steps; return which steps will wait."""
-        from pilotage.status import sites as site_view  # most commands need no sites
+        from pilotage.flow import sites as flow_sites  # most commands need no sites
 
         now, running = self.clock.now(), self.running()
         return tuple(
-            site_view.check_flow(self.db, self.root, self.settings, flow, now, running=running)
+            flow_sites.check_flow(self.db, self.root, self.settings, flow, now, running=running)
         )
 
     # -- events ----------------------------------------------------------------------------------
@@ -125,14 +132,20 @@ class Project(ProjectFolder):
         """Read all books without changing anything."""
         from pilotage.rule import rulebook as books  # most commands need no rules
 
-        return books.read(self.db, self.folder, self.root)
+        return books.read(self.db, self.folder, self.root, read_flow)
+
+    def read_book(self, file: Path) -> RuleFile:
+        """Read a book that need not be in force."""
+        from pilotage.rule import rulebook as books  # most commands need no rules
+
+        return books.load(file, self.root, read_flow)
 
     def apply_books(self) -> tuple[Diff, LoadedRuleFiles]:
         """Read all books and put their rules in force."""
         from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self.change() as db:
-            loaded = books.read(db, self.folder, self.root)
+            loaded = books.read(db, self.folder, self.root, read_flow)
             return books.apply(db, loaded, self.clock.now()), loaded
 
     def add_book(self, file: Path) -> Diff:
@@ -140,8 +153,8 @@ class Project(ProjectFolder):
         from pilotage.rule import rulebook as books  # most commands need no rules
 
         with self.change() as db:
-            origin = books.add(db, file, self.root, self.clock.now())
-            loaded = books.read(db, self.folder, self.root)
+            origin = books.add(db, file, self.root, self.clock.now(), read_flow)
+            loaded = books.read(db, self.folder, self.root, read_flow)
             if origin in loaded.failed:
                 raise loaded.failed[origin]
             return books.apply(db, loaded, self.clock.now())
@@ -152,7 +165,7 @@ class Project(ProjectFolder):
 
         with self.change() as db:
             books.put(db, book, rules, self.clock.now())
-            loaded = books.read(db, self.folder, self.root)
+            loaded = books.read(db, self.folder, self.root, read_flow)
             if book in loaded.failed:
                 raise loaded.failed[book]
             return books.apply(db, loaded, self.clock.now())
@@ -176,7 +189,9 @@ class Project(ProjectFolder):
                     missing, hint="`pilotage rule ls` names the book of each rule"
                 )
             db.run("book_drop", name=full)
-            return books.apply(db, books.read(db, self.folder, self.root), self.clock.now())
+            return books.apply(
+                db, books.read(db, self.folder, self.root, read_flow), self.clock.now()
+            )
 
     def rules(self) -> dict[str, StoredRule]:
         """Read the rules in force."""

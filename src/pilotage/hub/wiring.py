@@ -30,7 +30,7 @@ from pilotage.edge.port.sites import Lines
 from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
-from pilotage.hub.project import Project
+from pilotage.hub.project import Project, read_flow
 from pilotage.hub.service import ADDRESS, Service
 from pilotage.match.queue import JobQueue
 from pilotage.project import settings
@@ -105,7 +105,7 @@ class Hub:
         self._reception = EventPipeline(
             project, writer, open_reader,
             {"job ends": ends.jobs(flow_events.of_job), "flow ends": flow_events.STORY},
-            self._look,
+            self._look, read_flow,
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
         self._lines = Lines()

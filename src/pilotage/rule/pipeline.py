@@ -31,6 +31,7 @@ from pilotage.rule.book import Diff
 from pilotage.rule.ends import EndEvents, EndSource
 from pilotage.rule.intake import Intake
 from pilotage.rule.model import JobPattern, MessagePattern, Rule, TimerPattern
+from pilotage.rule.rulebook import FlowReader
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
@@ -44,11 +45,12 @@ class EventPipeline(Listener):
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db],
-        stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None],
+        stories: Mapping[str, EndSource], on_new_jobs: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
         """Put the parts together; nothing happens before `begin`.
 
-        Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs.
+        Ends are read from `stories`; `on_new_jobs` is called whenever there may be new jobs,
+        and `read_flow` reads workflows that rules start.
         """
         call_soon = asyncio.get_running_loop().call_soon_threadsafe
         now = project.clock
@@ -59,7 +61,9 @@ class EventPipeline(Listener):
         self._on_new_jobs = on_new_jobs
         self._lineage = guard.Lineage()
         self._intake = Intake(writer, open_reader(), now, self._lineage, self._jobs.set)
-        self._keeper = RuleReloader(project, writer, self._intake, stories, self._ring_all)
+        self._keeper = RuleReloader(
+            project, writer, self._intake, stories, self._ring_all, read_flow
+        )
         self._keeper.load()
         index = self._intake.index
         self._files = FileSource(
@@ -304,13 +308,14 @@ class RuleReloader:
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, intake: Intake,
-        stories: Mapping[str, EndSource], changed: Callable[[], None],
+        stories: Mapping[str, EndSource], changed: Callable[[], None], read_flow: FlowReader,
     ) -> None:  # fmt: skip
         """Begin with no rules; `changed` is called when they have changed."""
         self._project = project
         self._writer = writer
         self._intake = intake
         self._stories = stories
+        self._read_flow = read_flow
         self._changed = changed
         self._source: FileSource | None = None
         self._generation = -1
@@ -369,7 +374,8 @@ class RuleReloader:
         return rulebook.fingerprint(self._project.folder, self._flows)
 
     def _apply(self, db: Db) -> tuple[rulebook.LoadedRuleFiles, Diff]:
-        loaded = rulebook.read(db, self._project.folder, self._project.root)
+        project = self._project
+        loaded = rulebook.read(db, project.folder, project.root, self._read_flow)
         return loaded, rulebook.apply(db, loaded, self._project.clock.now())
 
     def _swap(self) -> None:

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,9 @@ _GENERATION = "rules"
 _IN_FORCE = "rules in force"
 #: Stands where the file of a book would: the book was given as rules, not as text.
 _OBJECTS = "rules as objects"
+#: Reads the file of a workflow: returns its definition as plain values, with all parameters, and
+#: adds the files of workflows that it names to the set.
+FlowReader: TypeAlias = Callable[[str, set[str]], dict[str, Any]]
 
 
 class LoadedRuleFiles(msgspec.Struct, frozen=True):
@@ -56,14 +59,14 @@ class StoredRule(msgspec.Struct, frozen=True):
     loaded: float
 
 
-def load(file: Path, base: Path) -> books.RuleFile:
+def load(file: Path, base: Path, read_flow: FlowReader) -> books.RuleFile:
     """Read a book with the workflows that its rules start."""
-    return _completed(books.load(file, str(base)))
+    return _completed(books.load(file, str(base)), read_flow)
 
 
-def _completed(one: books.RuleFile) -> books.RuleFile:
-    """Read the workflows that the rules of a book start."""
-    rules = {name: complete(rule, _toml(one)) for name, rule in one.rules.items()}
+def _completed(one: books.RuleFile, read_flow: FlowReader) -> books.RuleFile:
+    """Read the workflows that the rules of a file start."""
+    rules = {name: complete(rule, _toml(one), read_flow) for name, rule in one.rules.items()}
     return msgspec.structs.replace(one, rules=rules)
 
 
@@ -72,18 +75,18 @@ def _toml(one: books.RuleFile) -> str:
     return "" if one.origin.endswith(".py") else one.source
 
 
-def read(db: Db, folder: Path, base: Path) -> LoadedRuleFiles:
+def read(db: Db, folder: Path, base: Path, read_flow: FlowReader) -> LoadedRuleFiles:
     """Read every book; a mistake in one leaves the others in force."""
     found: list[books.RuleFile] = []
     failed: dict[str, errors.BadRule] = {}
     for file in _files(folder):
         try:
-            found.append(load(file, base))
+            found.append(load(file, base, read_flow))
         except errors.BadRule as error:
             failed[str(file)] = error
     for name, origin, source, _ in db.rows("book_list"):
         try:
-            found.append(_completed(_added(name, origin, source, base)))
+            found.append(_completed(_added(name, origin, source, base), read_flow))
         except errors.BadRule as error:
             failed[name] = error
     rules = None
@@ -91,7 +94,7 @@ def read(db: Db, folder: Path, base: Path) -> LoadedRuleFiles:
         try:
             texts = {one.origin: _toml(one) for one in found}
             rules = {
-                name: complete(rule, texts.get(rule.book, ""))
+                name: complete(rule, texts.get(rule.book, ""), read_flow)
                 for name, rule in books.combine(found).items()
             }
         except errors.BadRule as error:
@@ -136,11 +139,11 @@ def _added(name: str, origin: str, source: str, base: Path) -> books.RuleFile:
     return books.load_text(name, source, str(base), folder)
 
 
-def add(db: Db, file: Path, base: Path, now: float) -> str:
+def add(db: Db, file: Path, base: Path, now: float, read_flow: FlowReader) -> str:
     """Keep a book; the caller applies all books after it."""
     origin = str(file.resolve())
     source = file.read_text(encoding="utf-8")
-    load(file, base)
+    load(file, base, read_flow)
     db.run("book_put", name=origin, origin=origin, source=source, now=now)
     return origin
 
@@ -254,7 +257,7 @@ def is_workflow(file: Path) -> bool:
     return "step" in found and found.keys().isdisjoint({"rule", "recipe"})
 
 
-def complete(rule: Rule, source: str) -> Rule:
+def complete(rule: Rule, source: str, read_flow: FlowReader) -> Rule:
     """Put the definition of its workflow into a rule; `source` is the text of a TOML book.
 
     Raise `BadRule` with the place of what is wrong: in the workflow, or in the rule.
@@ -262,20 +265,13 @@ def complete(rule: Rule, source: str) -> Rule:
     recipe = rule.spec.recipe
     if not isinstance(recipe, Workflow) or recipe.flow:
         return rule
-    from pilotage.flow import read  # few rules start workflows, and it is much to load
-
-    file, found = Path(recipe.file), {recipe.file}
+    found = {recipe.file}
     try:
-        flow = read.read(
-            file.read_bytes(), form="json" if file.suffix == ".json" else "toml", base=file.parent,
-            file=recipe.file, later=True, files=found,
-        )  # fmt: skip
+        flow = read_flow(recipe.file, found)
     except OSError as error:
         raise _wrong(rule, source, "flow", f"cannot be read: {error.strerror}") from None
-    _check_parameters(rule, flow.params, source)
-    # As the store will have it: a rule that was read again is no other one.
-    plain = text.load(text.dump(flow))
-    whole = msgspec.structs.replace(recipe, flow=plain, files=tuple(sorted(found)))
+    _check_parameters(rule, flow.get("params", {}), source)
+    whole = msgspec.structs.replace(recipe, flow=flow, files=tuple(sorted(found)))
     spec = msgspec.structs.replace(rule.spec, recipe=whole)
     return msgspec.structs.replace(rule, spec=spec)
 

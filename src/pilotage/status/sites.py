@@ -5,7 +5,7 @@ A site is a file of the project, a name that an agent speaks for, or where pilot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,16 +16,13 @@ from pilotage.batch import files
 from pilotage.edge import forward_records, view
 from pilotage.edge.health import MISSING, USUAL_S
 from pilotage.edge.view import FRESH_S, Broker, Edge
-from pilotage.flow.model import Flow, Step
-from pilotage.job.model import JobSpec, Workflow
-from pilotage.match import wish
+from pilotage.job.model import JobSpec
 from pilotage.match.place import SITE
-from pilotage.match.sites import SiteCause, SiteView, hint, message
+from pilotage.match.sites import SiteCause, SiteView
 from pilotage.match.sites import SiteLimits as Known
 from pilotage.pool import files as pools
 from pilotage.project.settings import Settings
 from pilotage.project.tokens import TokenScope
-from pilotage.rule.model import Rule
 from pilotage.store import Db
 
 #: What a site is: a batch system that this hub drives, one behind an agent, or nodes whose pilots
@@ -214,92 +211,6 @@ def check(
         return []
     sites = standing(db, root, settings, now, {one.site for one in asked}, running=running)
     return list(dict.fromkeys(note for one in asked for note in sites.check(one, now)))
-
-
-def check_flow(
-    db: Db, root: Path, settings: Settings, flow: Flow, now: float, *, running: bool = True
-) -> list[str]:
-    """Do the same for the steps of a workflow."""
-    names = named(flow)
-    if not names:
-        return []
-    return judge_flow(standing(db, root, settings, now, names, running=running), flow, now)
-
-
-def check_rules(
-    db: Db, root: Path, settings: Settings, rules: Mapping[str, Rule], now: float, *,
-    running: bool = True,
-) -> list[str]:  # fmt: skip
-    """Do the same for the jobs of rules, and for the workflows that rules start."""
-    flows = {
-        name: msgspec.convert(one.spec.recipe.flow, Flow)
-        for name, one in rules.items()
-        if isinstance(one.spec.recipe, Workflow)
-    }
-    names = {one.spec.site for one in rules.values() if one.spec.site}
-    names |= {site for flow in flows.values() for site in named(flow)}
-    sites = standing(db, root, settings, now, names, running=running) if names else SiteView({})
-    notes = []
-    for name, one in rules.items():
-        try:
-            told = (
-                judge_flow(sites, flows[name], now)
-                if name in flows
-                else _judge_rule(sites, one.spec, now)
-            )
-        except errors.BadRule as error:
-            error.file, error.line, error.at = one.book, one.line, f"rule.{name}.{error.at}"
-            raise
-        notes += [f"{name}: {note}" for note in told]
-    return notes
-
-
-def _judge_rule(sites: SiteView, spec: JobSpec, now: float) -> list[str]:
-    found = sites.judge(spec)
-    if found is not None and found.final:
-        raise errors.BadRule(message(found, now), hint=hint(found), at="site")
-    return [] if found is None else [message(found, now)]
-
-
-def named(flow: Flow) -> set[str]:
-    """Return the sites that the steps of a workflow name."""
-    return {site for _, step in _steps(flow) for site in step.sites}
-
-
-def judge_flow(sites: SiteView, flow: Flow, now: float) -> list[str]:
-    """Refuse a workflow whose sites will never take its steps; return which steps will wait.
-
-    What a template stands for is known when a step is sent, and judged then.
-    """
-    notes = []
-    for name, step in _steps(flow):
-        app, own = application(step)
-        for site in step.sites:
-            if "{" in site + app:
-                continue
-            found = sites.object(site, app, named=own)
-            if found is not None and found.final:
-                at = f"step.{name}.site" if found.cause is SiteCause.UNKNOWN else f"step.{name}"
-                raise errors.BadFlow(message(found, now), hint=hint(found), at=at)
-            if found is not None:
-                notes.append(f"step {name}: {message(found, now)}")
-    return notes
-
-
-def _steps(flow: Flow, within: str = "") -> Iterator[tuple[str, Step]]:
-    """Go through the steps of a workflow, and of those within it."""
-    for name, step in flow.steps.items():
-        if step.flow is not None:
-            yield from _steps(step.flow, f"{within}{name}.")
-        else:
-            yield f"{within}{name}", step
-
-
-def application(step: Step) -> tuple[str, bool]:
-    """Name the application of a step, and say whether the step itself does."""
-    named = step.application or str(step.recipe.get("app", ""))
-    kinds = {"command": wish.COMMANDS, "call": wish.FUNCTIONS}
-    return named or kinds.get(str(step.recipe.get("kind", "")), ""), bool(named)
 
 
 def _ordered(root: Path) -> set[str]:

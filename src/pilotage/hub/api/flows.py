@@ -8,12 +8,11 @@ from typing import Any
 from msgspec import UNSET
 
 from pilotage.base import errors
-from pilotage.flow import deliver, detail, explain, moves, picture, read, view, why
+from pilotage.flow import deliver, detail, explain, moves, picture, read, sites, view, why
 from pilotage.flow.ends import outcome
 from pilotage.flow.model import NewFlow
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
-from pilotage.status import sites
 from pilotage.store import Db
 
 
