@@ -206,7 +206,7 @@ def _amqp(settings: Settings) -> Carrier:
     try:
         from pilotage.bus.amqp.bus import AmqpBus  # agents that dial a hub do not need it
     except ImportError as error:
-        message = f"the broker cannot be spoken with: {error}"
+        message = f"the broker cannot be used: {error}"
         raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
     return AmqpBus(_broker(settings))
 

@@ -22,7 +22,7 @@ from pilotage.agent.app import trust
 from pilotage.base import errors, toml, units
 from pilotage.batch import model
 from pilotage.batch.model import Site
-from pilotage.bus.amqp.model import place
+from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer.keys import Keys
 
 FOLDER = "hubs"
@@ -98,32 +98,14 @@ _MEASURES: dict[tuple[str, ...], Callable[[Any], object]] = {
 }  # fmt: skip
 
 
-class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the broker is, who we are there, and by which topics we speak."""
+class Bus(BrokerSettings, frozen=True, kw_only=True):
+    """The broker, and the topics of this site."""
 
-    #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
-    url: str = ""
-    #: PEM file of who vouches for the broker; empty means those of the system.
-    ca: str = ""
-    #: PEM file of our certificate; it is read anew when it changes, as the other two are.
-    certificate: str = ""
-    #: PEM file of its key.
-    key: str = ""
-    #: Our name as the broker reads it in the certificate.
-    user: str = ""
-    #: The exchange of all topics.
-    exchange: str = "pilotage"
-    #: The exchange of what the broker gives up.
-    dead: str = "pilotage.dead"
-    #: Seconds between signs of life of the connection.
-    heartbeat: int = 15
-    #: Seconds that sending may take.
-    patience: float = 30.0
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
     #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
-    jobs: dict[str, str] = {}
+    jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
     #: Where status messages go if a job says nothing; empty means `status.SITE`.
@@ -138,11 +120,6 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     refused: str = ""
     #: Messages that are taken before the first of them is safe.
     ahead: int = 500
-
-    @property
-    def place(self) -> str:
-        """Where the broker is, without a password that may be in the address."""
-        return place(self.url)
 
 
 class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
