@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from pilotage.agent.control import Controls
+from pilotage.agent.controls import Controls
 from pilotage.agent.ingest import Ingest
 from pilotage.agent.logs import Logs
 from pilotage.agent.outbox import Outbox

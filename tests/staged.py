@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pilotage.agent import accept, records
+from pilotage.agent import admission, records
 from pilotage.agent import settings as settings_
 from pilotage.agent.app import files, trust
 from pilotage.agent.app.model import App, Staging
@@ -156,7 +156,7 @@ class Edge:
         head = {"v": 1, "kind": "job", "site": SITE, "application": application}
         body = msgspec.json.encode({**head, "key": f"job-{self._posted}", **facts})
         found = settings_.read(self.root / "agent.toml")
-        verdict = accept.judge(body, ALICE, Registry(self.root).find, found)
+        verdict = admission.judge(body, ALICE, Registry(self.root).find, found)
         assert isinstance(verdict, Accepted), verdict
         with Project(self.root) as project, project.change() as db:
             return records.accept(db, ALICE, verdict, State.QUEUED, "", project.clock.now())

@@ -25,6 +25,12 @@ class Field(NamedTuple):
     about: str
 
 
+def all_fields(owner: type) -> list[Field]:
+    """Read the annotated fields of a struct, those of its bases first."""
+    kinds = [kind for kind in reversed(owner.__mro__) if kind.__module__.startswith("pilotage")]
+    return [field for kind in kinds for field in fields(kind)]
+
+
 def fields(owner: type) -> list[Field]:
     """Read the annotated fields of a class, in order, without those of its bases."""
     lines = _source(owner.__module__).splitlines()

@@ -59,8 +59,7 @@ def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _describe(part: dict[str, Any], owner: type[msgspec.Struct]) -> None:
     names = dict(zip(owner.__struct_fields__, owner.__struct_encode_fields__, strict=True))
-    bases = [base for base in owner.__bases__ if base is not msgspec.Struct]
-    for field in (field for kind in (*bases, owner) for field in facts.fields(kind)):
+    for field in facts.all_fields(owner):
         part["properties"][names[field.name]].setdefault("description", field.about)
 
 

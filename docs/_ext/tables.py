@@ -99,7 +99,7 @@ def settings() -> str:
         if section.name == "app":
             owner, head = config.AppSettings, "[app.NAME]"
         about = facts.sentence(owner)
-        rows = [_setting(field) for field in facts.fields(owner)]
+        rows = [_setting(field) for field in facts.all_fields(owner)]
         parts.append(_section(head, about, rows))
         if owner is config.Share:
             rows = [_setting(field) for field in facts.fields(config.Owner)]

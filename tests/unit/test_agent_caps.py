@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotage.agent import caps, records
-from pilotage.agent.accept import judge
+from pilotage.agent.admission import judge
 from pilotage.agent.caps import Caps, Going, grant
-from pilotage.agent.enter import enter
+from pilotage.agent.ingest import enter
 from pilotage.agent.model import Arrival
 from pilotage.agent.settings import Limits
 from pilotage.job import machine, moves

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs._ext import facts, tables
-from pilotage.agent import draft, settings
+from pilotage.agent import settings
 from pilotage.data.transfer.keys import Keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "edge.md").read_text("utf-8")
@@ -57,7 +57,7 @@ def test_the_topics_of_an_agent_are_told():
 
 def test_a_draft_is_what_was_asked_for(tmp_path):
     bus = settings.Bus(url="amqps://b/", ca="/x/ca.pem", user='odd "name"')
-    file = draft.write(tmp_path / "new" / "agent.toml", "mira", bus, "slurm", ("CN=a,O=b",))
+    file = settings.write(tmp_path / "new" / "agent.toml", "mira", bus, "slurm", ("CN=a,O=b",))
     read = settings.parse(file.read_text("utf-8"), file)
     assert (read.site, read.bus, read.batch.batch) == ("mira", bus, "slurm")
     assert read.admins == ("CN=a,O=b",)

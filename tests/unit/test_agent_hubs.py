@@ -12,15 +12,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage.agent import accept, connection, pilots, records, relay, settings, status
+from pilotage.agent import admission, connection, pilots, records, settings, status, work
 from pilotage.agent.app.model import App, Limits
-from pilotage.agent.enter import Entered, enter
+from pilotage.agent.controls import Obeyed, obey
+from pilotage.agent.ingest import Entered, enter
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.model import Accepted, Arrival, Refused
-from pilotage.agent.obey import Obeyed, obey
 from pilotage.agent.outbox import Outbox
-from pilotage.agent.relay import Way, Wayout
 from pilotage.agent.settings import Hub, Settings
+from pilotage.agent.work import Way, Wayout
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
@@ -155,7 +155,7 @@ def judged(
 ) -> Accepted | Refused:
     one = made.by(carrier)
     known = app or posted.app()
-    return accept.judge(posted.body(**{"site": one.site, **more}), user, lambda _: known, one)
+    return admission.judge(posted.body(**{"site": one.site, **more}), user, lambda _: known, one)
 
 
 @pytest.fixture
@@ -321,12 +321,12 @@ def test_behind_ssh_there_are_pilots_alone():
 
 def test_pilots_come_through_the_login_node_that_the_agent_reaches_by_ssh():
     urls = [one.url for one in TWO.values()]
-    assert relay.ways(SETTINGS) == ()
-    assert relay.ways(FAR) == tuple(Way(one, "127.0.0.1:0") for one in urls)
+    assert work.ways(SETTINGS) == ()
+    assert work.ways(FAR) == tuple(Way(one, "127.0.0.1:0") for one in urls)
     direct = posted.settings(hubs=TWO, batch=Site(batch="slurm", host="login", link="direct"))
-    assert relay.ways(direct) == ()
+    assert work.ways(direct) == ()
     named = {**TWO, "lab": Hub(url=urls[0], user="lab", relay="10.0.0.1:8421", proxy="http://p:1")}
-    assert relay.ways(posted.settings(hubs=named)) == (Way(urls[0], "10.0.0.1:8421", "http://p:1"),)
+    assert work.ways(posted.settings(hubs=named)) == (Way(urls[0], "10.0.0.1:8421", "http://p:1"),)
 
 
 class Doors:

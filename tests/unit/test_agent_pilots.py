@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import accept, caps, pilots, records
+from pilotage.agent import admission, caps, pilots, records
 from pilotage.agent.app import check, command, files
 from pilotage.agent.app.model import App, Limits, OwnLimits
-from pilotage.agent.enter import Entered, enter
+from pilotage.agent.ingest import Entered, enter
 from pilotage.agent.model import Accepted, Arrival, Refused
 from pilotage.agent.settings import Bus, Hub, Relay, Settings
 from pilotage.agent.settings import Limits as Caps
@@ -44,7 +44,7 @@ def body(number: int = 7, config: object = ORDER, **more: Any) -> bytes:
 def judged(
     sent: bytes, app: App = PILOT, settings: Settings = SETTINGS, user: str = "hub"
 ) -> Accepted | Refused:
-    return accept.judge(sent, user, lambda _: app, settings)
+    return admission.judge(sent, user, lambda _: app, settings)
 
 
 def accepted(sent: bytes, **more: Any) -> Accepted:

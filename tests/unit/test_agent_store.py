@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pilotage.agent import accept, records
+from pilotage.agent import admission, records
 from pilotage.agent.app.model import Limits
-from pilotage.agent.enter import Entered, enter
+from pilotage.agent.ingest import Entered, enter
 from pilotage.agent.model import Arrival
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Limits as Caps
@@ -41,7 +41,7 @@ def post(
 ) -> Entered:  # fmt: skip
     find = Registry(store.root).find
     arrivals = [
-        Arrival(user, "job.mira", one, accept.judge(one, user, find, settings), again)
+        Arrival(user, "job.mira", one, admission.judge(one, user, find, settings), again)
         for one in bodies
     ]
     return store.writer.do(lambda db: enter(db, arrivals, settings, now))
@@ -112,7 +112,7 @@ def test_a_key_that_was_refused_stays_refused_whatever_the_limits_are_then(store
     post(store, unnamed)
     wide = posted.app(limits=Limits(nodes=200))
     for body, refused in ((bad, 1), (bad, 1), (unnamed, 0), (posted.body(key="l", nodes=100), 0)):
-        verdict = accept.judge(body, "alice", lambda _: wide, SETTINGS)
+        verdict = admission.judge(body, "alice", lambda _: wide, SETTINGS)
         one = Arrival("alice", "job.mira", body, verdict, again=False)
         step = functools.partial(enter, arrivals=[one], settings=SETTINGS, now=2.0)
         assert store.writer.do(step).refused == refused

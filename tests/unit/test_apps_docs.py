@@ -12,7 +12,7 @@ import pytest
 from docs._ext import facts, tables
 from pilotage.agent.app import files, fill
 from pilotage.agent.app import model as apps
-from pilotage.bus import legacy, model
+from pilotage.bus import balsam, model
 
 DOCS = Path(__file__).parents[2] / "docs"
 APPS = (DOCS / "apps.md").read_text("utf-8")
@@ -56,7 +56,7 @@ def test_every_word_of_a_template_is_explained():
 
 @pytest.mark.parametrize("source", fences(BUS, "json"))
 def test_a_message_that_is_shown_is_understood(source):
-    found = legacy.understand(source.encode()).message
+    found = balsam.understand(source.encode()).message
     assert isinstance(found, model.Job)
     assert json.loads(source)["application"] == found.application
 

@@ -16,7 +16,7 @@ import pytest
 from examples.atlas import atlas
 from examples.atlas.programs import generate, histogram, merge, simulate
 from pilotage.agent.app import files
-from pilotage.bus import legacy
+from pilotage.bus import balsam
 from pilotage.bus.model import Chain
 from pilotage.flow import model, read
 
@@ -176,7 +176,7 @@ def test_the_workflow_of_one_machine_is_the_same():
 
 
 def test_it_can_be_written_in_the_words_of_the_original():
-    told = legacy.understand((HERE / "atlas-argo.json").read_bytes()).message
+    told = balsam.understand((HERE / "atlas-argo.json").read_bytes()).message
     assert isinstance(told, Chain)
     flow = read.from_chain(told)
     assert [step.application for step in flow.steps.values()] == [

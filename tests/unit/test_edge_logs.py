@@ -19,7 +19,7 @@ from pilotage.agent.model import Return, Writes
 from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Follow, Log, Status, Wanted
-from pilotage.edge import hear, logs, records
+from pilotage.edge import logs, records, statuses
 from pilotage.edge.logs import EdgeLogs
 from pilotage.edge.message import Address, Handoff
 from pilotage.job import bulk, moves
@@ -92,7 +92,7 @@ class Hub:
         bulk.claim(db, {1: "site:mira"}, str(self.folder), 0.5, State.STAGING_IN)
         records.add(db, (1, 1), "mira", Handoff(), b"{}", 1.0)
         records.sent(db, records.due(db, 2.0, 0, 10), 2.0)
-        hear.hear(db, [_status("running", 1)], MINE, 3.0)
+        statuses.hear(db, [_status("running", 1)], MINE, 3.0)
         results.follow(db, 1, self.now)
 
     async def hears(self, *pieces: Log) -> None:
@@ -146,7 +146,7 @@ async def test_pieces_become_the_log_and_the_end_completes_it(hub: Hub):
     assert hub.log() == b"abcdefg"
     # The end was not written down, and comes again.
     async with hub.logs.finished([end]):
-        hub.writer.do(lambda db: hear.hear(db, [end], MINE, 11.0))
+        hub.writer.do(lambda db: statuses.hear(db, [end], MINE, 11.0))
     await hub.hears(piece(7, b"!"))
     assert hub.log() == b"abcdefg"
 

@@ -13,7 +13,7 @@ from pilotage.base import errors, text
 from pilotage.batch import records as sites
 from pilotage.batch.wish import Wish
 from pilotage.bus.model import Answer, Control, Heartbeat, Job, Result, Status
-from pilotage.edge import hear, message, order, pilots, records, silence, view
+from pilotage.edge import message, order, pilots, records, silence, statuses, view
 from pilotage.edge.message import Address
 from pilotage.edge.silence import Patience
 from pilotage.job.model import App, Binding, JobSpec
@@ -77,7 +77,7 @@ def said(state: str, seq: int = 1, *, site: str = "mira", text: str = "", **more
 
 
 def heard(db: Db, *words: Status | Answer, now: float = 20.0) -> None:
-    assert hear.hear(db, words, MINE, now) == [], "no job has ended"
+    assert statuses.hear(db, words, MINE, now) == [], "no job has ended"
 
 
 def test_a_pilot_is_ordered_once_with_a_secret_of_its_own(db: Db):

@@ -13,7 +13,7 @@ import pytest
 
 from pilotage.base.clock import WallClock
 from pilotage.bus.model import Status
-from pilotage.edge import hear, records
+from pilotage.edge import records, statuses
 from pilotage.edge.message import Address
 from pilotage.edge.place import EdgePlace, Facts, Hub
 from pilotage.job import moves
@@ -57,7 +57,7 @@ class Site:
         word = Status(
             site="mira", job=7, key=MINE.key(f"job.{job}.1"), seq=seq, state=state, time=9.0
         )
-        for row in await self.do(lambda db: hear.hear(db, [word], MINE, 3.0)):
+        for row in await self.do(lambda db: statuses.hear(db, [word], MINE, 3.0)):
             self.place.over(row)
 
     async def until(self, condition: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pilotage.agent import connection, draft, owner, settings, status, systemd
+from pilotage.agent import connection, process, settings, status
 from pilotage.agent.live_settings import Followed
 from pilotage.base import errors
 from pilotage.bus.model import Heartbeat
@@ -141,7 +141,7 @@ def test_files_are_named_below_the_folder_wherever_it_is_begun(tmp_path, monkeyp
 def test_a_password_is_shown_to_nobody(tmp_path):
     bus = settings.Bus(url="amqps://mira:secret@b:5671/x")
     assert bus.place == "amqps://b:5671/x"
-    file = draft.write(tmp_path / "agent.toml", "mira", bus, "slurm", ())
+    file = settings.write(tmp_path / "agent.toml", "mira", bus, "slurm", ())
     assert file.stat().st_mode & 0o077 == 0
 
 
@@ -156,27 +156,27 @@ def test_whose_jobs_come_by_a_topic_counts_at_once():
 
 def test_a_site_has_one_agent(tmp_path):
     file = tmp_path / "shared" / "agent-mira.json"
-    first, second = owner.Owner("aaa", "login1", 1.0), owner.Owner("bbb", "login2", 2.0)
-    owner.take(file, first)
-    owner.take(file, first)
+    first, second = process.Owner("aaa", "login1", 1.0), process.Owner("bbb", "login2", 2.0)
+    process.claim_site(file, first)
+    process.claim_site(file, first)
     with pytest.raises(errors.Conflict, match="login1") as caught:
-        owner.take(file, second)
+        process.claim_site(file, second)
     assert "--take-over" in caught.value.hint
-    owner.take(file, second, over=True)
-    owner.check(file, second)
+    process.claim_site(file, second, over=True)
+    process.check_claim(file, second)
     with pytest.raises(errors.Conflict, match="login2"):
-        owner.check(file, first)
+        process.check_claim(file, first)
     assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
 def test_the_same_store_at_another_host_is_another_agent(tmp_path):
     file = tmp_path / "agent-mira.json"
-    owner.take(file, owner.Owner("aaa", "login1", 1.0))
+    process.claim_site(file, process.Owner("aaa", "login1", 1.0))
     with pytest.raises(errors.Conflict):
-        owner.take(file, owner.Owner("aaa", "login2", 2.0))
+        process.claim_site(file, process.Owner("aaa", "login2", 2.0))
     file.write_bytes(b"")
     with pytest.raises(errors.Conflict) as caught:
-        owner.take(file, owner.Owner("aaa", "login1", 1.0))
+        process.claim_site(file, process.Owner("aaa", "login1", 1.0))
     assert "--take-over" in caught.value.hint
 
 
@@ -211,8 +211,8 @@ def test_systemd_hears_of_us(tmp_path, monkeypatch):
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        systemd.tell("READY=1")
+        process.notify_systemd("READY=1")
         assert heard.recv(100) == b"READY=1"
-    systemd.tell("READY=1")
+    process.notify_systemd("READY=1")
     monkeypatch.delenv("NOTIFY_SOCKET")
-    systemd.tell("READY=1")
+    process.notify_systemd("READY=1")

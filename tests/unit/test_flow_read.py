@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
-from pilotage.bus import legacy
+from pilotage.bus import balsam
 from pilotage.bus.model import Chain
 from pilotage.edge.handoff import Take
 from pilotage.flow import build, records
@@ -347,7 +347,7 @@ ARGO = {
 
 
 def test_a_legacy_definition_is_a_chain_whose_data_flows() -> None:
-    message = legacy.understand(json.dumps(ARGO).encode()).message
+    message = balsam.understand(json.dumps(ARGO).encode()).message
     assert isinstance(message, Chain)
     flow = from_chain(message)
     assert list(flow.steps) == ["1-warm-up", "2-sherpa"]

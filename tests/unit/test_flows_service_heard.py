@@ -13,7 +13,7 @@ from pilotage.bus import wire
 from pilotage.bus.fields import State as Said
 from pilotage.bus.model import Answer, Heartbeat, Result, Status
 from pilotage.bus.port import Message
-from pilotage.edge import hear, message, place, records, said, silence
+from pilotage.edge import message, place, records, silence, statuses
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.silence import Patience
 from pilotage.flow import dispatch, job, moves, outcomes, rerun
@@ -78,8 +78,8 @@ def unknown() -> Answer:
 
 def listen(db: Db, word: Status | Answer, now: float, user: str = "site") -> None:
     """Hear a word as the service of sites and the place do, and then the workflow."""
-    words = [word] if any(said.own(db, [said.Said(user, word)])) else []
-    for row in hear.hear(db, words, MINE, now, STEPS):
+    words = [word] if any(statuses.own(db, [statuses.Said(user, word)])) else []
+    for row in statuses.hear(db, words, MINE, now, STEPS):
         end = msgspec.structs.replace(place.ending(row, ""), lost=False)
         job_moves.finish(db, row.job, row.number, jobs.get(db, row.job).spec, end, now=now,
                          dice=dice())  # fmt: skip
@@ -132,7 +132,7 @@ def test_what_nobody_understands_is_left_out(db: Db):
         Message(topic="status.mira", body=body, key="", tag=at, reply=_nobody, user="site")
         for at, body in enumerate(bodies)
     ]
-    assert [one.word for one in said.read(messages)] == [status("running", 2)]
+    assert [one.word for one in statuses.read(messages)] == [status("running", 2)]
 
 
 def test_an_application_that_the_site_does_not_have_is_refused_at_once():

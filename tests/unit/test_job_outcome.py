@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.agent import tell
+from pilotage.agent import outbox
 from pilotage.batch import ending
 from pilotage.batch.party import End
 from pilotage.batch.system import model as batch
@@ -72,7 +72,7 @@ def test_what_a_scheduler_says_is_a_cause(said: batch.Cause | None, cause: Cause
 
 
 def test_each_cause_can_be_told_to_others():
-    assert {*tell._CAUSES} == {*Cause} - {Cause.NONE}
+    assert {*outbox._CAUSES} == {*Cause} - {Cause.NONE}
 
 
 def test_what_never_reached_the_batch_system_was_not_started():

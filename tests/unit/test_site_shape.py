@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent import accept, prepare
+from pilotage.agent import admission, prepare
 from pilotage.agent.app import policy
 from pilotage.agent.app.model import App, Limits
 from pilotage.batch import job as guest
@@ -306,7 +306,7 @@ def test_limits_hold_for_every_shape(message: Job, reasons: int):
 
 
 def test_the_chosen_shape_is_the_only_one_from_then_on():
-    spec = accept.spec_of(job(nodes_least=2, time_least=600), APP, "s")
+    spec = admission.spec_of(job(nodes_least=2, time_least=600), APP, "s")
     assert spec.allocation.shape == model.Shape(nodes_least=2, time_least=600.0)
     claim = moves.Claim(1, 1, 1, "", "", 0, "")
     one = guest.Guest(claim, spec, model.Binding(), "/")

@@ -7,7 +7,7 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent.share import Claim, Limit, Use, share
+from pilotage.agent.pilots import Claim, Limit, Use, share
 
 SITE = "batch"
 

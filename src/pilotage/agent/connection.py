@@ -1,4 +1,4 @@
-"""All that an agent says to the broker or to one hub, and hears from it."""
+"""Connections to a broker and hubs: jobs and controls in, statuses and heartbeats out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from urllib.parse import quote
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
-from pilotage.agent.beat import Beat
-from pilotage.agent.control import Controls
+from pilotage.agent import pilots
+from pilotage.agent.controls import Controls
 from pilotage.agent.ingest import Ingest
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.logs import Logs
 from pilotage.agent.outbox import Outbox
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Hub, Settings
-from pilotage.base import errors
+from pilotage.agent.status import Connection
+from pilotage.base import errors, units
 from pilotage.base.supervise import Supervisor
+from pilotage.bus import wire
 from pilotage.bus.amqp.model import Broker
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
@@ -34,6 +37,40 @@ from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.edge")
+#: Seconds after which a heartbeat that was not delivered is tried again, at most.
+_AGAIN_S = 2.0
+
+
+class Beat:
+    """Publishes heartbeats: the first at once, and each with the facts of its moment."""
+
+    def __init__(
+        self, bus: Bus, settings: Callable[[], Settings],
+        facts: Callable[[], Awaitable[Heartbeat]],
+    ) -> None:  # fmt: skip
+        """Take who knows how the site is."""
+        self._bus = bus
+        self._settings = settings
+        self._facts = facts
+
+    async def run(self) -> None:
+        """Beat until cancelled; one that the bus does not take is old by the next."""
+        trouble = ""
+        while True:
+            settings = self._settings()
+            pause = units.seconds(settings.heartbeat)
+            try:
+                body = wire.encode(await self._facts())
+                await self._bus.publish(settings.beat_topic, body)
+                trouble = ""
+            except errors.Unavailable as error:
+                pause = min(pause, _AGAIN_S)
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("the hub does not hear this site, trying again: %s", error)
+            await anyio.sleep(pause)
+
+
 _UNKNOWN = "not connected yet"
 
 
@@ -169,7 +206,7 @@ def _amqp(settings: Settings) -> Carrier:
     try:
         from pilotage.bus.amqp.bus import AmqpBus  # agents that dial a hub do not need it
     except ImportError as error:
-        message = f"the broker cannot be spoken with: {error}"
+        message = f"the broker cannot be used: {error}"
         raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
     return AmqpBus(_broker(settings))
 
@@ -213,3 +250,101 @@ def _broker(settings: Settings) -> Broker:
     same = {name: getattr(bus, name) for name in Broker.__struct_fields__ if hasattr(bus, name)}
     single = (*settings.job_topics, settings.control_topic)
     return msgspec.structs.replace(Broker(**same), single=single)
+
+
+class _Kept(msgspec.Struct):
+    """One carrier, and since when its connection is as it is."""
+
+    talk: Talk
+    scope: anyio.CancelScope
+    trouble: str
+    since: float
+
+
+class Carriers:
+    """Speaks with each carrier that the settings name; none of them disturbs another."""
+
+    def __init__(self, among: Parties) -> None:
+        """Get ready; nothing happens before `run`."""
+        self._among = among
+        self._kept: dict[str, _Kept] = {}
+        self._taking = True
+        among.settings.on_renewal.append(self._renew)
+
+    @property
+    def away(self) -> frozenset[str]:
+        """The users that are hubs without a connection."""
+        talks = [one.talk for one in self._kept.values() if one.talk.trouble]
+        return frozenset(one.settings().hub.user for one in talks if one.settings().hub.url)
+
+    def waiting(self, carrier: str) -> int:
+        """Return how many status messages wait to be sent by a carrier."""
+        kept = self._kept.get(carrier)
+        return kept.talk.waiting if kept else 0
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Describe how it goes with each carrier, and since when."""
+        found = []
+        for name, one in self._kept.items():
+            settings, trouble = one.talk.settings(), one.talk.trouble
+            if trouble != one.trouble:
+                one.trouble, one.since = trouble, self._among.project.clock.now()
+            found.append(
+                Connection(
+                    name=name, kind="hub" if settings.hub.url else "broker",
+                    place=settings.source, site=settings.site, trouble=trouble, since=one.since,
+                    user=settings.hub.user if settings.hub.url else "",
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def take(self, *, jobs: bool) -> None:
+        """Take jobs, or leave them where they come from."""
+        self._taking = jobs
+        for one in self._kept.values():
+            one.talk.take(jobs=jobs)
+
+    async def run(self) -> None:
+        """Speak with all carriers until cancelled."""
+        settings = self._among.settings
+        try:
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    dialled = _dialled(settings())
+                    cancel = functools.partial(
+                        pilots.cancel_unserved, settings=settings(),
+                        now=self._among.project.clock.now(),
+                    )  # fmt: skip
+                    if await self._among.writer.run(cancel):
+                        self._among.poke()
+                    self._follow(tasks, settings().carriers)
+                    await settings.other(_dialled, dialled)
+        finally:
+            self._kept.clear()
+
+    def _follow(self, tasks: TaskGroup, names: tuple[str, ...]) -> None:
+        """Begin with carriers that are new, and end those that are gone."""
+        for name in self._kept.keys() - set(names):
+            self._kept.pop(name).scope.cancel()
+        for name in names:
+            if name not in self._kept:
+                talk = Talk(name, self._among)
+                talk.take(jobs=self._taking)
+                now = self._among.project.clock.now()
+                kept = _Kept(talk, anyio.CancelScope(), talk.trouble, now)
+                self._kept[name] = kept
+                tasks.start_soon(self._keep, name, kept)
+
+    async def _keep(self, name: str, kept: _Kept) -> None:
+        label = f"messages of {name}" if name else "messages"
+        with kept.scope:
+            await self._among.parts.keep(label, kept.talk.run)
+
+    def _renew(self, carrier: str) -> None:
+        if carrier in self._kept:
+            self._kept[carrier].talk.renew()
+
+
+def _dialled(settings: Settings) -> object:
+    """Return what is another value if a carrier comes or goes."""
+    return settings.carriers, sorted(one.user for one in settings.dialled.values())

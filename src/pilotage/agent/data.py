@@ -1,22 +1,24 @@
-"""The data of jobs that came by messages: brought by URL, prepared, and sent by URL.
+"""Data of jobs that came as messages: fetched by URL, prepared, and sent by URL.
 
     inputs ──▶ config ──▶ parser ──▶ preprocess ──▶ kept on disk ──▶ batch system
                                                     postprocess ──▶ outputs, the manifest last
 
-What is kept on disk is done once: who is killed goes on after it. Before each step it is written
-down which one it is, so that what is said of a failure is true.
+Completed steps are recorded on disk and not repeated after a restart. Each step is recorded before
+it begins, so that a failure is reported with its step.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
@@ -34,11 +36,13 @@ from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
 from pilotage.batch.streams import Streams
 from pilotage.bus.fields import Step
-from pilotage.bus.model import Job
+from pilotage.bus.model import Job, Left
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.patience import Told
+from pilotage.edge import folders
 from pilotage.edge.order import PILOT
 from pilotage.job import moves
+from pilotage.job import records as jobs
 from pilotage.job.model import Binding, State
 from pilotage.store import Db, Writer
 
@@ -308,7 +312,7 @@ class EdgeData:
     async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
-        await run_sync(staging.real, folder)
+        await run_sync(folders.real_folder, folder)
         attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
         await aside.run(
             argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
@@ -390,15 +394,99 @@ def _known(file: Path, folder: str) -> Kept | None:
     return prepare.read(file) if os.path.isdir(folder) else None
 
 
-def _make(spare: int, *folders: str) -> None:
+def _make(spare: int, *wanted: str) -> None:
     """Make folders of a job, which are nobody else's, if so much stays free."""
-    above = os.path.dirname(folders[0])
+    above = os.path.dirname(wanted[0])
     os.makedirs(above, mode=0o700, exist_ok=True)
     staging.check_room(above, spare)
-    for one in folders:
+    for one in wanted:
         os.makedirs(one, mode=0o700, exist_ok=True)
-        staging.real(one)
+        folders.real_folder(one)
 
 
 def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+#: Seconds between two looks at the least, however much is written.
+_LOOK_S = 0.2
+
+
+class Resends:
+    """Sends outputs of jobs that are done once more."""
+
+    def __init__(
+        self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
+        settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
+        home: Callable[[str], Home | None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Share the lanes of all transfers; nothing happens before `run`."""
+        self._remote = remote
+        self._writer = writer
+        self._open_reader = open_reader
+        self._registry = registry
+        self._settings = settings
+        self._lanes = lanes
+        self._now, self._home = now, home
+        self._busy: set[int] = set()
+        self._new = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send until cancelled; while nobody asks, nothing is done."""
+        db, loop = self._open_reader(), asyncio.get_running_loop()
+        wake = functools.partial(loop.call_soon_threadsafe, self._new.set)
+        with contextlib.closing(db), self._writer.telling(wake):
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    self._new.clear()
+                    for job in records.asked_again(db):
+                        if job not in self._busy:
+                            self._busy.add(job)
+                            tasks.start_soon(self._one, job)
+                    await self._new.wait()
+                    await anyio.sleep(_LOOK_S)
+
+    async def _one(self, number: int) -> None:
+        left: Sequence[Left] = ()
+        why = ""
+        try:
+            left = await self._send(number)
+        except errors.PilotageError as error:
+            why = f"what it has left cannot be sent again: {error.message}"
+        except OSError as error:
+            why = f"what it has left cannot be sent again: {error.strerror}"
+        note = functools.partial(
+            records.sent_again, job=number, what=left, why=why, now=self._now()
+        )
+        await self._writer.run(note)
+        self._busy.discard(number)
+
+    async def _send(self, number: int) -> Sequence[Left]:
+        job, attempt, state, user = await self._writer.run(
+            functools.partial(_resend_asked, number=number)
+        )
+        if state is not State.DONE:
+            raise errors.Conflict(f"it is {state} now")
+        app = await run_sync(self._registry.find, job.application)
+        prepare.check_outputs(app, job)
+        key = f"{number}.{attempt}"
+        folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
+        if not await run_sync(os.path.isdir, folder):
+            raise errors.NotFound("its folder is not there any more")
+        errand = Errand(
+            app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
+            home=self._home(user),
+        )  # fmt: skip
+        beside = f"{folder}.out"
+        try:
+            return await staging.send(errand, beside, self._lanes, again=True, anew=True)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run_sync(functools.partial(shutil.rmtree, beside, ignore_errors=True))
+
+
+def _resend_asked(db: Db, number: int) -> tuple[Job, int, State, str]:
+    """Read what was asked for, how far it is, and whose it is."""
+    found = jobs.get(db, number)
+    user = records.owner_of(db, number) or ""
+    return records.message(db, number), found.attempt, found.state, user

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
-from pilotage.agent import records, tell
+from pilotage.agent import outbox, records
 from pilotage.agent.model import Writes
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
@@ -134,7 +134,9 @@ class Logs:
             stdout_at=starts["stdout"], stdout=out, stderr_at=starts["stderr"], stderr=err,
         )  # fmt: skip
         try:
-            await self._publish(tell.topic(writes.back, self._settings()), wire.encode(said))
+            await self._publish(
+                outbox.status_topic(writes.back, self._settings()), wire.encode(said)
+            )
         except errors.PilotageError as error:
             _log.debug("the log of job %d waits: %s", number, error)
             return 0

@@ -1,4 +1,4 @@
-"""An agent, put together: jobs come from the bus, run at this site, and are told of by the bus.
+"""The agent process: jobs come from the bus, run at this site, and are reported by the bus.
 
 Carriers: Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
                Controls ──▶ store ──▶ Outbox              ▲
@@ -7,27 +7,28 @@ Carriers: Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
-from pilotage import __version__
-from pilotage.agent import owner, pilots, records, systemd
+from pilotage.agent import pilots, records
 from pilotage.agent.caps import Caps, Going
-from pilotage.agent.carriers import Carriers
-from pilotage.agent.connection import Parties
+from pilotage.agent.connection import Carriers, Parties
 from pilotage.agent.janitor import Janitor
 from pilotage.agent.live_settings import Followed
 from pilotage.agent.registry import Registry
-from pilotage.agent.relay import Wayout
 from pilotage.agent.settings import Settings
 from pilotage.agent.status import Certificate, Look, free, write
-from pilotage.agent.work import Work
-from pilotage.base import clock, errors
+from pilotage.agent.work import Wayout, Work
+from pilotage.base import clock, durable, errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
 from pilotage.batch import files
@@ -41,6 +42,81 @@ from pilotage.project import settings as config
 from pilotage.project.folder import ProjectFolder
 from pilotage.project.settings import AGENT_FILE
 from pilotage.store import Db, Writer
+
+_OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Which agent serves a site."""
+
+    #: The identity of its store.
+    store: str
+    host: str
+    since: float
+
+
+def claim_file(folder: str, site: str) -> Path:
+    """Name the file, below the folder that login nodes share."""
+    return Path.home() / folder / f"agent-{site}.json"
+
+
+def this_agent(store: str, now: float) -> Owner:
+    """Describe the agent of this process."""
+    return Owner(store, socket.gethostname(), now)
+
+
+def claim_site(file: Path, mine: Owner, *, over: bool = False) -> None:
+    """Be the agent of a site, or raise `Conflict` if another is; `over` takes it from that one."""
+    try:
+        durable.folder(file.parent, mode=0o700)
+        if over:
+            durable.write(file, msgspec.json.encode(mine))
+        else:
+            with contextlib.suppress(FileExistsError):
+                durable.create(file, msgspec.json.encode(mine))
+    except OSError as error:
+        raise errors.Unavailable(f"{file} cannot be written: {error.strerror}") from error
+    check_claim(file, mine)
+
+
+def check_claim(file: Path, mine: Owner) -> None:
+    """Raise `Conflict` unless this is still the agent of the site."""
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Owner)
+    except OSError:
+        # Nobody has taken it over, as far as one can see now.
+        return
+    except msgspec.MsgspecError as error:
+        message = f"{file} does not say who serves this site: {error}"
+        raise errors.Conflict(message, hint=_OVER) from error
+    if (found.store, found.host) != (mine.store, mine.host):
+        message = f"an agent at {found.host} serves this site ({file})"
+        raise errors.Conflict(message, hint=_OVER)
+
+
+#: How often it hears that we live, if it does not say how often it wants to, in seconds.
+_USUAL_S = 30.0
+
+
+def notify_systemd(words: str) -> None:
+    """Tell systemd, if it started us."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place.startswith(("/", "@")):
+        return
+    address = "\0" + place[1:] if place.startswith("@") else place
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.setblocking(False)
+        one.sendto(words.encode(), address)
+
+
+async def feed_watchdog() -> None:
+    """Say again and again that the event loop turns; when it hangs, we are started anew."""
+    asked = os.environ.get("WATCHDOG_USEC", "")
+    pause = int(asked) / 2e6 if asked.isdecimal() and int(asked) else _USUAL_S
+    while True:
+        notify_systemd("WATCHDOG=1")
+        await anyio.sleep(pause)
+
 
 _log = logging.getLogger("pilotage.edge")
 #: How often people find anew how the agent is, and who serves the site, in seconds.
@@ -56,11 +132,11 @@ class Agent:
 
     def __init__(
         self, project: ProjectFolder, writer: Writer, open_reader: Callable[[], Db], *,
-        take_over: bool, hub: str = "",
+        version: str, take_over: bool, hub: str = "",
     ) -> None:  # fmt: skip
         """Read the settings; nothing happens before `run`. Jobs come from `hub`, if it is named."""
         self._project, self._writer, self._take_over = project, writer, take_over
-        self._now = project.clock.now
+        self._now, self._version = project.clock.now, version
         self._settings = Followed(project.root / AGENT_FILE, hub)
         self._parts = Supervisor(project.clock, _log, _RESTART)
         self._queue = JobQueue(
@@ -86,25 +162,25 @@ class Agent:
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled."""
         project, settings = self._project, self._settings()
-        mine = owner.me(files.identity(project.state), self._since)
+        mine = this_agent(files.identity(project.state), self._since)
         # A folder at another host is not seen here; what is there is told apart by the store.
         folder = str(project.state) if settings.batch.host else settings.batch.folder
-        file = owner.file_of(folder, settings.site)
-        take = functools.partial(owner.take, file, mine, over=self._take_over)
-        await anyio.to_thread.run_sync(take)
+        file = claim_file(folder, settings.site)
+        claim = functools.partial(claim_site, file, mine, over=self._take_over)
+        await anyio.to_thread.run_sync(claim)
         begin = functools.partial(records.begin, now=self._since)
         self._epoch = await self._writer.run(begin)
         async with anyio.create_task_group() as tasks:
             for name, part in self._all().items():
                 tasks.start_soon(self._parts.keep, name, part)
             tasks.start_soon(self._guard, file, mine)
-            tasks.start_soon(systemd.live)
+            tasks.start_soon(feed_watchdog)
             ready()
-            systemd.tell("READY=1")
+            notify_systemd("READY=1")
             try:
                 await anyio.sleep_forever()
             finally:
-                systemd.tell("STOPPING=1")
+                notify_systemd("STOPPING=1")
 
     def _all(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Name everything that goes on."""
@@ -144,11 +220,11 @@ class Agent:
         by, since, why = found
         return Drain(by=message.line(by), since=since, why=message.line(why))
 
-    async def _guard(self, file: Path, mine: owner.Owner) -> None:
+    async def _guard(self, file: Path, mine: Owner) -> None:
         """End this process once another one serves the site."""
         while True:
             await anyio.sleep(_SHOW_S)
-            await anyio.to_thread.run_sync(owner.check, file, mine)
+            await anyio.to_thread.run_sync(check_claim, file, mine)
             if records.epoch(self._reader) != self._epoch:
                 raise errors.Conflict("another agent uses this store", hint="stop one of them")
 
@@ -191,7 +267,7 @@ class Agent:
             )
         )  # fmt: skip
         return Heartbeat(
-            site=settings.site, time=now, version=__version__, epoch=self._epoch,
+            site=settings.site, time=now, version=self._version, epoch=self._epoch,
             since=self._since, draining=self._drained(), drain=self._drain(),
             counts=records.counts(self._reader, user),
             outbox=self._carriers.waiting(settings.carrier), certificate_days=days, disk_free=disk,

@@ -1,22 +1,92 @@
-"""The settings of an agent: `agent.toml`, closed and checked, and nobody's but the site's."""
+"""Settings of an agent: `agent.toml` read and checked, and a new file written.
+
+A folder of a factory, which earlier versions had, is recognised and the settings of an agent that
+replaces it are shown: it started pilots for the hubs in `hubs/` at the sites in `sites/`.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
+import os
 import re
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from pilotage.agent import factory
 from pilotage.agent.app import trust
 from pilotage.base import errors, toml, units
 from pilotage.batch import model
 from pilotage.batch.model import Site
-from pilotage.bus.amqp.model import place
+from pilotage.bus.amqp.model import BrokerSettings
 from pilotage.data.transfer.keys import Keys
+
+FOLDER = "hubs"
+#: Keys that both have, and what the same is called in the file of an application.
+_LIMITS = {
+    "maximum": "maximum", "pending": "pending", "cpus": "cpus", "memory": "memory", "gpus": "gpus",
+    "time": "time", "queues": "queues", "accounts": "projects",
+}  # fmt: skip
+_APP = 'apps/pilot.toml:\ntakes = "pilot"'
+
+
+def instead(root: Path) -> str:
+    """Return what the files of an agent would say; empty if a folder is not that of a factory."""
+    found = {name: _read(root / FOLDER / f"{name}.toml") for name in toml.names(root / FOLDER)}
+    if not found:
+        return ""
+    ours = sorted({site for hub in found.values() for site in _sites(hub).values()})
+    # One agent serves one site: further ones have folders of their own.
+    here = ours[0] if ours else "NAME"
+    parts = [
+        f"agent.toml:\nsite = {_toml(here)}\n\n[batch]\n# the keys of sites/{here}.toml",
+        *(_hub(name, hub, here) for name, hub in found.items()),
+        f"{_APP}\nusers = {_toml([*found])}\n\n[limits]\nmaximum = 1\ncpus = 64",
+        *(_limits(name, hub) for name, hub in found.items()),
+    ]
+    parts += [f"{one} has an agent in a folder of its own" for one in ours[1:]]
+    return "\n\n".join(parts)
+
+
+def _hub(name: str, hub: Mapping[str, Any], here: str) -> str:
+    theirs = [theirs for theirs, ours in _sites(hub).items() if ours == here]
+    site = theirs[0] if theirs else here
+    facts = {"url": hub.get("url", ""), "token_file": f"{FOLDER}/{name}.token", "site": site}
+    if hub.get("ca"):
+        facts["ca"] = f"{FOLDER}/{hub['ca']}"
+    make = f"# with another token: `pilotage token new agent --site {site}` at that hub"
+    return "\n".join([f"[hubs.{name}]", make, *_lines(facts)])
+
+
+def _limits(name: str, hub: Mapping[str, Any]) -> str:
+    kept = {_LIMITS[key]: value for key, value in hub.items() if key in _LIMITS}
+    return "\n".join([f"[user.{name}]", *_lines(kept)])
+
+
+def _sites(hub: Mapping[str, Any]) -> dict[str, str]:
+    found = hub.get("sites")
+    return {str(one): str(other) for one, other in found.items()} if isinstance(found, dict) else {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in facts.items()]
+
+
+def _toml(value: object) -> str:
+    """Write a text, a number or a list of them, as TOML and JSON do."""
+    return json.dumps(value, default=str)
+
 
 #: An address to listen at.
 _PLACE = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
@@ -28,32 +98,14 @@ _MEASURES: dict[tuple[str, ...], Callable[[Any], object]] = {
 }  # fmt: skip
 
 
-class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the broker is, who we are there, and by which topics we speak."""
+class Bus(BrokerSettings, frozen=True, kw_only=True):
+    """The broker, and the topics of this site."""
 
-    #: Such as `amqps://broker.example.org:5671/`; the path is the virtual host.
-    url: str = ""
-    #: PEM file of who vouches for the broker; empty means those of the system.
-    ca: str = ""
-    #: PEM file of our certificate; it is read anew when it changes, as the other two are.
-    certificate: str = ""
-    #: PEM file of its key.
-    key: str = ""
-    #: Our name as the broker reads it in the certificate.
-    user: str = ""
-    #: The exchange of all topics.
-    exchange: str = "pilotage"
-    #: The exchange of what the broker gives up.
-    dead: str = "pilotage.dead"
-    #: Seconds between signs of life of the connection.
-    heartbeat: int = 15
-    #: Seconds that sending may take.
-    patience: float = 30.0
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
     #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
-    jobs: dict[str, str] = {}
+    jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
     #: Where status messages go if a job says nothing; empty means `status.SITE`.
@@ -68,11 +120,6 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     refused: str = ""
     #: Messages that are taken before the first of them is safe.
     ahead: int = 500
-
-    @property
-    def place(self) -> str:
-        """Where the broker is, without a password that may be in the address."""
-        return place(self.url)
 
 
 class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -254,7 +301,7 @@ def read(file: Path, hub: str = "") -> Settings:
     except FileNotFoundError:
         message = f"there is no {file}"
         hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
-        if told := factory.instead(file.parent):
+        if told := instead(file.parent):
             message = f"{file.parent} is the folder of a factory, and a factory is an agent now"
             hint = f"write instead\n\n{told}"
         raise errors.NotFound(message, hint=hint) from None
@@ -389,3 +436,63 @@ def _check_numbers(made: Settings) -> None:
     if not units.seconds(made.heartbeat):
         message = "`heartbeat` cannot be 0: it is the time between two of them"
         raise errors.ConfigError(message, keys=("heartbeat",))
+
+
+_BUS = ("url", "ca", "certificate", "key", "user")
+
+_FORM = """\
+# The agent of {site}. Whoever can write this file decides what runs here.
+# Changes count at once; a mistake leaves what was before.
+
+site = {site}
+# Users who may call off anybody's job, as the broker knows them.
+admins = {admins}
+
+[{table}]
+{carrier}
+
+[batch]
+batch = {batch}
+# Where jobs have their folders: login and worker nodes must both see it.
+folder = ".pilotage"
+
+[limits]
+# Jobs that go on at once, of all and of each user; 0 means any number.
+jobs = 0
+user = 0
+
+[keep]
+# How long the folders of jobs stay that are over.
+done = "7d"
+failed = "30d"
+"""
+
+
+def write(file: Path, site: str, by: Bus | Hub, batch: str, admins: tuple[str, ...]) -> Path:
+    """Write the file, if there is none and it says nothing that cannot be."""
+    names = ("url", "ca", "token_file") if isinstance(by, Hub) else _BUS
+    given = {name: getattr(by, name) for name in names}
+    lines = [f"{name} = {_text(value)}" for name, value in given.items() if value]
+    source = _FORM.format(
+        site=_text(site), admins=f"[{', '.join(map(_text, admins))}]", carrier="\n".join(lines),
+        table="hub" if isinstance(by, Hub) else "bus", batch=_text(batch),
+    )  # fmt: skip
+    parse(source, file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # A password in the address is nobody else's; without one the file may be root's.
+        mode = 0o600 if urlsplit(by.url).password else 0o644
+        place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        message = f"{file} is there already"
+        raise errors.Conflict(message, hint="change it with an editor") from None
+    except OSError as error:
+        raise errors.Unavailable(f"{file} cannot be written: {error.strerror}") from error
+    with os.fdopen(place, "w", encoding="utf-8") as target:
+        target.write(source)
+    return file
+
+
+def _text(value: str) -> str:
+    """Write a text as TOML does, which is as JSON does where nothing odd is in it."""
+    return json.dumps(value, ensure_ascii=True)

@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
-    Iterator,
     Mapping,
 )
 
@@ -29,7 +26,6 @@ from pilotage.agent.app.model import App, Staging
 from pilotage.agent.contents import Contents, Shelf, Turn
 from pilotage.base import durable, errors, paths, text, units
 from pilotage.base.supervise import together
-from pilotage.batch.data import join
 from pilotage.bus.model import Input, Job, Left
 from pilotage.data.transfer import allow, settle, tree, url
 from pilotage.data.transfer.allow import Allowed
@@ -39,6 +35,7 @@ from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.data.transfer.patience import Patience, Sleep, Told
 from pilotage.data.transfer.url import SAME
+from pilotage.edge import folders
 
 #: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.
 PATIENCE = Patience(attempts=10_000)
@@ -159,7 +156,7 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) ->
     receipts = await together(work)
     for at, (one, receipt) in enumerate(zip(inputs, receipts, strict=True)):
         await anyio.to_thread.run_sync(
-            put, one.path, f"{aside}/{at}", receipt.folder, errand.folder
+            folders.put_in_place, one.path, f"{aside}/{at}", receipt.folder, errand.folder
         )
     size = sum(receipt.bytes for receipt in receipts)
     await anyio.to_thread.run_sync(_mark, errand.folder, done, size)
@@ -276,30 +273,6 @@ def _marked(done: str) -> int | None:
         return None
 
 
-def put(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
-    """Give what has arrived its place in the job's folder; it is a folder or one file."""
-    path = given.removesuffix("/")
-    named = path and not folder and not given.endswith("/")
-    try:
-        if folder and _whole(source, paths.inside(home, path) if path else home):
-            return
-        for item in tree.walk(source):
-            name = path if named else f"{path}/{item.name}".removeprefix("/")
-            os.rename(os.path.join(source, item.name), paths.inside(home, name))
-    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        message = f"the inputs have {text.show(path or home)} as a file and as a folder"
-        raise errors.Conflict(message) from error
-
-
-def _whole(source: str, target: str) -> bool:
-    """Move a folder as a whole, if nothing is in its place yet: it may hold very many files."""
-    with contextlib.suppress(OSError):
-        os.chmod(source, 0o700)
-        os.rename(source, target)
-        return True
-    return False
-
-
 # -- from the job ----------------------------------------------------------------------------------
 
 
@@ -318,61 +291,11 @@ async def send(
         _check(one.below, one.url, hosts.why_not(one.url, errand.app.staging))
         groups.setdefault(one.url, {})[one.path, one.below] = None
     for at, (address, outputs) in enumerate(groups.items()):
-        source = await anyio.to_thread.run_sync(gather, errand.folder, outputs, f"{aside}/{at}")
+        source = await anyio.to_thread.run_sync(
+            folders.collect, errand.folder, outputs, f"{aside}/{at}"
+        )
         async with lanes.one() as sleep:
             work = _courier(errand, sleep).send(source, address, replace=again, anew=anew)
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)
-
-
-def gather(folder: str, outputs: Iterable[tuple[str, str]], aside: str) -> str:
-    """Name what goes to one URL: an output, or a folder that all of them are joined in.
-
-    Each has its path, and what it is called at the URL.
-    """
-    sources = [(inside(folder, path), below.removesuffix("/")) for path, below in outputs]
-    if len(sources) == 1 and _as_it_is(*sources[0]):
-        return sources[0][0]
-    shutil.rmtree(aside, ignore_errors=True)
-    os.makedirs(aside, mode=0o700)
-    for source, below in sources:
-        for path, name in _named(source, below):
-            target = paths.inside(aside, name)
-            if os.path.lexists(target):
-                raise errors.Conflict(f"two outputs have the name {text.show(name)}")
-            join(os.path.realpath(path), target)
-    return aside
-
-
-def _as_it_is(source: str, below: str) -> bool:
-    """Say whether an output has its right name without any folder made for it."""
-    return below in ("" if os.path.isdir(source) else os.path.basename(source), "")
-
-
-def _named(source: str, below: str) -> Iterator[tuple[str, str]]:
-    """List the files of an output, and what each is called at its URL."""
-    if not os.path.isdir(source):
-        yield source, below or os.path.basename(source)
-        return
-    for item in tree.walk(source):
-        yield os.path.join(source, item.name), f"{below}/{item.name}".removeprefix("/")
-
-
-def inside(folder: str, path: str) -> str:
-    """Return where an output is; no part of its path may be a link."""
-    home = real(folder)
-    whole = os.path.join(home, path.removesuffix("/")) if path else home
-    if os.path.realpath(whole) != whole:
-        raise errors.Denied(f"the output {text.show(path)} is a link, or behind one")
-    if not os.path.exists(whole):
-        raise errors.NotFound(f"there is no output {text.show(path)}")
-    return whole
-
-
-def real(folder: str) -> str:
-    """Return where the folder of a job really is; it may have been replaced by a link."""
-    above = os.path.dirname(folder)
-    if os.path.islink(folder) or os.path.islink(above):
-        raise errors.Denied(f"{text.show(folder)} is a link")
-    return os.path.join(os.path.realpath(above), os.path.basename(folder))

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from pilotage.agent import draft, settings
+from pilotage import __version__
+from pilotage.agent import settings
 from pilotage.base import errors
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
@@ -92,7 +93,7 @@ def setup(
         carrier = settings.Hub(url=given.hub, ca=given.ca)
         make = f"`pilotage token new agent --site {name}` at the hub"
         token = (f"put what {make} prints into {root / carrier.token_file}, and `chmod 600` it",)
-    file = draft.write(root / AGENT_FILE, name, carrier, given.batch, given.admin)
+    file = settings.write(root / AGENT_FILE, name, carrier, given.batch, given.admin)
     notes = (
         *token,
         "`pilotage app add NAME PROGRAM` there says what jobs may run",
@@ -127,7 +128,9 @@ def run(
         )
         choices = engine.Choices(
             serve=False, local=False, words=words,
-            instead=lambda *parts: Agent(*parts, take_over=take_over, hub=hub),
+            instead=lambda *parts: Agent(
+                *parts, version=__version__, take_over=take_over, hub=hub
+            ),
         )  # fmt: skip
         counts, heard = engine.drive(project, choices)
     data = {"site": asked.site, "ended": counts}

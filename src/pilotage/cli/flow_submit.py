@@ -125,7 +125,7 @@ def _source(file: Path) -> bytes:
 
 def _chain(source: bytes) -> Flow | None:
     """Read a definition of Argo, if it is one."""
-    from pilotage.bus import legacy
+    from pilotage.bus import balsam
     from pilotage.bus.model import Chain
     from pilotage.flow.chain import from_chain
 
@@ -135,7 +135,7 @@ def _chain(source: bytes) -> Flow | None:
         return None
     if not isinstance(found, dict) or not ("subjobs" in found or found.get("kind") == "chain"):
         return None
-    message = legacy.understand(source).message
+    message = balsam.understand(source).message
     return from_chain(message) if isinstance(message, Chain) else None
 
 

@@ -16,8 +16,8 @@ from anyio.from_thread import start_blocking_portal
 from cyclopts import Parameter
 
 from pilotage.base import errors, text, units
+from pilotage.bus import balsam, wire
 from pilotage.bus import key as keys
-from pilotage.bus import legacy, wire
 from pilotage.bus.model import Chain, Job, Status
 from pilotage.bus.port import Bus as Talk
 from pilotage.bus.port import Message
@@ -84,14 +84,14 @@ def send(
 # -- what is sent --------------------------------------------------------------------------------
 
 
-def _read(file: str, site: str) -> legacy.Understood:
+def _read(file: str, site: str) -> balsam.Understood:
     try:
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         message = f"cannot read {file}: {error.strerror}"
         raise errors.UsageError(message, hint="name a file with a job definition, or -") from None
     try:
-        return legacy.understand(body, site)
+        return balsam.understand(body, site)
     except errors.BadMessage as error:
         message = f"{_shown(file)}: {error}"
         raise errors.BadMessage(message, hint=error.hint, field=error.field) from None

@@ -1,4 +1,4 @@
-"""The bus of a project: how the broker is spoken with, under the settings `[bus]`."""
+"""The connection of a project to its broker, by the settings `[bus]`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotage.base import errors
+from pilotage.bus.amqp.model import Broker, BrokerSettings
 from pilotage.project.settings import BusSettings
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ def connect(
     bus: BusSettings, root: Path, *passing: str, queues: Mapping[str, str] = {},
     fading: tuple[str, ...] = (),
 ) -> AmqpBus:  # fmt: skip
-    """Make a bus; it is connected inside `async with`.
+    """Return a bus, which is connected inside `async with`.
 
-    What comes by the patterns in `passing` is for this process alone, and waits for nobody long
-    after it; `queues` names others by their pattern, and those in `fading` wait for days.
+    Queues of the patterns in `passing` are for this process alone and are deleted soon after it
+    ends; `queues` names others by their pattern, and those in `fading` are kept for days.
     """
     if not bus.url:
         message = "this project has no broker: `bus.url` in pilotage.toml is not set"
@@ -32,20 +33,15 @@ def connect(
         raise errors.ConfigError(message, hint=hint)
     try:
         from pilotage.bus.amqp.bus import AmqpBus
-        from pilotage.bus.amqp.model import Broker
     except ImportError as error:
-        message = f"the broker cannot be spoken with: {error}"
+        message = f"the broker cannot be used: {error}"
         raise errors.ConfigError(message, hint="pip install 'pilotage[amqp]'") from error
+    same = {name: getattr(bus, name) for name in BrokerSettings.__struct_fields__}
+    files = {name: _path(root, same[name]) for name in ("ca", "certificate", "key")}
     mine = secrets.token_hex(6)
     own = {one: f"{bus.exchange}:{one.replace('*', '@')}:{mine}" for one in passing}
-    return AmqpBus(
-        Broker(
-            url=bus.url, ca=_path(root, bus.ca), certificate=_path(root, bus.certificate),
-            key=_path(root, bus.key), user=bus.user, exchange=bus.exchange, dead=bus.dead,
-            heartbeat=bus.heartbeat, patience=bus.patience, passing=passing,
-            queues={**queues, **own}, fading=fading,
-        )
-    )  # fmt: skip
+    broker = Broker(**(same | files), passing=passing, queues={**queues, **own}, fading=fading)
+    return AmqpBus(broker)
 
 
 def _path(root: Path, name: str) -> str:

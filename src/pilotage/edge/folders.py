@@ -1,19 +1,22 @@
-"""Folders of jobs of this hub that are steps of workflows: inputs come in, outputs are taken out.
+"""Folders of jobs: inputs are put in their places, and outputs are collected and sent.
 
-What is there already is not brought again, so all of it may be done again by who was killed.
+An agent uses the same for its jobs. All steps may be repeated after a restart: inputs that have
+arrived are not fetched again. Paths in messages are checked where they are used: no link leads out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from pilotage.agent import staging
-from pilotage.base import durable, errors, paths
+from pilotage.base import durable, errors, paths, text
+from pilotage.batch.data import join
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import reach
@@ -66,7 +69,7 @@ def _begin(folder: Path, aside: Path) -> int | None:
 def _put(piece: Piece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
     if piece.sha256 and not is_folder:
         _check(piece, target)
-    staging.put(piece.path, target, is_folder, str(folder))
+    put_in_place(piece.path, target, is_folder, str(folder))
 
 
 def _check(piece: Piece, target: str) -> None:
@@ -86,8 +89,8 @@ def _end(done: Path, size: int, aside: Path) -> None:
 
 async def gather(folder: Path, outputs: Sequence[str]) -> str:
     """Name a folder with the outputs of a job, by their paths."""
-    paths = [(one, one) for one in outputs]
-    return await run_sync(staging.gather, str(folder), paths, f"{folder}.out")
+    named = [(one, one) for one in outputs]
+    return await run_sync(collect, str(folder), named, f"{folder}.out")
 
 
 async def send(
@@ -103,3 +106,79 @@ async def send(
         # The place is nobody else's: whatever is there is not what the job has left.
         await courier.send(source, address, anew=True)
     await run_sync(functools.partial(shutil.rmtree, f"{folder}.out", ignore_errors=True))
+
+
+def put_in_place(given: str, source: str, folder: bool, home: str) -> None:  # noqa: FBT001 - a thread's
+    """Give what has arrived its place in the job's folder; it is a folder or one file."""
+    path = given.removesuffix("/")
+    named = path and not folder and not given.endswith("/")
+    try:
+        if folder and _whole(source, paths.inside(home, path) if path else home):
+            return
+        for item in tree.walk(source):
+            name = path if named else f"{path}/{item.name}".removeprefix("/")
+            os.rename(os.path.join(source, item.name), paths.inside(home, name))
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        message = f"the inputs have {text.show(path or home)} as a file and as a folder"
+        raise errors.Conflict(message) from error
+
+
+def _whole(source: str, target: str) -> bool:
+    """Move a folder as a whole, if nothing is in its place yet: it may hold very many files."""
+    with contextlib.suppress(OSError):
+        os.chmod(source, 0o700)
+        os.rename(source, target)
+        return True
+    return False
+
+
+def collect(folder: str, outputs: Iterable[tuple[str, str]], aside: str) -> str:
+    """Name what goes to one URL: an output, or a folder that all of them are joined in.
+
+    Each has its path, and what it is called at the URL.
+    """
+    sources = [(output_path(folder, path), below.removesuffix("/")) for path, below in outputs]
+    if len(sources) == 1 and _as_it_is(*sources[0]):
+        return sources[0][0]
+    shutil.rmtree(aside, ignore_errors=True)
+    os.makedirs(aside, mode=0o700)
+    for source, below in sources:
+        for path, name in _named(source, below):
+            target = paths.inside(aside, name)
+            if os.path.lexists(target):
+                raise errors.Conflict(f"two outputs have the name {text.show(name)}")
+            join(os.path.realpath(path), target)
+    return aside
+
+
+def _as_it_is(source: str, below: str) -> bool:
+    """Say whether an output has its right name without any folder made for it."""
+    return below in ("" if os.path.isdir(source) else os.path.basename(source), "")
+
+
+def _named(source: str, below: str) -> Iterator[tuple[str, str]]:
+    """List the files of an output, and what each is called at its URL."""
+    if not os.path.isdir(source):
+        yield source, below or os.path.basename(source)
+        return
+    for item in tree.walk(source):
+        yield os.path.join(source, item.name), f"{below}/{item.name}".removeprefix("/")
+
+
+def output_path(folder: str, path: str) -> str:
+    """Return where an output is; no part of its path may be a link."""
+    home = real_folder(folder)
+    whole = os.path.join(home, path.removesuffix("/")) if path else home
+    if os.path.realpath(whole) != whole:
+        raise errors.Denied(f"the output {text.show(path)} is a link, or behind one")
+    if not os.path.exists(whole):
+        raise errors.NotFound(f"there is no output {text.show(path)}")
+    return whole
+
+
+def real_folder(folder: str) -> str:
+    """Return where the folder of a job really is; it may have been replaced by a link."""
+    above = os.path.dirname(folder)
+    if os.path.islink(folder) or os.path.islink(above):
+        raise errors.Denied(f"{text.show(folder)} is a link")
+    return os.path.join(os.path.realpath(above), os.path.basename(folder))

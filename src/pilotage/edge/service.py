@@ -19,15 +19,14 @@ from pilotage.base.supervise import Supervisor
 from pilotage.bus import batches
 from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
-from pilotage.edge import hear, records, said, silence
-from pilotage.edge.hear import Steps
+from pilotage.edge import records, silence, statuses
 from pilotage.edge.logs import At, EdgeLogs
 from pilotage.edge.place import EdgePlace, Facts, Hub
 from pilotage.edge.port.sites import Lines, SiteLine
 from pilotage.edge.records import Attempt
-from pilotage.edge.said import Word
 from pilotage.edge.send import Sender
 from pilotage.edge.silence import Patience
+from pilotage.edge.statuses import Steps, Word
 from pilotage.job.bulk import EndedJob
 from pilotage.match.turn import TurnRecords
 from pilotage.store import Db
@@ -156,7 +155,7 @@ class EdgeSites:
                 )  # fmt: skip
 
     async def _hear(self, reader: Db, messages: Sequence[Message]) -> None:
-        await self._take([*said.own(reader, said.read(messages))])
+        await self._take([*statuses.own(reader, statuses.read(messages))])
 
     async def _look_by_broker(self, since: float) -> None:
         ported = await self._writer.run(records.ported)
@@ -224,7 +223,7 @@ class EdgeSites:
             await _wait(self._due, None if due is None else max(0.0, due - now))
 
     async def _hear_lines(self, messages: Sequence[Message]) -> None:
-        await self._take(said.proved(said.read(messages)))
+        await self._take(statuses.proved(statuses.read(messages)))
 
     async def _look_at_lines(self, since: float) -> None:
         ported, lines = await self._writer.run(records.ported), self._lines
@@ -252,7 +251,7 @@ class EdgeSites:
             ended.clear()
             left.clear()
             ends: dict[int, list[EndedJob]] = {}
-            for row in hear.hear(db, rest, self._address, now, self._steps):
+            for row in statuses.hear(db, rest, self._address, now, self._steps):
                 place, note = self._places.get(row.site), troubles.get((row.job, row.number), "")
                 if place is not None and (found := place.end(ledger, db, row, note)):
                     ends.setdefault(found[0], []).append(found[1])

@@ -14,9 +14,9 @@ import msgspec
 
 from pilotage.base import text, units
 from pilotage.edge import cancel, message, pilots, records
-from pilotage.edge.hear import Steps
 from pilotage.edge.message import Address
 from pilotage.edge.records import Attempt
+from pilotage.edge.statuses import Steps
 from pilotage.store import Db
 
 #: Attempts that are looked at together, and those that one question names.

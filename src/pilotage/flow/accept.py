@@ -15,8 +15,9 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.base import errors, text
-from pilotage.bus import key, legacy, strict
+from pilotage.bus import key, strict
 from pilotage.bus import model as bus
+from pilotage.bus.balsam import understand
 from pilotage.bus.port import Message
 from pilotage.flow import moves, outbox, post, read
 from pilotage.flow import sites as flow_sites
@@ -111,7 +112,7 @@ def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:
             raise errors.Denied("nobody knows who sent it: the broker has verified no name")
         if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
-        asked = legacy.understand(message.body, ANY).message
+        asked = understand(message.body, ANY).message
         flow = _flow(asked, settings.bus.balsam_status)
         _check(flow, settings)
     except errors.PilotageError as error:

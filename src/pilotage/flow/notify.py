@@ -7,7 +7,7 @@ transaction in which the story is read on, so nothing is left out, whatever is k
 from __future__ import annotations
 
 from pilotage.base import text
-from pilotage.bus import speech
+from pilotage.bus.balsam import balsam_status
 from pilotage.bus.fields import State
 from pilotage.bus.model import Job, Reason, Status
 from pilotage.event import records
@@ -140,7 +140,7 @@ def balsam(line: Line, number: int, job: Job) -> list[str]:
         site=job.site, job=line.flow, job_id=number, seq=1, state=state, time=line.time,
         reason=Reason(text=line.words[:_LONGEST]),
     )  # fmt: skip
-    return [speech.balsam_status(job, status, line.time).decode()]
+    return [balsam_status(job, status, line.time).decode()]
 
 
 def _job(db: Db, head: Head) -> Job:

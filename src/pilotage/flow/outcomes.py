@@ -94,7 +94,7 @@ def end_of(attempt: AttemptRow) -> End:
 
 
 class FlowSteps:
-    """Hears of steps what concerns their workflows; see `edge.hear.Steps`."""
+    """Hears of steps what concerns their workflows; see `edge.statuses.Steps`."""
 
     def resent(
         self, db: Db, site: str, key: str, word: Status | Result, now: float, /

@@ -1,4 +1,9 @@
-"""One connection to the broker, made anew when it is lost, with the certificates of that day."""
+"""A connection to the broker that is restored when it is lost, with the current certificates.
+
+Properties of messages are decoded leniently: senders choose names, times and headers freely, and
+the broker passes on invalid ones. The library would drop the whole connection, and the message
+would come again with the next one, so that a single sender could cut off all receivers.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +14,21 @@ import os
 import random
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import aio_pika
 import aiormq
 import anyio
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+from pamqp import decode
 from yarl import URL
 
 from pilotage.base import errors
 from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import dice
 from pilotage.base.supervise import race
-
-from .model import Broker
+from pilotage.bus.amqp.model import Broker
 
 _log = logging.getLogger("pilotage.bus")
 # It would say each trouble a second time, and less clearly.
@@ -183,3 +190,41 @@ def _url(broker: Broker) -> URL:
         # The certificate says who we are, and no password does.
         url = url.update_query(auth="external")
     return url.update_query(heartbeat=str(broker.heartbeat))
+
+
+#: Stands for what is no text.
+ODD = "\ufffd"
+_NEVER = datetime.fromtimestamp(0, tz=UTC)
+#: A date that cannot be is any of these.
+_NO_DATE = (ValueError, OverflowError, OSError)
+
+
+def read_anything() -> None:
+    """Have properties of messages read whatever is in them; to ask for it twice is harmless."""
+    decode.METHODS["shortstr"] = text
+    decode.METHODS["timestamp"] = moment
+    decode.METHODS["table"] = table
+
+
+def text(value: bytes) -> tuple[int, str]:
+    """Read a short text, and say how many bytes it took."""
+    if not value:
+        raise ValueError("there is no text")
+    end = value[0] + 1
+    return end, value[1:end].decode("utf-8", "replace")
+
+
+def moment(value: bytes) -> tuple[int, datetime]:
+    """Read a time; one that no calendar has is the first of all."""
+    try:
+        return decode.timestamp(value)
+    except _NO_DATE:
+        return 8, _NEVER
+
+
+def table(value: bytes) -> tuple[int, dict[str, Any]]:
+    """Read a table; one that holds anything odd is empty."""
+    try:
+        return decode.field_table(value)
+    except _NO_DATE:
+        return 4 + int.from_bytes(value[:4], "big"), {}

@@ -1,25 +1,29 @@
-"""What a message becomes: a job, or a refusal with its reason. Decided from what is known, purely.
+"""Admission of messages: each becomes a job, or is refused with a reason.
 
-Who sent it is the broker's word or the site's own; what the message says of itself is not asked.
+The sender is the user that the broker has verified, or the one that the site names for a topic;
+what a message says of itself does not count. Refused messages are kept once and answered.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 from msgspec import UNSET
 
-from pilotage.agent import pilots
+from pilotage.agent import outbox, pilots, records
 from pilotage.agent.app import command, hosts, policy
 from pilotage.agent.app.model import App
-from pilotage.agent.model import Accepted, Refused
+from pilotage.agent.model import Accepted, Arrival, Refusal, Refused, back
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
-from pilotage.bus import key, legacy, strict, wire
+from pilotage.bus import balsam, key, strict, wire
+from pilotage.bus import model as bus
 from pilotage.bus.model import BUSY, LIMITS, NO_APPLICATION, Chain, Job, Message
 from pilotage.bus.port import matches
 from pilotage.edge.order import PILOT
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
+from pilotage.store import Db
 
 Find = Callable[[str], App]
 _ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
@@ -30,7 +34,7 @@ _SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
 def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Refused:
     """Decide on the body of a message from a user that the broker has verified."""
     try:
-        understood = legacy.understand(body, settings.site)
+        understood = balsam.understand(body, settings.site)
     except errors.BadMessage as error:
         stub = guess(body, settings.site)
         return Refused(kind="message", code="unreadable", reason=_said(error), job=stub)
@@ -212,3 +216,53 @@ def _carried(app: App, job: Job, settings: Settings) -> list[str]:
 
 def _said(error: errors.BadMessage) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+#: So much is kept of a message that was refused.
+_MOST_KEPT = 4096
+_LONGEST = 10_000
+
+
+def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -> None:
+    """Keep a message, tell who watches over the site, and who sent it."""
+    digest = records.digest(one.user, one.body)
+    # A user of the broker who has the name of a hub is answered by the broker.
+    to = "" if posing(one.user, settings) else one.user
+    reason = why.reason[:_LONGEST]
+    kept = pilots.secretless(one.body)[:_MOST_KEPT]
+    buried = Refusal(digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1)
+    count = records.bury(db, buried)
+    if count == 1:
+        told = _refusal(one, why, settings, now)
+        records.send(db, to, settings.refused_topic, wire.encode(told), now)
+    # One that comes anew asks anew; the same delivery once more does not.
+    if why.job is not None and (count == 1 or not one.again):
+        _answer(db, to, why, settings, now)
+
+
+def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> None:
+    job = why.job
+    if job is None:
+        return
+    known = back(job)
+    if known.reply and not may_reply(known.reply, settings):
+        known = back(bus.Job(site=job.site, application=job.application, speech=job.speech))
+    status = bus.Status(
+        site=settings.site, job=0, key=job.key, job_id=job.job_id, argo_job_id=job.argo_job_id,
+        seq=1, state="rejected", step="accept", reason=_reason(why), time=now,
+    )  # fmt: skip
+    body = outbox.encoded(status, job.speech, lambda: job, now)
+    records.send(db, user, outbox.status_topic(known, settings), body, now)
+
+
+def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.Refusal:
+    job = why.job
+    return bus.Refusal(
+        site=settings.site, time=now, user=one.user, topic=one.topic, key=job.key if job else "",
+        job_id=job.job_id if job else 0, argo_job_id=job.argo_job_id if job else 0,
+        reason=_reason(why), sha256=hashlib.sha256(one.body).hexdigest(), size=len(one.body),
+    )  # fmt: skip
+
+
+def _reason(why: Refused) -> bus.Reason:
+    return bus.Reason(kind=why.kind, code=why.code, text=why.reason[:_LONGEST])

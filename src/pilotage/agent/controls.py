@@ -1,28 +1,31 @@
-"""What a control does, in one transaction with the answer to it.
+"""Control messages: cancel, hold, release, retry and query jobs, and drain the site.
 
-Jobs belong to who sent them; an administrator of the site may do all. To others a job that is not
-theirs does not exist.
+A control is executed in one transaction with its answer. Users control their own jobs,
+administrators of the site all; jobs of other users are reported as unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import anyio
 import msgspec
 
-from pilotage.agent import accept, caps, records
+from pilotage.agent import admission, caps, records
+from pilotage.agent.admission import refuse
 from pilotage.agent.model import Arrival, Refused
-from pilotage.agent.refuse import refuse
 from pilotage.agent.settings import Settings
-from pilotage.base import errors
+from pilotage.base import crash, errors
 from pilotage.batch import records as sites
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Follow, Result, Wanted
-from pilotage.bus.port import Message
+from pilotage.bus.port import Bus, Message
 from pilotage.job import machine, moves
 from pilotage.job import records as jobs
 from pilotage.job.model import Job, State
-from pilotage.store import Db
+from pilotage.store import Db, Writer
 
 _LONGEST = 400
 #: Results that fit into one answer, whatever they say.
@@ -93,14 +96,14 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         raise errors.BadMessage(message, field="site")
     if not user:
         raise errors.Denied("nobody knows who sent it: the broker has verified no name")
-    if reason := accept.posing(user, settings):
+    if reason := admission.posing(user, settings):
         raise errors.Denied(reason)
 
 
 def _check(control: Control, user: str, settings: Settings) -> None:
     if control.verb in ("drain", "resume") and user not in settings.admins:
         raise errors.Denied(f"the user `{user}` may not {control.verb} the site")
-    if control.reply and not accept.may_reply(control.reply, settings):
+    if control.reply and not admission.may_reply(control.reply, settings):
         raise errors.Denied(f"`reply` is `{control.reply}`, where this site sends nothing")
 
 
@@ -211,3 +214,61 @@ def _parts(answer: Answer) -> Iterator[Answer]:
         more = at + _MOST_RESULTS < len(results)
         some = tuple(results[at : at + _MOST_RESULTS])
         yield msgspec.structs.replace(answer, results=some, more=more)
+
+
+_log = logging.getLogger("pilotage.edge")
+_PAUSE_S = 2.0
+_AHEAD = 20
+
+
+class Controls:
+    """Hears controls of the site."""
+
+    def __init__(
+        self, bus: Bus, writer: Writer, settings: Callable[[], Settings],
+        now: Callable[[], float], poke: Callable[[], None],
+        follow: Callable[[Mapping[int, Wanted], float], None],
+    ) -> None:  # fmt: skip
+        """Get ready; `poke` is called when something was changed.
+
+        `follow` is given jobs whose streams are to be sent, and for how long.
+        """
+        self._bus = bus
+        self._writer = writer
+        self._settings = settings
+        self._now = now
+        self._poke = poke
+        self._follow = follow
+
+    async def run(self) -> None:
+        """Obey until cancelled."""
+        trouble = ""
+        while True:
+            try:
+                topic = self._settings().control_topic
+                async with self._bus.subscribe(topic, ahead=_AHEAD) as incoming:
+                    async for message in incoming:
+                        await self._one(message)
+                        trouble = ""
+            except errors.Unavailable as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("controls: %s", error)
+            await anyio.sleep(_PAUSE_S)
+
+    async def _one(self, message: Message) -> None:
+        plain = msgspec.structs.replace(message, reply=_nobody)
+        step = functools.partial(obey, message=plain, settings=self._settings(), now=self._now())
+        obeyed: Obeyed = await self._writer.run(step)
+        crash.point("edge.obeyed")
+        await self._bus.ack(message)
+        if obeyed.changed:
+            self._poke()
+        if obeyed.follow:
+            self._follow(obeyed.follow, obeyed.seconds)
+        for body in obeyed.answers:
+            await message.reply(body)
+
+
+async def _nobody(_: bytes) -> None:
+    """Answer to nobody: the store must not wait for the bus."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.agent import accept
+from pilotage.agent import admission
 from pilotage.agent.app import files
 from pilotage.agent.app.model import App, Limits, Staging
 from pilotage.agent.model import Accepted, Refused
@@ -35,7 +35,7 @@ def find(name: str) -> App:
 def judged(
     sent: bytes, user: str = "alice", settings: Settings = SETTINGS, app: App | None = None
 ) -> Accepted | Refused:
-    return accept.judge(sent, user, find if app is None else lambda _: app, settings)
+    return admission.judge(sent, user, find if app is None else lambda _: app, settings)
 
 
 def accepted(sent: bytes, **more: Any) -> Accepted:
@@ -229,7 +229,7 @@ def test_a_file_that_others_may_write_describes_nothing(tmp_path: Path):
     file.chmod(0o666)
     with pytest.raises(errors.ConfigError, match="written by others"):
         Registry(tmp_path).find("sim")
-    verdict = accept.judge(posted.body(), "alice", Registry(tmp_path).find, SETTINGS)
+    verdict = admission.judge(posted.body(), "alice", Registry(tmp_path).find, SETTINGS)
     assert isinstance(verdict, Refused)
     assert str(tmp_path) not in verdict.reason
 

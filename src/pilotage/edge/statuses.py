@@ -1,13 +1,17 @@
-"""What sites say of attempts, as rows: progress at once, ends for whoever holds the attempt."""
+"""Statuses of attempts that sites report: read, checked against their sender, and stored."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from pilotage.base import text
-from pilotage.bus.model import Answer, Result, Status
+import msgspec
+
+from pilotage.base import errors, text
+from pilotage.bus import wire
+from pilotage.bus.model import Answer, Log, Result, Status
+from pilotage.bus.port import Message
 from pilotage.edge import cancel, pilots, records
 from pilotage.edge.message import Address
 from pilotage.edge.records import OVER, Attempt, End
@@ -16,6 +20,67 @@ from pilotage.job import records as jobs
 from pilotage.job.model import State
 from pilotage.store import Db
 
+_log = logging.getLogger("pilotage.edge")
+#: No user of a broker has this name.
+_PORTED = "\n"
+#: What sites say of attempts.
+Word = Status | Answer | Log
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What somebody says of attempts."""
+
+    #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
+    user: str
+    word: Word
+
+
+def read(messages: Iterable[Message]) -> list[Said]:
+    """Read what sites say; what is for others, or nobody understands, is left out."""
+    found: list[Said] = []
+    for one in messages:
+        try:
+            word = wire.decode(one.body)
+        except errors.BadMessage:
+            # Statuses in the words of others come by the same topics.
+            continue
+        if isinstance(word, Word):
+            found.append(Said(one.user, word))
+    return found
+
+
+def proved(said: Iterable[Said]) -> list[Word]:
+    """Leave out what agents at this hub's port say of another site than their token is for."""
+    found: list[Word] = []
+    for one in said:
+        if one.word.site == one.user:
+            found.append(one.word)
+        else:
+            _log.warning("the agent of %s speaks for %s, and is not heard", one.user, one.word.site)
+    return found
+
+
+def own(db: Db, said: Iterable[Said]) -> Iterator[Word]:
+    """Leave out what others say of a site than whom its heartbeats come from.
+
+    Who may send those is for the broker to say; of a site that sends none, anybody is heard.
+    """
+    speakers: dict[str, str | None] = {}
+    others: set[tuple[str, str]] = set()
+    for one in said:
+        site = one.word.site
+        if site not in speakers:
+            row = db.row("edges_one", name=site)
+            # Who has enrolled at this hub's port is not heard by the broker.
+            ported = db.value("agent_site", site=site) is not None
+            speakers[site] = _PORTED if ported else row[1] if row else None
+        if speakers[site] in (None, one.user):
+            yield one.word
+        elif (one.user, site) not in others:
+            others.add((one.user, site))
+            _log.warning("%r speaks for the site %s, and is not heard", one.user, site)
+
+
 #: How far an attempt has come here when a site says so; what waits there is on its way.
 _PROGRESS = {
     "ready": State.READY,
@@ -23,7 +88,6 @@ _PROGRESS = {
     "running": State.RUNNING,
     "staging_out": State.STAGING_OUT,
 }
-_log = logging.getLogger("pilotage.edge")
 _BEGUN = frozenset({"running", "staging_out", "done"})
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotage.base import errors
-from pilotage.bus import fields, key, legacy, speech, strict
+from pilotage.bus import balsam, fields, key, strict
 from pilotage.bus.model import Chain, Control, Input, Job, Output, Reason, Status
 from tests.corpus import injection
 from tests.unit.test_bus_messages import PLAIN
@@ -56,9 +56,9 @@ ARGO = {
 }
 
 
-def understood(value: object) -> legacy.Understood | errors.BadMessage:
+def understood(value: object) -> balsam.Understood | errors.BadMessage:
     try:
-        return legacy.understand(
+        return balsam.understand(
             value if isinstance(value, bytes) else json.dumps(value).encode(), "here"
         )
     except errors.BadMessage as error:
@@ -67,7 +67,7 @@ def understood(value: object) -> legacy.Understood | errors.BadMessage:
 
 def job(value: object) -> Job:
     found = understood(value)
-    assert isinstance(found, legacy.Understood)
+    assert isinstance(found, balsam.Understood)
     assert isinstance(found.message, Job)
     return found.message
 
@@ -87,7 +87,7 @@ def test_the_definition_on_the_slide_is_a_job():
         inputs=(Input(url="protocol://server.name.gov/path/to/input/files/"),),
         outputs=(Output(url="protocol://server.name.gov/path/to/place/output/files/"),),
     )  # fmt: skip
-    found = legacy.understand(SLIDE)
+    found = balsam.understand(SLIDE)
     assert len(found.notes) == 1
     assert "scheduler_config" in found.notes[0]
 
@@ -144,7 +144,7 @@ def test_folders_come_by_the_kinds_of_transfer_there_were():
 
 
 def test_options_of_the_batch_system_are_options():
-    found = legacy.understand(
+    found = balsam.understand(
         json.dumps(BALSAM | {"scheduler_config": "--exclusive --constraint='a b'"}).encode()
     )
     assert isinstance(found.message, Job)
@@ -159,7 +159,7 @@ def test_a_config_of_several_lines_is_the_config_itself():
 
 def test_argos_definition_is_a_chain():
     found = understood(ARGO)
-    assert isinstance(found, legacy.Understood)
+    assert isinstance(found, balsam.Understood)
     chain = found.message
     assert isinstance(chain, Chain)
     assert chain.jobs == (job(BALSAM), job(SERIAL))
@@ -190,8 +190,8 @@ def test_a_refusal_in_a_chain_names_the_job(change: dict[str, Any], field: str):
 
 
 def test_ours_are_understood_too():
-    found = legacy.understand(b'{"v": 1, "kind": "control", "site": "x", "verb": "drain"}')
-    assert found == legacy.Understood(Control(site="x", verb="drain"))
+    found = balsam.understand(b'{"v": 1, "kind": "control", "site": "x", "verb": "drain"}')
+    assert found == balsam.Understood(Control(site="x", verb="drain"))
 
 
 def test_subjobs_without_numbers_are_not_one_job():
@@ -208,13 +208,13 @@ def test_no_field_of_the_original_lets_a_text_become_something_else(name: str):
             assert name in str(found)
             continue
         assert isinstance(found.message, Job)
-        told = speech.serialized(found.message, status(), 0.0)
+        told = balsam.serialized(found.message, status(), 0.0)
         assert name not in {"state", "working_directory", "scheduler_id", "application", "site"}
         if name in ("name", "description", "config_file"):
             assert told[name] == value
         plain = BALSAM | {name: ""}
         usual = {one: got for one, got in told.items() if one not in (name, "state", "site")}
-        assert usual.items() <= speech.serialized(job(SERIAL | plain), status(), 0.0).items()
+        assert usual.items() <= balsam.serialized(job(SERIAL | plain), status(), 0.0).items()
 
 
 # -- what is said back ---------------------------------------------------------------------------
@@ -249,14 +249,14 @@ def status(state: Any = "running", step: Any = "", **more: Any) -> Status:
     ],
 )
 def test_states_in_the_words_of_balsam(state: str, step: str, expected: str):
-    assert speech.balsam_state(status(state, step)) == expected
+    assert balsam.balsam_state(status(state, step)) == expected
 
 
 def test_every_state_has_a_name_and_only_a_good_end_is_finished():
     for state, step in itertools.product(get_args(fields.State), get_args(fields.Step)):
         for kind in ("", "application"):
-            found = speech.balsam_state(status(state, step, reason=Reason(kind=kind)))
-            assert found in speech.ARGO
+            found = balsam.balsam_state(status(state, step, reason=Reason(kind=kind)))
+            assert found in balsam.ARGO
             assert (found == "JOB_FINISHED") == (state == "done")
             ended = found.startswith("JOB_") or (
                 found.endswith("_FAILED") and found != "EXECUTION_FAILED"
@@ -266,8 +266,8 @@ def test_every_state_has_a_name_and_only_a_good_end_is_finished():
 
 def test_a_failed_run_that_is_still_brought_home_is_no_success():
     found = status("staging_out", "postprocess", reason=Reason(kind="application"))
-    assert speech.balsam_state(found) == "EXECUTION_FAILED"
-    assert speech.argo_state(found) == "SUBJOB_RUN_FAILED"
+    assert balsam.balsam_state(found) == "EXECUTION_FAILED"
+    assert balsam.argo_state(found) == "SUBJOB_RUN_FAILED"
 
 
 def test_a_status_as_balsam_sends_it():
@@ -276,7 +276,7 @@ def test_a_status_as_balsam_sends_it():
         "submitted", "queue", scheduler_id="77.pbs01", job_id=one.job_id,
         reason=Reason(text="is in the queue"),
     )  # fmt: skip
-    found = json.loads(speech.balsam_status(one, said, 1507945011.0))
+    found = json.loads(balsam.balsam_status(one, said, 1507945011.0))
     assert list(found) == ["job_id", "serialized_job", "message"]
     assert (found["job_id"], found["message"]) == (1507945011064987, "is in the queue")
     inner = json.loads(found["serialized_job"])
@@ -290,7 +290,7 @@ def test_a_status_as_balsam_sends_it():
 
 def test_a_status_as_argo_sends_it():
     said = status("cancelled", "run", argo_job_id=9, reason=Reason(text="by alice"))
-    assert json.loads(speech.argo_status(said)) == {
+    assert json.loads(balsam.argo_status(said)) == {
         "state": "SUBJOB_COMPLETE_FAILED", "job_id": 9, "message": "was cancelled: by alice",
     }  # fmt: skip
 
@@ -307,12 +307,12 @@ CHAIN_STATES = {
 
 
 def test_every_state_of_argo_is_one_it_has():
-    assert set(speech.ARGO.values()) <= CHAIN_STATES
+    assert set(balsam.ARGO.values()) <= CHAIN_STATES
     for state, step in itertools.product(get_args(fields.State), get_args(fields.Step)):
-        found = speech.chain_state(status(state, step))
+        found = balsam.chain_state(status(state, step))
         assert found in CHAIN_STATES
         assert (found == "HISTORY") == (state == "done")
-        said = json.loads(speech.argo_status(status(state, step), whole=True))
+        said = json.loads(balsam.argo_status(status(state, step), whole=True))
         assert said["state"] == found
 
 
@@ -320,10 +320,10 @@ def test_every_state_of_argo_is_one_it_has():
 def test_anything_is_understood_or_refused_with_a_sentence(change: Any):
     for base in (SERIAL, ARGO):
         found = understood(base | change)
-        assert isinstance(found, legacy.Understood) or str(found)
+        assert isinstance(found, balsam.Understood) or str(found)
 
 
 def test_who_leaves_the_kind_out_of_our_own_form_is_told():
     with pytest.raises(errors.BadMessage) as caught:
-        legacy.understand(b'{"site": "mira", "application": "sim", "parameters": {}}')
+        balsam.understand(b'{"site": "mira", "application": "sim", "parameters": {}}')
     assert '"kind": "job"' in caught.value.hint

@@ -12,10 +12,9 @@ import anyio
 import pytest
 
 from pilotage.agent import records
-from pilotage.agent.control import Controls
-from pilotage.agent.enter import enter
+from pilotage.agent.controls import Controls, Obeyed, obey
+from pilotage.agent.ingest import enter
 from pilotage.agent.model import Arrival
-from pilotage.agent.obey import Obeyed, obey
 from pilotage.agent.settings import Limits, Settings
 from pilotage.batch import records as sites
 from pilotage.bus import wire
@@ -25,7 +24,7 @@ from pilotage.testing.bus import MemoryBus
 from tests import posted
 from tests.corpus import injection
 from tests.posted import Store, control
-from tests.unit.test_agent_accept import judged
+from tests.unit.test_agent_admission import judged
 
 SETTINGS = posted.settings()
 

@@ -12,11 +12,11 @@ import pytest
 from pilotage.base import errors, text
 from pilotage.bus import wire
 from pilotage.bus.model import Answer, Control, Input, Job, Output, Result, Status
-from pilotage.edge import cancel, hear, message, place, records, silence
+from pilotage.edge import cancel, message, place, records, silence, statuses
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.records import Attempt
-from pilotage.edge.said import Said, own, proved
 from pilotage.edge.silence import Patience
+from pilotage.edge.statuses import Said, own, proved
 from pilotage.job import bulk
 from pilotage.job import records as jobs
 from pilotage.job.model import App, Binding, JobSpec, NewJob, Script, State
@@ -88,7 +88,7 @@ def test_a_job_is_kept_until_its_site_was_heard(db: Db):
     send(db)
     assert records.due(db, 9.0, 0, 10) == []
     assert records.again(db, 1, 1)
-    hear.hear(db, [said("queued")], MINE, 3.0)
+    statuses.hear(db, [said("queued")], MINE, 3.0)
     assert not records.again(db, 1, 1)
 
 
@@ -97,36 +97,36 @@ def test_progress_is_that_of_the_job(db: Db):
         [("queued", State.STAGING_IN), ("submitted", State.SUBMITTED), ("running", State.RUNNING)],
         start=1,
     ):
-        hear.hear(db, [said(word, seq, reason={"text": "PENDING: Priority"})], MINE, 3.0)
+        statuses.hear(db, [said(word, seq, reason={"text": "PENDING: Priority"})], MINE, 3.0)
         assert state(db)[0] is expected
         assert "PENDING: Priority" in state(db)[1]
 
 
 def test_what_a_function_returned_is_kept_with_its_job(db: Db):
-    hear.hear(db, [said("running", 2, result='"early"')], MINE, 3.0)
+    statuses.hear(db, [said("running", 2, result='"early"')], MINE, 3.0)
     assert db.row("result_get", job=1) is None
-    hear.hear(db, [said("done", 3, result='{"returns": [{"ok": 7}]}')], MINE, 3.0)
+    statuses.hear(db, [said("done", 3, result='{"returns": [{"ok": 7}]}')], MINE, 3.0)
     assert db.value("result_get", job=1) == '{"returns":[{"ok":7}]}'
-    hear.hear(db, [said("failed", 4, result='"late"')], MINE, 3.0)
+    statuses.hear(db, [said("failed", 4, result='"late"')], MINE, 3.0)
     assert db.value("result_get", job=1) == '{"returns":[{"ok":7}]}'
 
 
 def test_a_result_that_is_no_json_is_not_kept(db: Db):
-    (over,) = hear.hear(db, [said("done", 3, result='{"returns": [')], MINE, 3.0)
+    (over,) = statuses.hear(db, [said("done", 3, result='{"returns": [')], MINE, 3.0)
     assert over.state == "done"
     assert db.row("result_get", job=1) is None
 
 
 @pytest.mark.parametrize("word", ["done", "failed", "cancelled", "rejected"])
 def test_the_last_word_counts_once(db: Db, word: str):
-    over = hear.hear(db, [said("running", 2), said(word, 3)], MINE, 3.0)
+    over = statuses.hear(db, [said("running", 2), said(word, 3)], MINE, 3.0)
     assert [(one.job, one.number, one.state) for one in over] == [(1, 1, word)]
-    assert hear.hear(db, [said(word, 3), said("running", 4), said("done", 5)], MINE, 4.0) == []
+    assert statuses.hear(db, [said(word, 3), said("running", 4), said("done", 5)], MINE, 4.0) == []
     assert attempt(db).state == word
 
 
 def test_old_words_and_words_of_others_do_not_count(db: Db):
-    hear.hear(db, [said("running", 5)], MINE, 3.0)
+    statuses.hear(db, [said("running", 5)], MINE, 3.0)
     heard = [
         said("failed", 4),
         said("failed", 9, site="other"),
@@ -134,31 +134,31 @@ def test_old_words_and_words_of_others_do_not_count(db: Db):
         said("failed", 9, key="flow.1.1.1"),
         said("failed", 9, key="job.1"),
     ]
-    assert hear.hear(db, heard, MINE, 4.0) == []
-    assert hear.hear(db, [said("failed", 9)], Address("another"), 4.0) == []
+    assert statuses.hear(db, heard, MINE, 4.0) == []
+    assert statuses.hear(db, [said("failed", 9)], Address("another"), 4.0) == []
     assert attempt(db).state == "running"
 
 
 def test_what_a_site_does_not_know_yet_is_sent_again(db: Db):
     send(db)
-    assert hear.hear(db, [answer("query", job=0)], MINE, 3.0) == []
+    assert statuses.hear(db, [answer("query", job=0)], MINE, 3.0) == []
     assert [one.kind for one in records.due(db, 3.0, 0, 10)] == ["job"]
 
 
 def test_what_a_site_has_forgotten_is_lost(db: Db):
     send(db)
-    hear.hear(db, [said("running")], MINE, 3.0)
+    statuses.hear(db, [said("running")], MINE, 3.0)
     assert silence.ask(db, MINE, PATIENCE, 20.0, anywhere) == 1
-    (over,) = hear.hear(db, [answer("query", job=0)], MINE, 21.0)
+    (over,) = statuses.hear(db, [answer("query", job=0)], MINE, 21.0)
     end = place.ending(over, "")
     assert (end.ok, end.lost, end.cause) == (False, True, Cause.LOST)
 
 
 def test_a_site_that_is_drained_has_not_looked_at_what_waits(db: Db):
     send(db)
-    hear.hear(db, [said("running")], MINE, 3.0)
+    statuses.hear(db, [said("running")], MINE, 3.0)
     silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
-    assert hear.hear(db, [answer("query", job=0, draining=True)], MINE, 21.0) == []
+    assert statuses.hear(db, [answer("query", job=0, draining=True)], MINE, 21.0) == []
 
 
 def test_a_quiet_site_is_asked_and_then_waited_for(db: Db):
@@ -190,11 +190,11 @@ def test_what_arrives_after_it_was_cancelled_unsent_is_cancelled_there(db: Db):
     on_the_way = records.due(db, 9.0, 0, 10)
     assert cancel.cancel(db, attempt(db), "no more", MINE, 9.0)
     # Its site has it after all, and says so before its message counts as sent.
-    assert hear.hear(db, [said("queued", 1)], MINE, 9.5) == []
+    assert statuses.hear(db, [said("queued", 1)], MINE, 9.5) == []
     for job, number in records.sent(db, on_the_way, 9.6):
         cancel.crossed(db, job, number, MINE, 9.6)
     assert verbs(db, 10.0) == ["cancel"]
-    hear.hear(db, [said("queued", 1), said("cancelled", 2)], MINE, 10.5)
+    statuses.hear(db, [said("queued", 1), said("cancelled", 2)], MINE, 10.5)
     assert verbs(db, 11.0) == ["cancel"]
 
 
@@ -207,7 +207,7 @@ def test_a_site_is_told_to_cancel_until_it_knows_or_is_believed(db: Db):
         words = records.due(db, now, 0, 10)
         told += len(words)
         records.sent(db, words, now)
-        over = hear.hear(db, [answer("cancel", job=0)], MINE, now)
+        over = statuses.hear(db, [answer("cancel", job=0)], MINE, now)
         now += 100.0
     assert 2 < told < 10
     assert attempt(db).state == "cancelled"
@@ -219,10 +219,10 @@ def test_a_call_that_is_about_to_be_repeated_is_not_repeated_by_those_who_look(d
     records.sent(db, records.due(db, 3.0, 0, 10), 3.0)
     # Neither what was called a moment ago nor what waits to be called is called once more.
     assert silence.ask(db, MINE, PATIENCE, 12.5, anywhere) == 0
-    hear.hear(db, [answer("cancel", job=0)], MINE, 12.6)
+    statuses.hear(db, [answer("cancel", job=0)], MINE, 12.6)
     assert silence.ask(db, MINE, PATIENCE, 13.0, anywhere) == 0
     assert verbs(db, 99.0) == ["cancel"]
-    hear.hear(db, [answer("cancel", "cancelled")], MINE, 14.0)
+    statuses.hear(db, [answer("cancel", "cancelled")], MINE, 14.0)
     assert attempt(db).state == "cancelled"
 
 
@@ -230,9 +230,9 @@ def test_an_old_answer_does_not_end_what_is_being_cancelled(db: Db):
     send(db)
     silence.ask(db, MINE, PATIENCE, 20.0, anywhere)
     # The site was asked before it had the job, which it has now.
-    hear.hear(db, [said("queued", 1)], MINE, 20.5)
+    statuses.hear(db, [said("queued", 1)], MINE, 20.5)
     cancel.cancel(db, attempt(db), "enough", MINE, 21.0)
-    assert hear.hear(db, [answer("query", job=0)], MINE, 21.5) == []
+    assert statuses.hear(db, [answer("query", job=0)], MINE, 21.5) == []
 
 
 def test_a_cancelled_attempt_of_a_silent_site_is_given_up_late(db: Db):
@@ -436,13 +436,13 @@ class Heard:
 
 def test_a_workflow_hears_that_outputs_were_sent_again_or_cannot_be(db: Db):
     heard = Heard()
-    hear.hear(db, [said("done", 3)], MINE, 3.0, heard)
+    statuses.hear(db, [said("done", 3)], MINE, 3.0, heard)
     assert heard.words == [], "it was not asked for"
-    hear.hear(db, [said("done", 3), said("done", 4, site="other")], MINE, 4.0, heard)
+    statuses.hear(db, [said("done", 3), said("done", 4, site="other")], MINE, 4.0, heard)
     assert heard.words == []
-    hear.hear(db, [said("done", 5), said("done", 5)], MINE, 5.0, heard)
+    statuses.hear(db, [said("done", 5), said("done", 5)], MINE, 5.0, heard)
     assert heard.words == [("mira", "job.1.1", "Status")]
-    hear.hear(db, [answer("resend", job=0)], MINE, 6.0, heard)
+    statuses.hear(db, [answer("resend", job=0)], MINE, 6.0, heard)
     assert heard.words[1:] == [("mira", "job.1.1", "Result")]
 
 

@@ -12,13 +12,12 @@ import anyio
 import msgspec
 import pytest
 
-from pilotage.agent import beat, outbox, records, tell
-from pilotage.agent.beat import Beat
-from pilotage.agent.enter import enter
+from pilotage.agent import connection, outbox, records
+from pilotage.agent.connection import Beat
+from pilotage.agent.ingest import enter
 from pilotage.agent.model import Arrival, Return, Tale, Word
-from pilotage.agent.outbox import Outbox
+from pilotage.agent.outbox import Outbox, Tail
 from pilotage.agent.settings import Bus
-from pilotage.agent.tell import Tail
 from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat, Job, Status
@@ -28,7 +27,7 @@ from pilotage.job.outcome import Cause
 from pilotage.testing.bus import MemoryBus
 from tests import posted
 from tests.posted import Store
-from tests.unit.test_agent_accept import judged
+from tests.unit.test_agent_admission import judged
 
 SETTINGS = posted.settings()
 
@@ -84,7 +83,7 @@ def tale(attempt: str = "", **more: Any) -> Tale:
     ],
 )  # fmt: skip
 def test_the_reason_is_the_real_one(said: Word, known: Tale, blame: tuple[str, str]):
-    found = tell.reason(said, known)
+    found = outbox.reason(said, known)
     assert (found.kind, found.code) == blame
     assert found.text == said.reason
 
@@ -94,7 +93,7 @@ def test_a_status_is_one_that_others_can_read():
     known = Tale(
         Return(key="k", job_id=3, argo_job_id=4), 1.0, "failed", 3, None, Cause.EXIT, "77_1"
     )
-    found = wire.decode(wire.encode(tell.status(long, known, "mira")))
+    found = wire.decode(wire.encode(outbox.status_message(long, known, "mira")))
     assert isinstance(found, Status)
     assert (found.key, found.job_id, found.argo_job_id, found.scheduler_id) == ("k", 3, 4, "77_1")
     assert len(found.reason.text) == 10_000
@@ -102,27 +101,29 @@ def test_a_status_is_one_that_others_can_read():
 
 def test_what_a_function_returned_is_told_at_its_end_unless_it_is_too_long():
     short = tale("done", result='{"returns":[]}')
-    assert tell.status(word("running"), short, "here").result == ""
-    assert tell.status(word("done"), short, "here").result == short.result
-    assert tell.status(word("failed"), short, "here").result == short.result
-    long = tell.status(word("done"), tale("done", result="é" * 300_000), "here")
+    assert outbox.status_message(word("running"), short, "here").result == ""
+    assert outbox.status_message(word("done"), short, "here").result == short.result
+    assert outbox.status_message(word("failed"), short, "here").result == short.result
+    long = outbox.status_message(word("done"), tale("done", result="é" * 300_000), "here")
     assert long.result == ""
     assert "too long" in long.reason.text
 
 
 def test_the_first_status_says_what_was_not_taken_as_meant():
-    assert tell.reason(word("queued", seq=1), tale(notes=("so and so",))).text == "so and so"
-    assert tell.reason(word("queued", seq=2), tale(notes=("so and so",))).text == ""
+    assert outbox.reason(word("queued", seq=1), tale(notes=("so and so",))).text == "so and so"
+    assert outbox.reason(word("queued", seq=2), tale(notes=("so and so",))).text == ""
 
 
 def test_each_hears_in_its_own_words_where_it_listens():
     job = Job(site="mira", application="sim", speech="balsam", job_id=8)
-    said = tell.status(word("running"), tale(), "mira")
-    assert "RUNNING" in json.loads(tell.body(said, "balsam", lambda: job, 1.0))["serialized_job"]
-    assert json.loads(tell.body(said, "argo", lambda: job, 1.0))["state"] == "SUBJOB_RUNNING"
-    assert tell.topic(Return(speech="balsam"), SETTINGS) == "balsam_job_status"
-    assert tell.topic(Return(), SETTINGS) == "status.mira"
-    assert tell.topic(Return(reply="status.x", speech="balsam"), SETTINGS) == "status.x"
+    said = outbox.status_message(word("running"), tale(), "mira")
+    assert (
+        "RUNNING" in json.loads(outbox.encoded(said, "balsam", lambda: job, 1.0))["serialized_job"]
+    )
+    assert json.loads(outbox.encoded(said, "argo", lambda: job, 1.0))["state"] == "SUBJOB_RUNNING"
+    assert outbox.status_topic(Return(speech="balsam"), SETTINGS) == "balsam_job_status"
+    assert outbox.status_topic(Return(), SETTINGS) == "status.mira"
+    assert outbox.status_topic(Return(reply="status.x", speech="balsam"), SETTINGS) == "status.x"
 
 
 # -- the outbox ----------------------------------------------------------------------------------
@@ -266,7 +267,9 @@ def test_where_ends_begin_is_told_only_to_hubs_that_have_asked_for_logs(
 ):
     (tmp_path / "stdout").write_bytes(b"x" * 40_000)
     last, known = word("done"), tale("done", folder=str(tmp_path), followed=followed)
-    sent = json.loads(wire.encode(tell.status(last, known, "mira", tell.streams(last, known))))
+    sent = json.loads(
+        wire.encode(outbox.status_message(last, known, "mira", outbox.stream_ends(last, known)))
+    )
     # An older hub refuses fields that it does not know.
     assert {"stdout_at", "stderr_at"}.isdisjoint(sent) or followed
     assert sent.get("stdout_at") == (40_000 - 32_768 if followed else None)
@@ -277,21 +280,21 @@ async def test_one_that_cannot_be_said_does_not_silence_the_others(
 ):
     post(store, 3)
     all_held_and_cancelled(store)
-    usual = tell.status
+    usual = outbox.status_message
 
     def status(word: Word, known: Tale, site: str, streams: tuple[Tail, Tail]) -> Status:
         if word.job == 2:
             raise ValueError("nobody foresaw this")
         return usual(word, known, site, streams)
 
-    monkeypatch.setattr(tell, "status", status)
+    monkeypatch.setattr(outbox, "status_message", status)
     bus = Weak()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(make(store, bus).run)
         with anyio.fail_after(60):
             while len(store.words()) > 3:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.01)
-        monkeypatch.setattr(tell, "status", usual)
+        monkeypatch.setattr(outbox, "status_message", usual)
         with anyio.fail_after(60):
             await empty(store)
         tasks.cancel_scope.cancel()
@@ -368,7 +371,7 @@ def test_thinning_leaves_the_newest_word_on_each_job(store: Store):
 async def test_a_heartbeat_that_was_not_delivered_is_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(beat, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(connection, "_AGAIN_S", 0.01)
     bus = Weak()
     bus.every, bus._count = 2, 1
     rarely = posted.settings(heartbeat="1h", bus=Bus(url="amqps://x/", beat="beat.here"))
