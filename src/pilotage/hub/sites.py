@@ -25,7 +25,7 @@ from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import Queue
 from pilotage.pilot import pack
-from pilotage.pilot.table import Roster
+from pilotage.pilot.table import PilotTable
 from pilotage.pool.orders import Own
 from pilotage.pool.pilots_at_site import Factory
 from pilotage.run import launch
@@ -50,7 +50,7 @@ class Sites:
     """All sites that the project has files of."""
 
     def __init__(
-        self, project: Project, writer: Writer, queue: Queue, roster: Roster,
+        self, project: Project, writer: Writer, queue: Queue, roster: PilotTable,
         place: launch.Place, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""

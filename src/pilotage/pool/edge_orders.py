@@ -19,8 +19,8 @@ from pilotage.edge import pilots, view
 from pilotage.edge.message import Address
 from pilotage.edge.order import PilotOrder
 from pilotage.edge.pilots import Wanted
-from pilotage.pilot.model import State
-from pilotage.pilot.table import Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.table import PilotTable
 from pilotage.pool import orders
 from pilotage.pool.orders import Home
 from pilotage.project import tokens
@@ -38,7 +38,7 @@ class EdgePilots:
     """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, address: Address, file: Path, clock: Clock
+        self, writer: Writer, roster: PilotTable, address: Address, file: Path, clock: Clock
     ) -> None:
         """Get ready; `file` says where pilots find this hub."""
         self._writer, self._roster, self._address = writer, roster, address
@@ -65,7 +65,7 @@ class EdgePilots:
             crash.point("pilot.ordered")
         for number, words in ended:
             # One that has left by itself stays as it is.
-            await self._roster.move(await self._roster.find(number), State.LOST, words)
+            await self._roster.move(await self._roster.find(number), PilotState.LOST, words)
             await self._writer.run(functools.partial(_forget, number=number))
 
     def _turn(

@@ -12,8 +12,8 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.base.owner import me
 from pilotage.batch.wish import Wish
-from pilotage.pilot.model import State
-from pilotage.pilot.table import OVER, Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.table import OVER, PilotTable
 from pilotage.project import tokens
 from pilotage.store import Db, Writer
 
@@ -60,7 +60,7 @@ class Address(msgspec.Struct, frozen=True):
 class Own:
     """The hub of this process, which wants pilots for its own jobs."""
 
-    def __init__(self, site: str, roster: Roster, writer: Writer, address: Path) -> None:
+    def __init__(self, site: str, roster: PilotTable, writer: Writer, address: Path) -> None:
         """Get ready; `address` is the file that says where the hub is."""
         self._site = site
         self._roster = roster
@@ -125,13 +125,13 @@ class Own:
 
     async def over(self, number: int, words: str, *, stopped: bool) -> None:
         """End a pilot that never came, and give up one that did and has not left."""
-        state, now = State.DOWN if stopped else State.FAILED, self._roster.now()
+        state, now = PilotState.DOWN if stopped else PilotState.FAILED, self._roster.now()
         ended = await self._writer.run(
             lambda db: db.value("pilot_never", id=number, state=state, reason=words, now=now)
         )
         pilot = self._roster.pilots.get(number)
         if ended is None and not stopped and pilot is not None and pilot.state not in OVER:
-            await self._roster.move(pilot, State.LOST, words)
+            await self._roster.move(pilot, PilotState.LOST, words)
 
 
 async def home(address: Path) -> Home:
