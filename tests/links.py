@@ -27,15 +27,16 @@ from pilotage.match.share import Shares
 from pilotage.pilot import messages
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
-from pilotage.pilot.enrolment import Desk, Marker
-from pilotage.pilot.leases import Watchman
+from pilotage.pilot.enrolment import Enrolment, Marker
+from pilotage.pilot.leases import LeaseMonitor
 from pilotage.pilot.stencil import Stencils
-from pilotage.pilot.sync import Counter
-from pilotage.pilot.table import Roster
+from pilotage.pilot.sync import SyncHandler
+from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.project.settings import Match, Pilots
 from pilotage.run.local import Listener
+from pilotage.status.offers import HOLE
 from pilotage.store import Writer, connect
 
 Message = dict[str, Any]
@@ -165,13 +166,13 @@ class Backroom:
         clock = WallClock()
         jobs = str(folder / "jobs")
         self.queue = JobQueue(self.writer, Matcher(Shares(3600.0)), jobs, clock, random.Random(0))
-        self.roster = Roster(self.queue, LEASE, lambda: time.monotonic() + self.later)
+        self.roster = PilotTable(self.queue, LEASE, lambda: time.monotonic() + self.later)
         place = config.place(config.Settings(), folder)
         staging = Staging(self.queue, place, self.db)
-        counter = Counter(
+        counter = SyncHandler(
             self.queue, self.roster, Stencils(place, "none"), staging, settings, jobs, Listener()
         )
-        self.desk = Desk(
+        self.desk = Enrolment(
             self.queue, self.roster, counter, settings, lambda _pool: [], Marker("/m", MARKED),
             DataLinks(staging),
         )  # fmt: skip
@@ -181,7 +182,7 @@ class Backroom:
         )
         self.lines = Lines()
         self.agents = Agents(self.writer, self.gate, self.lines, clock.now)
-        self.watchman = Watchman(self.queue, self.roster, Match(), LEASE)
+        self.watchman = LeaseMonitor(self.queue, self.roster, Match(), LEASE, HOLE)
         self._clock = clock
 
     def token(

@@ -13,7 +13,7 @@ import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from pilotage.data.export import Access
-from pilotage.node.batchjob import way
+from pilotage.node.batchjob import mount
 
 READ, WRITE, APPEND, CREATE, TRUNCATE, EXCLUSIVE = (1 << bit for bit in range(6))
 NEW = WRITE | CREATE | TRUNCATE
@@ -216,7 +216,7 @@ async def ssh(
     """Start `ssh` with the key of an export; yield it with the file that it writes errors to."""
     with tempfile.TemporaryDirectory(prefix="pilotage-sftp-") as folder:
         made = order(access, **change)
-        way.source(made, folder)
+        mount.sshfs_source(made, folder)
         said = Path(folder, "said")
         user = f"{made['user']}@127.0.0.1"
         words = ["ssh", "-F", f"{folder}/config", "-p", str(access.port), *argv[:-1], user]

@@ -14,7 +14,7 @@ import pytest
 
 from pilotage.job.model import Command, JobSpec, NewJob, State
 from pilotage.node import frame
-from pilotage.node.data.line import CutError, Line, RefusalError
+from pilotage.node.data.line import CutError, DataConnection, RefusalError
 from pilotage.node.dial import dial, route
 from tests.fleet import RealHub, running
 
@@ -52,8 +52,8 @@ class Rogue:
                 return dict(jobs[0])
         raise AssertionError("no job came")
 
-    def line(self, **other: Any) -> Line:
-        return Line(
+    def line(self, **other: Any) -> DataConnection:
+        return DataConnection(
             self._way, lambda: {"protocol": 1, "pilot": self.number, "key": self.key, **other}
         )
 
@@ -89,7 +89,7 @@ def _sum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _refused(line: Line, key: str, outputs: dict[str, Any], *paths: str) -> str:
+def _refused(line: DataConnection, key: str, outputs: dict[str, Any], *paths: str) -> str:
     with pytest.raises(RefusalError) as caught:
         line.home(key, outputs, paths, lambda: None)
     return str(caught.value)

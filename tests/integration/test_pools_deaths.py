@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.node.exits import TOLD
-from pilotage.pilot.model import State
+from pilotage.pilot.model import PilotState
 from pilotage.pool import files
 from pilotage.pool.pilots import Ended, ended
 from pilotage.pool.state import rows
@@ -17,7 +17,7 @@ from tests.links import Node, end
 pytestmark = pytest.mark.anyio
 
 
-async def leaves(here: Steered, node: Node, state: State, words: str) -> None:
+async def leaves(here: Steered, node: Node, state: PilotState, words: str) -> None:
     await here.hub.roster.move(here.hub.roster.pilots[node.number], state, words)
 
 
@@ -33,9 +33,9 @@ async def works(here: Steered, node: Node) -> None:
     await node.sync(ended=[end(key)])
 
 
-@pytest.mark.parametrize("state, words", [(State.LOST, "it is gone"), (State.DOWN, TOLD)])
+@pytest.mark.parametrize("state, words", [(PilotState.LOST, "it is gone"), (PilotState.DOWN, TOLD)])
 async def test_one_that_was_ended_from_outside_has_died_if_it_had_done_nothing(
-    tmp_path: Path, state: State, words: str
+    tmp_path: Path, state: PilotState, words: str
 ):
     async with steered(tmp_path) as here:
         idle, useful = await here.node(), await here.node()
@@ -52,8 +52,8 @@ async def test_one_that_left_by_itself_or_was_called_off_has_not_died(tmp_path: 
         one, two = await here.node(), await here.node()
         await here.pools.tick()
         here.hub.db.run("pilot_ask", id=two.number, asked="drain")
-        await leaves(here, one, State.DOWN, "it had nothing to do")
-        await leaves(here, two, State.DOWN, TOLD)
+        await leaves(here, one, PilotState.DOWN, "it had nothing to do")
+        await leaves(here, two, PilotState.DOWN, TOLD)
         assert died(here).failed == 0
 
 
@@ -73,6 +73,6 @@ async def test_one_that_was_to_leave_and_is_gone_has_left(tmp_path: Path):
         await here.pools.tick()
         for node in (empty, busy):
             await here.shed(node)
-            await leaves(here, node, State.LOST, "its program ended: exited with code 0")
+            await leaves(here, node, PilotState.LOST, "its program ended: exited with code 0")
         assert (here.state(empty), here.state(busy)) == ("down", "lost")
         assert died(here).failed == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.pilot.usage import Gauge
+from pilotage.pilot.table import PilotUsage
 from tests import system
 from tests.scripted_hub import Hub, pilot, wait_for
 
@@ -59,7 +59,7 @@ def test_time_and_memory_of_payloads_are_told(hub: Hub, tmp_path: Path):
     had = hub.ends["1.1"]["usage"]["wall"] + 3 * hub.ends["2.1"]["usage"]["wall"]
     assert used[-1][1] == pytest.approx(had, rel=0.3, abs=1.5)
     assert max(one[2] for one in used) > 1 << 20
-    one = Gauge(0.0)
+    one = PilotUsage(0.0)
     for number, each in enumerate(used):
         one.hear((each[0], each[1], int(each[2])), 4, 1 << 34, max(walls) + number)
     assert one.used == pytest.approx(1.4, abs=0.6)

@@ -13,7 +13,7 @@ import pytest
 from pilotage.job.model import Resources
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import view
-from pilotage.pilot.model import State
+from pilotage.pilot.model import PilotState
 from pilotage.pool import files
 from pilotage.pool.pilots import Drone, drones, ended, last
 from pilotage.pool.service import Pools
@@ -247,7 +247,7 @@ async def test_who_ends_by_its_lifetime_has_not_died(tmp_path):
         await here.pools.tick()
         for node in (one, two):
             pilot = here.hub.roster.pilots[node.number]
-            await here.hub.roster.move(pilot, State.LOST, "its batch job is over")
+            await here.hub.roster.move(pilot, PilotState.LOST, "its batch job is over")
         pools = {POOL: files.read(here.root, POOL)}
         found = ended(here.hub.db, rows(here.hub.db), pools)[POOL]
         assert found.failed == 1

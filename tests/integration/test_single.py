@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.node.login import quick
+from pilotage.node.login import program as login
 from pilotage.run.reports import read_evidence
 from tests.hands import PACKAGE, Place, wait_for
 
@@ -309,7 +309,7 @@ def test_a_launcher_of_parallel_jobs_keeps_what_it_needs_of_the_scheduler(place)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_it_runs_in_a_sandbox(place, tmp_path, compiled):
     if compiled:
-        quick.make(str(place.program))
+        login.make(str(place.program))
     area = place.root / "s/k/0"
     (tmp_path / "secret").write_text("x")
     sandbox = {"kind": "bubblewrap", "writable": [str(area / "data")]}

@@ -11,7 +11,7 @@ import pytest
 
 from pilotage.batch.wish import Wish
 from pilotage.pilot import view
-from pilotage.pilot.model import State
+from pilotage.pilot.model import PilotState
 from testbed.ports import free_port
 from testbed.slurm import Slurm
 from tests import sites, suites
@@ -43,7 +43,7 @@ def dies(farm: Farm, crash: str) -> None:
 
 def states(farm: Farm) -> collections.Counter[str]:
     """Count all pilots that there ever were by their state; the machine of the hub is none."""
-    found: list[view.Pilot] = []
+    found: list[view.PilotView] = []
     farm.change(lambda project: found.extend(view.pilots(project.db, site=SITE, ended=True)))
     return collections.Counter(one.state for one in found)
 
@@ -65,13 +65,13 @@ def kill_at(farm: Farm, point: str, count: int) -> None:
 def check(farm: Farm, slurm: Slurm, count: int) -> None:
     """Let the hub go on, and see that as many come as were asked for, and go."""
     with farm.up():
-        farm.wait(lambda: states(farm) == {State.AVAILABLE: count})
+        farm.wait(lambda: states(farm) == {PilotState.AVAILABLE: count})
         # A copy that was submitted in vain finds its claim taken, or is called off.
         farm.wait(lambda: running(farm, slurm) == count)
-        found: list[view.Pilot] = []
+        found: list[view.PilotView] = []
         farm.change(lambda project: found.extend(view.pilots(project.db, site=SITE)))
         farm.change(lambda project: project.ask_pilots([one.id for one in found], "stop"))
-        farm.wait(lambda: states(farm) == {State.DOWN: count})
+        farm.wait(lambda: states(farm) == {PilotState.DOWN: count})
         farm.wait(lambda: running(farm, slurm) == 0)
     assert len(found) == count
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pilotage.node.queue import alive, place, stop
+from pilotage.node.queue import program, submission
 from tests.misbehaving import faults
 from tests.misbehaving.jobs import locked
 
@@ -61,14 +61,14 @@ class Misbehaving:
 
     def __exit__(self, *_: object) -> None:
         """Call off whatever is left, and wait until it is gone."""
-        found = place.every(str(self.folder / "queue"))
+        found = submission.every(str(self.folder / "queue"))
         for one in found:
             for index in range(one.order()["count"]):
-                stop.stop(one, index)
+                program.stop(one, index)
         deadline = time.monotonic() + 60
         for one in found:
             keeper = one.read("keeper.json")
-            while keeper and alive.lives(keeper) and time.monotonic() < deadline:
+            while keeper and submission.lives(keeper) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     @property

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pilotage.node.queue import alive, keeper, place, show, stop
+from pilotage.node.queue import program, submission, supervisor
 
 #: More than any test has at once: here nothing waits unless a fault says so.
 SLOTS = 256
@@ -59,16 +59,16 @@ class Jobs:
             "memory": 0,
             "grace": 5.0,
             "folder": given["chdir"],
-            "by": alive.me(),
+            "by": submission.me(),
         }
-        new = place.new(self._root, order, env + script)
+        new = submission.new(self._root, order, env + script)
         entry = {
             "id": number, "queue": new.id, "hidden": hidden, "name": given["job-name"],
             "comment": given.get("comment", ""), "array": "array" in given,
         }  # fmt: skip
         with locked(self._folder / "jobs.json", []) as known:
             known.append(entry)
-        keeper.detach(new, self._root)
+        supervisor.detach(new, self._root)
         self.accepted.append(number)
         return int(number)
 
@@ -86,10 +86,10 @@ class Jobs:
         with locked(self._folder / "jobs.json", []) as known:
             found = [job for job in known if str(job["id"]) == number]
         for job in found:
-            one = place.Place(f"{self._root}/{job['queue']}")
+            one = submission.LocalSubmission(f"{self._root}/{job['queue']}")
             wanted = _spans(rest) if rest else range(one.order()["count"])
             for index in wanted:
-                stop.stop(one, index)
+                program.stop(one, index)
 
     def queue(self, argv: list[str], words: dict[str, str]) -> list[str]:
         """Return the rows of `squeue --Format=…`; `words` are states that are said instead."""
@@ -125,8 +125,8 @@ class Jobs:
         with locked(self._folder / "jobs.json", []) as known:
             found = list(known)
         for job in found:
-            one = place.Place(f"{self._root}/{job['queue']}")
-            for row in show.items(one):
+            one = submission.LocalSubmission(f"{self._root}/{job['queue']}")
+            for row in program.listed(one):
                 yield job, row
 
 

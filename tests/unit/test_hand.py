@@ -13,8 +13,9 @@ import pytest
 
 from pilotage.batch.bootstrap import BOOTSTRAP
 from pilotage.node import claim, durable, frame, tidy
-from pilotage.node.batchjob import order, outputs, surroundings
-from pilotage.node.login import below, news, orders, trouble
+from pilotage.node.batchjob import order
+from pilotage.node.batchjob.files import look
+from pilotage.node.login import files, news, orders
 
 
 def test_the_bootstrap_is_plain_text_that_old_pythons_can_read():
@@ -68,12 +69,12 @@ def test_the_batch_job_has_a_name(env, name):
 
 def test_gpus_of_the_batch_job_are_passed_on():
     launch = {"argv": ["a"], "env": {"X": "1"}}
-    given = surroundings.completed(launch, {"SLURM_JOB_GPUS": "1,2", "Y": "2"})
+    given = order.completed(launch, {"SLURM_JOB_GPUS": "1,2", "Y": "2"})
     assert given["env"] == {"X": "1", "CUDA_VISIBLE_DEVICES": "1,2"}
-    given = surroundings.completed(launch, {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "0"})
+    given = order.completed(launch, {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "0"})
     assert given["env"] == {"X": "1", "CUDA_VISIBLE_DEVICES": "0"}
     own = {"argv": ["a"], "env": {"CUDA_VISIBLE_DEVICES": ""}}
-    assert surroundings.completed(own, {"CUDA_VISIBLE_DEVICES": "0"})["env"] == own["env"]
+    assert order.completed(own, {"CUDA_VISIBLE_DEVICES": "0"})["env"] == own["env"]
 
 
 def test_a_claim_whose_answer_got_lost_is_ours(tmp_path, monkeypatch):
@@ -143,22 +144,22 @@ def test_what_is_mounted_is_not_removed(tmp_path):
 
 def test_errors_have_kinds():
     def kind(number: int) -> str:
-        return trouble.told(OSError(number, os.strerror(number), "/x"))["kind"]
+        return files.told(OSError(number, os.strerror(number), "/x"))["kind"]
 
     assert kind(errno.ENOSPC) == kind(errno.EDQUOT) == kind(errno.EROFS) == "disk"
     assert kind(errno.EACCES) == kind(errno.EPERM) == "denied"
     assert kind(errno.ENOENT) == "missing"
-    assert trouble.told(OSError(errno.ENOSPC, "full", "/x"))["error"] == "/x: full"
-    assert trouble.told(KeyError("key"))["kind"] == "usage"
-    assert trouble.told(MemoryError())["kind"] == "other"
+    assert files.told(OSError(errno.ENOSPC, "full", "/x"))["error"] == "/x: full"
+    assert files.told(KeyError("key"))["kind"] == "usage"
+    assert files.told(MemoryError())["kind"] == "other"
 
 
 def test_paths_stay_below_the_root():
-    assert below.inside("/r", "a/./b") == "/r/a/b"
-    assert below.inside("/r", "/r/a") == "/r/a"
+    assert files.inside("/r", "a/./b") == "/r/a/b"
+    assert files.inside("/r", "/r/a") == "/r/a"
     for path in ("..", "/r", "/rx", "a/../..", "/r/../etc", "a\0b"):
-        with pytest.raises(trouble.Trouble):
-            below.inside("/r", path)
+        with pytest.raises(files.Trouble):
+            files.inside("/r", path)
 
 
 def test_news_are_looked_for_only_when_the_folder_changed(tmp_path, monkeypatch):
@@ -200,6 +201,6 @@ def test_outputs_that_cannot_be_read_are_told(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "open", broken)
-    found, wrong = outputs.look({"a": str(tmp_path / "a")}, lambda: None)
+    found, wrong = look({"a": str(tmp_path / "a")}, lambda: None)
     assert found == {"a": None}
     assert wrong == ["its output a cannot be read: broken"]

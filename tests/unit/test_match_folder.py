@@ -8,8 +8,8 @@ from pilotage.job.model import Command, JobSpec
 from pilotage.match import queued, submission, wish
 from pilotage.match.place import Place
 from pilotage.match.prospect import Offered, Offers
-from pilotage.pilot import offer
-from pilotage.pilot.model import Facts, Project
+from pilotage.pilot import table
+from pilotage.pilot.model import NodeFacts, Project
 from pilotage.rule.book import load_text
 
 RULE = """
@@ -27,8 +27,8 @@ def _made(tmp_path: Path, trigger: str, what: str = "x", more: str = "") -> JobS
 
 
 def _place(project: Project) -> Place:
-    facts = Facts(host="n", work="/w", cpus=1, memory=1 << 30, project=project)
-    return offer.place(3, "kit", "", facts)
+    facts = NodeFacts(host="n", work="/w", cpus=1, memory=1 << 30, project=project)
+    return table.place(3, "kit", "", facts)
 
 
 def test_rules_that_declare_nothing_stay_where_the_folder_is(tmp_path):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pilotage.node.queue import alive, place, show
+from pilotage.node.queue import program, submission
 
 
 def test_an_item_runs_once_it_is_known_where(tmp_path: Path):
-    order = {"key": "k1", "count": 1, "by": alive.me()}
-    one = place.new(str(tmp_path), order, "#!/bin/sh\ntrue\n")
-    one.claim("keeper.json", alive.me())
+    order = {"key": "k1", "count": 1, "by": submission.me()}
+    one = submission.new(str(tmp_path), order, "#!/bin/sh\ntrue\n")
+    one.claim("keeper.json", submission.me())
     one.claim("0.begun", {"cancelled": False})
-    (item,) = show.items(one)
+    (item,) = program.listed(one)
     assert item["phase"] == "queued"
-    one.write("0.runs", {**alive.me(), "time": 5.0})
-    (item,) = show.items(one)
-    assert (item["phase"], item["node"], item["started"]) == ("running", alive.me()["host"], 5.0)
+    one.write("0.runs", {**submission.me(), "time": 5.0})
+    (item,) = program.listed(one)
+    assert (item["phase"], item["node"], item["started"]) == (
+        "running",
+        submission.me()["host"],
+        5.0,
+    )

@@ -127,7 +127,7 @@ def test_an_end_that_is_in_doubt_is_told_when_the_doubt_is_over(monkeypatch):
     # What other tests have started is nothing that a payload left behind.
     monkeypatch.setattr(process, "children", list)
     ours, theirs = socket.socketpair()
-    line = wire.Wire(theirs.detach())
+    line = wire.StarterWire(theirs.detach())
     with ours, line.socket:
         starter = loop.Loop(line, b"/", b"/lock")
         payload = starter.sweeping["7.1"] = _ended(signal.SIGTERM)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.node.discover import batch, cgroup, gpus, node
+from pilotage.node.discover import batch, node
 
 GIBI = 1 << 30
 
@@ -33,8 +33,8 @@ def test_quota_and_memory_of_unified_groups_count_also_those_above(tmp_path):
             "proc/meminfo": "MemTotal:       67108864 kB\nMemFree: 1 kB\n",
         },
     )
-    assert cgroup.cpus(root) == 2.5
-    assert cgroup.memory(root) == 3 * GIBI
+    assert node.cpus(root) == 2.5
+    assert node.memory(root) == 3 * GIBI
     assert node.count_memory({}, 2, root) == 3 * GIBI
 
 
@@ -49,8 +49,8 @@ def test_quota_and_memory_of_groups_of_the_first_version(tmp_path):
             "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert cgroup.cpus(root) == 1.5
-    assert cgroup.memory(root) == 2 * GIBI
+    assert node.cpus(root) == 1.5
+    assert node.memory(root) == 2 * GIBI
     assert node.count_cpus({}, root) == 1
 
 
@@ -66,8 +66,8 @@ def test_no_limit_is_no_limit(tmp_path):
             "proc/meminfo": "MemTotal: 1024 kB\n",
         },
     )
-    assert cgroup.cpus(root) is None
-    assert cgroup.memory(root) is None
+    assert node.cpus(root) is None
+    assert node.memory(root) is None
     assert node.count_cpus({}, root) == len(os.sched_getaffinity(0))
     assert node.count_memory({}, 1, root) == 1 << 20
 
@@ -127,23 +127,23 @@ _SMI = "0, GPU-aaaa, NVIDIA A100, 40960\n1, GPU-bbbb, NVIDIA A100, 40960\n2, GPU
 )
 def test_gpus_are_those_that_may_be_seen(seen, names):
     env = {} if seen is None else {"CUDA_VISIBLE_DEVICES": seen}
-    found = gpus.found(env, query=("printf", "%s", _SMI))
+    found = node.found(env, query=("printf", "%s", _SMI))
     assert [card["name"] for card in found] == names
 
 
 def test_gpus_without_the_driver_s_program_are_devices(tmp_path):
     root = _tree(tmp_path, {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": ""})
-    assert len(gpus.found({}, root, ("/nonexistent",))) == 2
-    assert gpus.found({}, str(tmp_path / "none"), ("false",)) == []
+    assert len(node.found({}, root, ("/nonexistent",))) == 2
+    assert node.found({}, str(tmp_path / "none"), ("false",)) == []
 
 
 def test_facts_of_this_machine_are_what_the_hub_understands(tmp_path):
     import msgspec
 
-    from pilotage.pilot.model import Facts
+    from pilotage.pilot.model import NodeFacts
 
     found = node.facts(str(tmp_path), node.Given(attributes={"fast": True}), os.environ)
-    facts = msgspec.convert(found, Facts)
+    facts = msgspec.convert(found, NodeFacts)
     assert facts.cpus >= 1
     assert facts.memory > 1 << 20
     assert facts.os == "linux"

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from pilotage.node import frame
-from pilotage.node.crew import over
 from pilotage.node.duty import Duty
+from pilotage.node.launcher import over
 
 
 def _launch(folder: object, key: str) -> dict[str, Any]:

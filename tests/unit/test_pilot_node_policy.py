@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pilotage.node import dial, environment, link, options, policy, scripts
-from pilotage.node.policy import Limits
+from pilotage.node import dial, environment, link, options, policy
+from pilotage.node.policy import StayLimits
 
 
 def test_only_tiny_jobs_are_asked_for_ahead():
@@ -24,7 +24,7 @@ def test_payloads_stop_before_the_hub_gives_them_away():
 
 
 def test_a_life_ends_in_time():
-    limits = Limits.of(1000.0, 3600.0, None)
+    limits = StayLimits.of(1000.0, 3600.0, None)
     assert limits.grace == 60.0
     assert limits.drain(1000.0 + 3470, 4470.0, busy=True) == ""
     assert limits.drain(1000.0 + 3490, 4490.0, busy=True) == "its lifetime ends"
@@ -36,7 +36,7 @@ def test_a_life_ends_in_time():
 
 
 def test_without_work_it_leaves_unless_ends_wait_to_be_told():
-    limits = Limits.of(0.0, None, 60.0)
+    limits = StayLimits.of(0.0, None, 60.0)
     assert limits.drain(61.0, 0.0, busy=False) == "no work for 60 s"
     assert limits.drain(61.0, 0.0, busy=True) == ""
     assert not limits.hopeless(3600.0, 0.0)
@@ -96,12 +96,12 @@ def test_little_of_the_environment_reaches_payloads():
 
 
 def test_a_script_says_who_reads_it():
-    assert scripts.interpreter("#!/usr/bin/env python3\n") == ["/usr/bin/env", "python3"]
-    assert scripts.interpreter("echo") == ["/bin/sh"]
-    assert scripts.interpreter("#! 'x\n") == ["/bin/sh"]
+    assert environment.interpreter("#!/usr/bin/env python3\n") == ["/usr/bin/env", "python3"]
+    assert environment.interpreter("echo") == ["/bin/sh"]
+    assert environment.interpreter("#! 'x\n") == ["/bin/sh"]
 
 
 def test_a_script_that_leaves_a_child_does_not_keep_us(tmp_path):
-    outcome = scripts.run(["sh", "-c", "sleep 100 & echo hi"], {"PATH": "/bin:/usr/bin"},
+    outcome = environment.run(["sh", "-c", "sleep 100 & echo hi"], {"PATH": "/bin:/usr/bin"},
                           str(tmp_path), "x", 5.0)  # fmt: skip
     assert (outcome.ok, outcome.words) == (True, "hi")

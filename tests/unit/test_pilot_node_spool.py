@@ -15,8 +15,8 @@ from pilotage.node import spool
 _SIDES = st.lists(st.tuples(st.booleans(), st.binary(max_size=200)), max_size=40)
 
 
-def _pair(root: str) -> tuple[spool.Stream, spool.Stream]:
-    pilot = spool.Stream.create(root)
+def _pair(root: str) -> tuple[spool.SpoolStream, spool.SpoolStream]:
+    pilot = spool.SpoolStream.create(root)
     (relay,) = spool.waiting(root)
     return pilot, relay
 
@@ -74,14 +74,14 @@ def test_large_data_is_cut_into_chunks(tmp_path):
 
 
 def test_a_stream_is_taken_once(tmp_path):
-    spool.Stream.create(str(tmp_path))
+    spool.SpoolStream.create(str(tmp_path))
     assert len(spool.waiting(str(tmp_path))) == 1
     assert spool.waiting(str(tmp_path)) == []
 
 
 def test_a_new_relay_ends_what_the_old_one_had_taken(tmp_path):
     pilot, _ = _pair(str(tmp_path))
-    fresh = spool.Stream.create(str(tmp_path))
+    fresh = spool.SpoolStream.create(str(tmp_path))
     assert spool.close_abandoned(str(tmp_path)) == 1
     assert pilot.read() is None
     assert fresh.read() == b""

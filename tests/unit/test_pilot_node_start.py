@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from pilotage.node import boxed, checks, dial, options, program, secret
-from pilotage.node.link import Link
+from pilotage.node import boxed, checks, dial, options, program
+from pilotage.node.link import HubLink
 
 TOKEN = "pil_e_" + "x" * 43
 
 
 @pytest.fixture
 def token(tmp_path, monkeypatch):
-    monkeypatch.setattr(secret, "hide", lambda: None)
+    monkeypatch.setattr(options, "hide", lambda: None)
     monkeypatch.setattr(os, "umask", lambda _: 0o022)
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -25,12 +25,12 @@ def token(tmp_path, monkeypatch):
 
 
 def test_the_file_of_a_token_stays_until_the_token_was_used(token):
-    assert secret.take(str(token), {}) == TOKEN
+    assert options.take(str(token), {}) == TOKEN
     assert token.exists()
-    secret.forget(str(token))
+    options.forget(str(token))
     assert not token.exists()
-    with pytest.raises(secret.SecretError, match="a copy of its own"):
-        secret.take(str(token), {})
+    with pytest.raises(options.SecretError, match="a copy of its own"):
+        options.take(str(token), {})
 
 
 def test_a_wrong_address_costs_no_token(token, tmp_path, caplog):
@@ -64,7 +64,7 @@ def test_folders_of_the_site_are_shown_in_sandboxes_only():
 
 
 def test_each_trouble_with_the_connection_is_told_once(caplog):
-    link = Link(dial.route("http://127.0.0.1:1"), lambda: None, random.Random(1))
+    link = HubLink(dial.route("http://127.0.0.1:1"), lambda: None, random.Random(1))
     end = time.monotonic() + 60
     while link._failures < 3 and time.monotonic() < end:
         link.attend(time.monotonic())

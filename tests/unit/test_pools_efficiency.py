@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from pilotage.base import errors
-from pilotage.node import gauge as node
+from pilotage.node import pilot as node
 from pilotage.pilot import messages, validate
-from pilotage.pilot.usage import Gauge
+from pilotage.pilot.table import PilotUsage
 from pilotage.pool import decide
 from pilotage.pool.efficiency import Efficiency, Meter, give_back, meter
 from pilotage.pool.files import Aimd, Even, Pilot, Pool
@@ -96,7 +96,7 @@ def test_rules_that_cannot_be_are_refused(wrong):
 
 
 def test_a_pilot_tells_sums_and_cannot_have_more_than_there_was_time():
-    one = Gauge(NOW)
+    one = PilotUsage(NOW)
     one.hear((2.0, 8.0, 1 << 20), 2, 1 << 30, NOW + 4)
     assert one.busy == pytest.approx(0.25)
     assert (one.used, one.had, one.resident) == (2.0, 8.0, 1 << 20)
@@ -114,13 +114,13 @@ def test_a_pilot_tells_sums_and_cannot_have_more_than_there_was_time():
 
 
 def test_a_history_that_is_told_at_once_keeps_how_busy_it_was():
-    one = Gauge(NOW)
+    one = PilotUsage(NOW)
     one.hear((3000.0, 10_000.0, 0), 1, 0, NOW + 1)
     assert one.busy == pytest.approx(0.3)
 
 
 def test_nothing_is_known_before_anything_was_measured():
-    assert Gauge(NOW).busy is None
+    assert PilotUsage(NOW).busy is None
 
 
 @pytest.mark.parametrize("used", ["[-1,1,1]", "[1,1e300,1]", "[1,1,-5]"])

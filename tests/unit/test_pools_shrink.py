@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pilotage.pilot.model import Facts
-from pilotage.pilot.view import Pilot
+from pilotage.pilot.model import NodeFacts
+from pilotage.pilot.view import PilotView
 from pilotage.pool.view import choose
 
 
-def pilot(number: int, state: str = "available", running: int = 0, cpus: int = 4) -> Pilot:
-    facts = None if state in {"requested", "submitted"} else Facts(
+def pilot(number: int, state: str = "available", running: int = 0, cpus: int = 4) -> PilotView:
+    facts = None if state in {"requested", "submitted"} else NodeFacts(
         host="n", work="/w", cpus=cpus, memory=1
     )  # fmt: skip
-    return Pilot(number, "p", "s", "burst", state, "", facts, 0.0, 0.0, None, running, running, "")
+    return PilotView(
+        number, "p", "s", "burst", state, "", facts, 0.0, 0.0, None, running, running, ""
+    )
 
 
 FLEET = [

@@ -14,7 +14,7 @@ import pytest
 
 from pilotage.base import errors
 from pilotage.link import connect
-from pilotage.link.relay import Bounds, Relay
+from pilotage.link.relay import Relay, RelayBounds
 from pilotage.node import spool
 
 _Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -28,7 +28,10 @@ async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def _between(serve: _Serve, bounds: Bounds = Bounds()) -> AsyncIterator[tuple[Relay, int]]:  # noqa: B008
+async def _between(
+    serve: _Serve,
+    bounds: RelayBounds = RelayBounds(),  # noqa: B008
+) -> AsyncIterator[tuple[Relay, int]]:
     """A hub that does as told, and a relay to it."""
     talks: set[asyncio.Task[object]] = set()
 
@@ -123,7 +126,7 @@ async def test_a_reader_that_is_slow_slows_the_sender_and_not_the_relay():
 
 
 async def test_more_connections_than_allowed_are_refused_and_room_is_given_back():
-    async with _between(_echo, Bounds(connections=2)) as (relay, port):
+    async with _between(_echo, RelayBounds(connections=2)) as (relay, port):
         links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await _until(lambda: relay.tally.open == 2)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -140,7 +143,7 @@ async def test_more_connections_than_allowed_are_refused_and_room_is_given_back(
 
 
 async def test_a_connection_on_which_nothing_is_said_is_ended():
-    async with _between(_echo, Bounds(idle=0.3)) as (relay, port):
+    async with _between(_echo, RelayBounds(idle=0.3)) as (relay, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(5):
             writer.write(b"alive")
@@ -209,8 +212,8 @@ def _exchange(link, data: bytes) -> bytes:
 async def test_a_pilot_whose_node_died_does_not_hold_its_stream_for_ever(tmp_path):
     folder = tmp_path / "spool"
     folder.mkdir()
-    spool.Stream.create(str(folder))
-    async with _between(_echo, Bounds(idle=0.3)) as (relay, _), _watching(relay, str(folder)):
+    spool.SpoolStream.create(str(folder))
+    async with _between(_echo, RelayBounds(idle=0.3)) as (relay, _), _watching(relay, str(folder)):
         await _until(lambda: relay.tally.served == 1 and relay.tally.open == 0)
         (one,) = (each for each in folder.iterdir() if each.is_dir())
         await _until((one / "closed").exists)
@@ -222,7 +225,7 @@ async def test_a_pilot_whose_node_died_does_not_hold_its_stream_for_ever(tmp_pat
 async def test_a_relay_ends_the_streams_of_the_one_before_it(tmp_path):
     folder = tmp_path / "spool"
     folder.mkdir()
-    theirs = spool.Stream.create(str(folder))
+    theirs = spool.SpoolStream.create(str(folder))
     spool.waiting(str(folder))
     async with _between(_echo) as (relay, _), _watching(relay, str(folder)):
         await _until(lambda: theirs.closed)

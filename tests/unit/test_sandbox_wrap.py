@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pilotage.payload import sandbox
-from pilotage.payload.sandbox import apptainer, disk, rule
+from pilotage.payload.sandbox import disk, rule
+from pilotage.payload.sandbox.wrap import program
 
 SECRET = "v4lu3 'of' $HOME"
 
@@ -112,7 +113,7 @@ def test_apptainer_contains_all_and_renames_the_environment(tmp_path):
     after = wrapped.argv[wrapped.argv.index("/images/x.sif") + 1 :]
     assert after[0] == "/usr/bin/prlimit"
     assert after[-3:] == ["prog", "a b", "$(id)"]
-    prefix = "APPTAINERENV_" if apptainer.program() == "apptainer" else "SINGULARITYENV_"
+    prefix = "APPTAINERENV_" if program() == "apptainer" else "SINGULARITYENV_"
     assert wrapped.env[f"{prefix}A"] == SECRET
     assert "A" not in wrapped.env
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pilotage.node.batchjob import starter
-from pilotage.node.batchjob.signals import Signals
+from pilotage.node.batchjob.record import Signals
 
 
 @pytest.fixture

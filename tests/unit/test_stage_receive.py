@@ -173,7 +173,7 @@ def test_a_full_disk_is_said_and_what_arrived_stays(root, monkeypatch):
         left[0] -= len(data)
         return real(file, data)
 
-    monkeypatch.setattr("pilotage.node.login.arriving.os.write", write)
+    monkeypatch.setattr("pilotage.node.login.receive.os.write", write)
     answers = receive(root, record(content) + record(b"more"))
     monkeypatch.undo()
     assert [(one["ok"], one["kind"]) for one in answers] == [(False, "disk")]
@@ -190,7 +190,7 @@ def test_a_full_disk_is_said_and_what_arrived_stays(root, monkeypatch):
 def test_a_disk_without_room_is_not_filled(root, monkeypatch):
     free = os.statvfs(root)
     few = os.statvfs_result((*free[:4], 1, *free[5:]))
-    monkeypatch.setattr("pilotage.node.login.arriving.os.statvfs", lambda _: few)
+    monkeypatch.setattr("pilotage.node.login.receive.os.statvfs", lambda _: few)
     answers = receive(root, record(os.urandom(1 << 20)))
     assert answers[0]["kind"] == "disk"
     assert not parts(root)

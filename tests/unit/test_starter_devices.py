@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotage.payload.starter.devices import Devices, NoDevice
+from pilotage.payload.starter.loop import Devices, NoDevice
 
 
 def test_two_payloads_see_different_ones_and_a_third_has_to_wait():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pilotage.batch.driver import Driver
 
 #: Something that has begun and is not listed counts as lost when it has shown no sign of life for
-#: so long, in seconds; it shows one every 20 (node/batchjob/pulse.py).
+#: so long, in seconds; it shows one every 20 (node/batchjob/record.py).
 _QUIET_S = 90.0
 
 

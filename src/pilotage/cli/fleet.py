@@ -12,19 +12,22 @@ from pilotage.base import errors, units
 from pilotage.cli import shape, sheet
 from pilotage.cli.answer import Answer, Cell, Shown, Style, Styled, Table, columns, line
 from pilotage.cli.common import HERE, Common
-from pilotage.pilot.model import Project, State
+from pilotage.pilot.model import PilotState, Project
 
 if TYPE_CHECKING:
     from pilotage.batch.wish import Wish
-    from pilotage.pilot.view import Pilot
+    from pilotage.pilot.view import PilotView
 
 
 _HEADS = columns("ID> NAME SITE STATE CPUS> USED> BUSY> JOBS> SEEN> REASON")
 _MOST = 100
 _STYLES: dict[str, Style] = {
-    State.AVAILABLE: "green", State.DRAINING: "yellow", State.LOST: "red", State.FAILED: "red",
-    State.DOWN: "dim",
-}  # fmt: skip
+    PilotState.AVAILABLE: "green",
+    PilotState.DRAINING: "yellow",
+    PilotState.LOST: "red",
+    PilotState.FAILED: "red",
+    PilotState.DOWN: "dim",
+}
 _PROJECT = {
     Project.UNKNOWN: "",
     Project.HIDDEN: "not seen by payloads; what they declare is brought",
@@ -38,7 +41,7 @@ _Site = Annotated[str, Parameter(help="All pilots of this site, too.")]
 def ls(
     *,
     state: Annotated[
-        tuple[State, ...], Parameter(help="Only pilots in this state; repeatable.")
+        tuple[PilotState, ...], Parameter(help="Only pilots in this state; repeatable.")
     ] = (),
     site: Annotated[str, Parameter(help="Only pilots of this site.")] = "",
     ended: Annotated[
@@ -110,7 +113,7 @@ def _ask(numbers: tuple[int, ...], site: str, at: Common, asked: str) -> Answer:
     return Answer({"asked": asked, "pilots": list(chosen)}, (said,), tuple(chosen), notes)
 
 
-def _data(one: Pilot) -> dict[str, Any]:
+def _data(one: PilotView) -> dict[str, Any]:
     facts = one.facts
     return {
         "id": one.id, "name": one.name, "site": one.site, "pool": one.pool, "state": one.state,
@@ -121,11 +124,11 @@ def _data(one: Pilot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cpus(one: Pilot) -> int:
+def _cpus(one: PilotView) -> int:
     return one.facts.cpus if one.facts else 0
 
 
-def _row(one: Pilot, now: float) -> tuple[Cell, ...]:
+def _row(one: PilotView, now: float) -> tuple[Cell, ...]:
     seen = units.for_people(max(0.0, now - one.seen))
     reason = f"asked to {one.asked}" if one.asked else one.reason
     return (
@@ -134,23 +137,23 @@ def _row(one: Pilot, now: float) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _busy(one: Pilot) -> str:
+def _busy(one: PilotView) -> str:
     """Say how busy payloads keep the cores that they have; nothing if nobody measured."""
     return "" if one.busy is None or not one.running else f"{one.busy:.0%}"
 
 
-def _measured(one: Pilot) -> str:
+def _measured(one: PilotView) -> str:
     told = [f"{busy} of the time of their cores"] if (busy := _busy(one)) else []
     if one.resident is not None and one.running:
         told.append(f"{units.bytes_for_people(one.resident)} of memory")
     return ", ".join(told)
 
 
-def _state(one: Pilot) -> Styled:
+def _state(one: PilotView) -> Styled:
     return Styled(one.state, _STYLES.get(one.state, ""))
 
 
-def _sheet(one: Pilot, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
+def _sheet(one: PilotView, jobs: list[tuple[int, str]], now: float) -> list[Shown]:
     facts = one.facts
     told = {
         "reason": one.reason,

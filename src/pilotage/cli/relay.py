@@ -15,7 +15,7 @@ from pilotage.cli import render, shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
 from pilotage.link import connect
-from pilotage.link.relay import Bounds, Relay
+from pilotage.link.relay import Relay, RelayBounds
 from pilotage.node.dial import Route
 
 
@@ -31,7 +31,7 @@ def relay(
     proxy: Annotated[
         str | None, Parameter(help="HTTP proxy; else that of https_proxy; none for none.")
     ] = None,
-    most: Annotated[int, Parameter(help="Connections at once.")] = Bounds().connections,
+    most: Annotated[int, Parameter(help="Connections at once.")] = RelayBounds().connections,
     idle: Annotated[str, Parameter(help="End connections that are silent for so long.")] = "10m",
     at: Common = HERE,
 ) -> Answer:
@@ -44,7 +44,7 @@ def relay(
     logger = logging.getLogger("pilotage")
     logger.addHandler(_Words())
     logger.setLevel(logging.INFO)
-    one = Relay(way, Bounds(most, units.seconds(idle)))
+    one = Relay(way, RelayBounds(most, units.seconds(idle)))
     try:
         anyio.run(_run, one, way, place, spool)
     except* errors.PilotageError as group:

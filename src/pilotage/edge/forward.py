@@ -23,7 +23,7 @@ from pilotage.edge import forward_records
 from pilotage.edge.forward_records import End, Out
 from pilotage.job import machine, records
 from pilotage.job.model import State
-from pilotage.link.dialer import Line
+from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 from pilotage.pilot.model import PROTOCOL
 from pilotage.run import unchanged
@@ -80,7 +80,7 @@ class Forward:
         while True:
             try:
                 way, token = self._target.way, self._target.token
-                async with Line.open(way, "login", protocol=PROTOCOL, token=token) as line:
+                async with HubConnection.open(way, "login", protocol=PROTOCOL, token=token) as line:
                     owner = str(line.terms.get("owner", ""))
                     _log.info("jobs go to %s as %s", self._target.name, owner)
                     pauses.reset()
@@ -121,7 +121,7 @@ class Forward:
         binding = records.read_binding(out.claim.binding)
         self._listener.started(out.claim, binding, out.outputs)
 
-    async def _talk(self, line: Line) -> None:
+    async def _talk(self, line: HubConnection) -> None:
         # All that is in doubt is settled first: an end of it must not pass unknown.
         await self._settle(line)
         async with anyio.create_task_group() as tasks:
@@ -130,7 +130,7 @@ class Forward:
 
     # -- jobs go ---------------------------------------------------------------------------------
 
-    async def _send(self, line: Line) -> None:
+    async def _send(self, line: HubConnection) -> None:
         while True:
             await self._settle(line)
             await self._stop(line)
@@ -154,7 +154,7 @@ class Forward:
         self._unsent += taken
         return due
 
-    async def _settle(self, line: Line) -> None:
+    async def _settle(self, line: HubConnection) -> None:
         """Have the hub know all that was taken."""
         while self._unsent:
             await self._submit(line, self._unsent[:_JOBS])
@@ -163,7 +163,7 @@ class Forward:
             self._early.clear()
             await self._hear([], self._at.after)
 
-    async def _submit(self, line: Line, outs: list[Out]) -> None:
+    async def _submit(self, line: HubConnection, outs: list[Out]) -> None:
         ready = []
         for out in outs:
             if why := self._objection(out):
@@ -176,7 +176,7 @@ class Forward:
         if ready:
             await self._offer(line, ready)
 
-    async def _offer(self, line: Line, ready: list[tuple[Out, dict[str, object]]]) -> None:
+    async def _offer(self, line: HubConnection, ready: list[tuple[Out, dict[str, object]]]) -> None:
         """Send jobs; when the hub refuses several, find the bad one by sending each half."""
         try:
             reply = await line.ask("submit", jobs=[order for _, order in ready])
@@ -223,7 +223,7 @@ class Forward:
         self._unsent.remove(out)
         self._over(out)
 
-    async def _stop(self, line: Line) -> None:
+    async def _stop(self, line: HubConnection) -> None:
         """Have the hub end what a person here wants ended."""
         asked = {row[0] for row in await self._writer.run(lambda db: db.rows("job_asked"))}
         if not asked:
@@ -242,12 +242,12 @@ class Forward:
 
     # -- ends come -------------------------------------------------------------------------------
 
-    async def _follow(self, line: Line) -> None:
+    async def _follow(self, line: HubConnection) -> None:
         while True:
             reply = await self._ask_ends(line)
             await self._hear(msgspec.convert(reply["ends"], list[End]), int(reply["after"]))
 
-    async def _ask_ends(self, line: Line) -> dict[str, Any]:
+    async def _ask_ends(self, line: HubConnection) -> dict[str, Any]:
         at = self._at
         try:
             return await line.ask("ends", tag=at.tag, after=at.after, wait=_WAIT_S)

@@ -16,7 +16,7 @@ from pilotage.edge import cancel, message, records
 from pilotage.edge.message import Address, Handoff
 from pilotage.edge.order import PilotOrder
 from pilotage.edge.records import Attempt
-from pilotage.pilot.model import State
+from pilotage.pilot.model import PilotState
 from pilotage.store import Db
 
 #: How long a pilot that has left may take until its batch job is over, in seconds.
@@ -46,7 +46,7 @@ def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
         "edge_pilots_wanted", sites=text.dump(sites), most=_MOST
     ):
         if asked:
-            db.run("pilot_never", id=number, state=State.DOWN, reason=_OFF, now=now)
+            db.run("pilot_never", id=number, state=PilotState.DOWN, reason=_OFF, now=now)
         else:
             wish = msgspec.json.decode(body, type=Wish)
             found.append(Wanted(number, pool, site, wish, reason))
@@ -69,7 +69,7 @@ def say(db: Db, one: Wanted, words: str) -> None:
 
 def refuse(db: Db, one: Wanted, words: str, now: float) -> None:
     """End a pilot that cannot be ordered."""
-    db.run("pilot_never", id=one.number, state=State.FAILED, reason=words, now=now)
+    db.run("pilot_never", id=one.number, state=PilotState.FAILED, reason=words, now=now)
 
 
 def call_off(db: Db, address: Address, now: float) -> None:
@@ -105,7 +105,7 @@ def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
     """
     words = _end(one, _last(log))
     off = one.cancel or one.state == "cancelled"
-    state = State.DOWN if off else State.FAILED
+    state = PilotState.DOWN if off else PilotState.FAILED
     never = db.value("pilot_never", id=one.number, state=state, reason=words, now=now)
     if never is None and one.code not in (records.FORGOTTEN, cancel.UNHEARD):
         db.run("pilot_end_add", pilot=one.number, words=words)

@@ -12,7 +12,7 @@ from pilotage.base.supervise import Background
 from pilotage.edge.enrolment import Agents
 from pilotage.hub.programs import Client, Clients
 from pilotage.pilot import messages
-from pilotage.pilot.enrolment import Desk
+from pilotage.pilot.enrolment import Enrolment
 from pilotage.pilot.table import Pilot
 
 _log = logging.getLogger("pilotage.link")
@@ -31,7 +31,7 @@ _MOST_TASKS = 256
 class PortConnection(asyncio.Protocol):
     """One connection; several pilots may share it."""
 
-    def __init__(self, desk: Desk, clients: Clients, agents: Agents) -> None:
+    def __init__(self, desk: Enrolment, clients: Clients, agents: Agents) -> None:
         self._desk = desk
         self._clients = clients
         self._agents = agents
@@ -91,9 +91,9 @@ class PortConnection(asyncio.Protocol):
         match message:
             case messages.Sync():
                 self._desk.sync(self._pilot(message), message, self)
-            case messages.Log():
+            case messages.PayloadLog():
                 self._desk.log(self._pilot(message), message)
-            case messages.Data():
+            case messages.DataChannel():
                 self._hand_over(message)
             case messages.Agent():
                 self._start(self._leave_to_agent(message))
@@ -127,7 +127,7 @@ class PortConnection(asyncio.Protocol):
         if self._pilots or self._client or len(self._beside) > 1:
             raise errors.UsageError("this connection is for messages", hint="open another")
 
-    def _hand_over(self, message: messages.Data) -> None:
+    def _hand_over(self, message: messages.DataChannel) -> None:
         """Leave a connection to the data of a pilot; nobody else may have spoken on it."""
         try:
             pilot = self._desk.carry(message)
@@ -199,10 +199,12 @@ class PortConnection(asyncio.Protocol):
                 self._client = self._clients.login(message)
                 self._known()
                 return {"owner": self._client.owner}
-            case messages.Submit() | messages.Ends() | messages.Cancel():
+            case messages.Submit() | messages.AwaitEnds() | messages.Cancel():
                 if self._client is None:
                     raise errors.Denied("who speaks here?", hint="log in first")
                 return await self._clients.do(self._client, message)
-            case messages.Sync() | messages.Log() | messages.Data() | messages.Agent():
+            case (
+                messages.Sync() | messages.PayloadLog() | messages.DataChannel() | messages.Agent()
+            ):
                 raise AssertionError("these were taken before")
         return {}

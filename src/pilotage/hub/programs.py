@@ -68,14 +68,14 @@ class Clients:
         return Client(grant.owner, grant, message.token)
 
     async def do(
-        self, client: Client, message: messages.Submit | messages.Ends | messages.Cancel
+        self, client: Client, message: messages.Submit | messages.AwaitEnds | messages.Cancel
     ) -> dict[str, Any]:
         """Do what a program asks for, as long as its token counts."""
         client.grant = self._gate.check(client.token, tokens.TokenScope.READ)
         match message:
             case messages.Submit():
                 return await self._submit(client, message)
-            case messages.Ends():
+            case messages.AwaitEnds():
                 return await self._ends(client, message)
             case messages.Cancel():
                 return await self._cancel(client, message)
@@ -97,7 +97,7 @@ class Clients:
         self._queue.poke()
         return {"ids": await added, **({"notes": notes} if notes else {})}
 
-    async def _ends(self, client: Client, message: messages.Ends) -> dict[str, Any]:
+    async def _ends(self, client: Client, message: messages.AwaitEnds) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(message.wait, _MOST_WAIT_S)
         after = max(0, min(message.after, _FAR))

@@ -24,15 +24,16 @@ from pilotage.job.model import JobSpec
 from pilotage.match.queue import JobQueue
 from pilotage.pilot.data import Staging
 from pilotage.pilot.data_link import DataLinks
-from pilotage.pilot.enrolment import Desk, Marker
-from pilotage.pilot.leases import Watchman
+from pilotage.pilot.enrolment import Enrolment, Marker
+from pilotage.pilot.leases import LeaseMonitor
 from pilotage.pilot.stencil import Stencils
-from pilotage.pilot.sync import Counter
-from pilotage.pilot.table import Roster
+from pilotage.pilot.sync import SyncHandler
+from pilotage.pilot.table import PilotTable
 from pilotage.project import settings as config
 from pilotage.project import tokens
 from pilotage.run.local import Listener
 from pilotage.status import sites
+from pilotage.status.offers import HOLE
 from pilotage.store import Db, Writer
 
 #: Where programs on this machine find the hub.
@@ -60,20 +61,20 @@ class Service:
         self._open_reader = open_reader
         self._queue = queue
         self._events, self._lines = events, lines
-        self.roster = Roster(queue, lease)
+        self.roster = PilotTable(queue, lease)
         place = config.place(settings, project.root)
         staging = Staging(queue, place, open_reader())
-        counter = Counter(
+        counter = SyncHandler(
             queue, self.roster, Stencils(place, settings.pilots.sandbox), staging, settings.pilots,
             str(project.state / "jobs"), listener,
         )  # fmt: skip
-        self._desk = Desk(
+        self._desk = Enrolment(
             queue, self.roster, counter, settings.pilots, self._checks, _marker(project.state),
             DataLinks(staging),
         )  # fmt: skip
         #: Nobody may come in before those who were here are known.
         self._loaded = anyio.Event()
-        self._watchman = Watchman(queue, self.roster, settings.match, lease)
+        self._watchman = LeaseMonitor(queue, self.roster, settings.match, lease, HOLE)
 
     async def watch(self) -> None:
         """Look after pilots and the queue."""

@@ -25,7 +25,7 @@ from pilotage.hub.project import Project
 from pilotage.hub.service import ADDRESS
 from pilotage.match.queue import JobQueue
 from pilotage.pilot import pack
-from pilotage.pilot.table import Roster
+from pilotage.pilot.table import PilotTable
 from pilotage.pool.providers import Factory, Own
 from pilotage.run import launch
 from pilotage.run.local import Listener
@@ -49,7 +49,7 @@ class BatchSites:
     """All sites that the project has files of."""
 
     def __init__(
-        self, project: Project, writer: Writer, queue: JobQueue, roster: Roster,
+        self, project: Project, writer: Writer, queue: JobQueue, roster: PilotTable,
         place: launch.Place, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`."""

@@ -19,7 +19,7 @@ _PATIENCE_S = 30.0
 _BULK = 1 << 18
 
 
-class Line:
+class HubConnection:
     """A connection on which the hub has let us in."""
 
     def __init__(

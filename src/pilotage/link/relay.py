@@ -39,7 +39,7 @@ _REPORT_S = 10.0
 _LOCK = "relay.lock"
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class RelayBounds(msgspec.Struct, frozen=True):
     """How much a relay carries at most."""
 
     #: Connections at once.
@@ -49,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True):
     idle: float = 600.0
 
 
-class Tally(msgspec.Struct):
+class RelayTally(msgspec.Struct):
     """What a relay has carried."""
 
     open: int = 0
@@ -63,11 +63,11 @@ class Tally(msgspec.Struct):
 class Relay:
     """Carries bytes to one hub and back."""
 
-    def __init__(self, way: Route, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
+    def __init__(self, way: Route, bounds: RelayBounds = RelayBounds()) -> None:  # noqa: B008 - frozen
         """Know where the hub is; nothing is connected before somebody asks for it."""
         self._way = way
         self._bounds = bounds
-        self.tally = Tally()
+        self.tally = RelayTally()
         self._beside = Background(_log, "a connection")
         #: Why the hub could not be reached the last time; empty if it could.
         self._trouble = ""
@@ -120,7 +120,7 @@ class Relay:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._begin((reader, writer))
 
-    async def _take(self, stream: spool.Stream) -> None:
+    async def _take(self, stream: spool.SpoolStream) -> None:
         """See a stream of files as a connection; a thread of its own moves the files."""
         ours, theirs = socket.socketpair()
         spool.Pump(stream, theirs).start()

@@ -1,15 +1,108 @@
-"""What the pilot has been given, how it ended, and what the hub knows of that."""
+"""Jobs that the pilot was given: their logs, their ends, and what the hub has acknowledged."""
 
 from __future__ import annotations
 
 import base64
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import frame
-from .logs import Tail
+
+#: Bytes that go with the report of the end rather than before it, at most.
+INLINE = 1 << 14
+
+
+class Tail:
+    """One file that a payload writes, as the hub sees it.
+
+    What the hub gets is a text of its own: the whole file, or its head, a line that says how much
+    is left out, and its tail. Offsets are those of that text.
+    """
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self._head = limit // 2
+        self._size = 0
+        self._note = b""
+        self._over = False
+        #: Up to where it was sent, and up to where the hub is known to have it.
+        self.sent = 0
+        self.safe = 0
+        #: Up to where it was ever sent: the hub may have that, whether or not it is known to.
+        self._reached = 0
+        #: Where that part begins which goes with the report of the end.
+        self.last = 0
+
+    def look(self) -> bool:
+        """Tell whether there is something to send."""
+        if not self._over:
+            try:
+                found = os.stat(self._path, follow_symlinks=False)
+            except OSError:
+                return False
+            self._size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return self.sent < self._until()
+
+    def finish(self) -> None:
+        """Settle what the hub will get, now that nobody writes any more."""
+        self.look()
+        self._over = True
+        if self._size > self._limit:
+            left_out = self._size - self._limit
+            self._note = f"\n[... {left_out} bytes are left out here ...]\n".encode()
+        self.last = max(self._reached, self._length() - INLINE)
+
+    def take(self, count: int) -> bytes:
+        """Read the next bytes to send."""
+        data = self._read(self.sent, min(count, self._until() - self.sent))
+        self.sent += len(data)
+        self._reached = max(self._reached, self.sent)
+        return data
+
+    def rest(self) -> bytes:
+        """Read the part that goes with the report of the end."""
+        return self._read(self.last, self._length() - self.last)
+
+    def rewind(self) -> None:
+        """Begin again where the hub is known to have it."""
+        self.sent = self.safe
+
+    def _length(self) -> int:
+        return min(self._size, self._limit) + len(self._note)
+
+    def _until(self) -> int:
+        return self.last if self._over else min(self._size, self._head)
+
+    def _read(self, at: int, count: int) -> bytes:
+        """Read of the text that the hub gets."""
+        if count <= 0:
+            return b""
+        if not self._note or at < self._head:
+            end = self._head if self._note else self._size
+            first = self._pread(at, min(count, end - at))
+            return first + self._read(at + len(first), count - len(first)) if first else b""
+        after = self._head + len(self._note)
+        note = self._note[at - self._head : at - self._head + count] if at < after else b""
+        skipped = self._size - self._limit - len(self._note)
+        return note + self._pread(at + len(note) + skipped, count - len(note))
+
+    def _pread(self, at: int, count: int) -> bytes:
+        """Read of the file, never of what a payload may have put in its place."""
+        if count <= 0:
+            return b""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, count, at) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        finally:
+            os.close(fd)
+
 
 #: Attempts that are over and must not begin again, as many as are remembered.
 _REMEMBERED = 20_000
@@ -21,7 +114,7 @@ _STREAMS = ("stdout", "stderr")
 
 
 @dataclass
-class Held:
+class HeldAttempt:
     """An attempt that was given to this pilot."""
 
     key: str
@@ -36,10 +129,10 @@ class Held:
 
 
 @dataclass
-class Ended:
+class EndedAttempt:
     """An attempt that is over, until the hub has acknowledged it."""
 
-    held: Held
+    held: HeldAttempt
     #: When it ended, on the pilot's clock.
     since: float
     #: JSON without what it wrote, and without the last brace.
@@ -77,8 +170,8 @@ class Duty:
     """The attempts of this pilot; no attempt begins twice."""
 
     def __init__(self, log_limit: int) -> None:
-        self.held: dict[str, Held] = {}
-        self.ended: dict[str, Ended] = {}
+        self.held: dict[str, HeldAttempt] = {}
+        self.ended: dict[str, EndedAttempt] = {}
         self._limit = log_limit
         #: Starts that the hub has not heard of.
         self.started: dict[str, int] = {}
@@ -97,7 +190,7 @@ class Duty:
         outputs = launch.get("outputs") or {}
         cpus = int(launch.get("cpus") or 1)
         top = (launch.get("data") or {}).get("folder", "")
-        self.held[key] = Held(key, folder, launch["cwd"], outputs, (out, err), cpus, top)
+        self.held[key] = HeldAttempt(key, folder, launch["cwd"], outputs, (out, err), cpus, top)
         return True
 
     def start(self, key: str, pid: int) -> None:
@@ -122,7 +215,7 @@ class Duty:
             ]
         for tail in held.tails:
             tail.finish()
-        self.ended[held.key] = Ended(held, now, frame.text(facts)[:-1], result)
+        self.ended[held.key] = EndedAttempt(held, now, frame.text(facts)[:-1], result)
 
     def news(self) -> bool:
         """Tell whether an end can be reported."""
@@ -154,7 +247,7 @@ class Duty:
         """Return what is on its way."""
         return list(self._flights.values())
 
-    def answered(self, n: int) -> list[Ended]:
+    def answered(self, n: int) -> list[EndedAttempt]:
         """Forget what the hub has acknowledged, and return it."""
         flight = self._flights.pop(n, None)
         if flight is None:
@@ -192,15 +285,15 @@ class Duty:
                     return frame.text({**body, "data": base64.b64encode(data).decode()})
         return ""
 
-    def _all(self) -> Iterable[Held]:
+    def _all(self) -> Iterable[HeldAttempt]:
         return [*self.held.values(), *(one.held for one in self.ended.values())]
 
 
-def _lacks(held: Held, path: str) -> bool:
+def _lacks(held: HeldAttempt, path: str) -> bool:
     return not os.path.exists(os.path.join(held.cwd, path))
 
 
-def _named(held: Held, path: str) -> str:
+def _named(held: HeldAttempt, path: str) -> str:
     """Name an output as its job does, whatever bytes it has."""
     name = path[len(held.top) + 1 :] if held.top and path.startswith(f"{held.top}/") else path
     return name.encode(errors="backslashreplace").decode()

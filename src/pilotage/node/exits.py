@@ -1,11 +1,25 @@
-"""The way out: take no more, finish or stop, report, say good-bye."""
+"""How a pilot leaves: take no more, finish or stop, report, say good-bye; its exit status."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import frame, status
-from .policy import Limits
+from . import frame
+from .policy import StayLimits
+
+#: It left as it should.
+LEFT = 0
+#: The node did not pass a check.
+UNFIT = 10
+#: The hub does not want it.
+REFUSED = 11
+#: The hub could not be reached.
+UNREACHED = 12
+#: Ends are left that the hub has not got; they are in the folder that stays.
+UNDELIVERED = 13
+#: What starts payloads dies again and again.
+BROKEN = 14
+
 
 #: Why a pilot leaves that got a signal.
 TOLD = "it was told to end"
@@ -18,7 +32,7 @@ _QUICK_S = 25.0
 class Exit:
     """Why and how the pilot leaves."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: StayLimits) -> None:
         self.limits = limits
         #: Whether the hub knows this pilot, so that it should hear of its leaving.
         self.known = False
@@ -92,7 +106,7 @@ class Exit:
         gone = self._good_bye is not None and now >= self._good_bye
         if not (self.left or late or (self.done and gone)):
             return None
-        return status.UNDELIVERED if self._undelivered else self._status
+        return UNDELIVERED if self._undelivered else self._status
 
     def words(self) -> str:
         """Write the fields of the good-bye."""

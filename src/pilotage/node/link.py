@@ -1,15 +1,78 @@
-"""A connection that is opened again whenever it breaks, with pauses that grow."""
+"""A connection of frames that is opened again when it breaks, with growing pauses."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
+import socket
+import ssl
 import threading
-from typing import Callable
+from typing import Any, Callable
 
-from . import spool
-from .channel import Channel
+from . import frame, spool
 from .dial import DialError, Route, dial
+
+_BULK = 1 << 18
+
+
+class Channel:
+    """A connection to the hub."""
+
+    def __init__(self, link: socket.socket, rest: bytes = b"") -> None:
+        self.socket = link
+        #: Why the connection is no more; empty while it is.
+        self.gone = ""
+        #: Whether the other side must read before more can be sent.
+        self.full = False
+        self._reader = frame.Reader()
+        self._rest = rest
+        self._outward = bytearray()
+
+    @property
+    def waiting(self) -> int:
+        """Tell how many bytes wait to be sent."""
+        return len(self._outward)
+
+    def send(self, body: str) -> None:
+        """Put a frame into the next bulk."""
+        self._outward += frame.pack(body)
+
+    def flush(self) -> None:
+        """Send what the other side can take now."""
+        self.full = False
+        while self._outward and not self.gone:
+            try:
+                del self._outward[: self.socket.send(self._outward[:_BULK])]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self.full = True
+                return
+            except OSError as error:
+                self.gone = str(error) or "the connection broke"
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Take the frames that have arrived."""
+        found: list[dict[str, Any]] = []
+        data, self._rest = self._rest, b""
+        while not self.gone:
+            try:
+                found += self._reader.feed(data)
+                # Until it says so: what TLS holds already wakes no selector.
+                data = self.socket.recv(_BULK)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except (OSError, frame.FrameError) as error:
+                self.gone = str(error) or "the connection broke"
+            else:
+                if not data:
+                    self.gone = "the hub closed the connection"
+        return found
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
 
 _log = logging.getLogger("pilot")
 _FIRST_PAUSE_S = 0.2
@@ -23,7 +86,7 @@ def pause(failures: int, dice: random.Random, longest: float = _LONGEST_PAUSE_S)
     return bound * dice.uniform(0.5, 1.0)
 
 
-class Link:
+class HubLink:
     """At most one connection to the hub; a thread opens it, so that nothing else waits."""
 
     def __init__(self, way: Route, wake: Callable[[], None], dice: random.Random) -> None:

@@ -3,20 +3,106 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Callable
 
-from . import checks, policy, status
-from .boot import Boot
-from .crew import Crew, over
+from . import checks, exits, policy
+from .checks import Boot
 from .data.stage import Done, Stager
 from .duty import Duty
 from .exits import TOLD, Exit
-from .gauge import Gauge
-from .policy import Limits
+from .launcher import Crew, over
+from .policy import StayLimits
 from .results import Results
 from .session import HubError, RefusedError, Session
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Gauge:
+    """Measures now and then; one look is one pass over the processes of the node."""
+
+    def __init__(self) -> None:
+        #: Seconds between two measurements; nothing if nobody wants to know.
+        self.interval: float | None = None
+        self._cores: dict[str, int] = {}
+        self._since = 0.0
+        self._had = 0.0
+        #: The starter that was looked at last, what it has used, and what those before it had.
+        self._root = 0
+        self._used = 0.0
+        self._before = 0.0
+        self._looked = 0.0
+        #: Whether payloads have run since, and what was measured and not told.
+        self._stale = False
+        self._news = ""
+
+    def begin(self, key: str, cores: int, now: float) -> None:
+        """Note that a payload has cores from now on."""
+        self._count(now)
+        self._cores[key] = max(1, cores)
+
+    def end(self, key: str, now: float) -> None:
+        """Note that it has them no more."""
+        self._count(now)
+        self._cores.pop(key, None)
+
+    def _count(self, now: float) -> None:
+        cores = sum(self._cores.values())
+        self._had += cores * max(0.0, now - self._since)
+        self._stale = self._stale or cores > 0
+        self._since = now
+
+    def measure(self, root: int | None, now: float) -> None:
+        """Look at all that the process `root` has started, if it is time and worth while."""
+        if self.interval is None or root is None or now - self._looked < self.interval:
+            return
+        self._count(now)
+        if not self._stale:
+            return
+        used, resident = tree(root)
+        if root != self._root:
+            self._root, self._before = root, self._before + self._used
+            self._used = 0.0
+        # What nobody waited for is not in the sum any more.
+        self._used = max(self._used, used)
+        self._looked, self._stale = now, bool(self._cores)
+        self._news = f"[{self._before + self._used:.2f},{self._had:.2f},{resident}]"
+
+    def tell(self) -> str:
+        """Write a field of a message with what is new; empty if nothing is."""
+        news, self._news = self._news, ""
+        return f',"used":{news}' if news else ""
+
+
+def tree(root: int, proc: str = "/proc") -> tuple[float, int]:
+    """Sum up the processor seconds and the resident bytes of all that a process has started."""
+    children: dict[int, list[int]] = {}
+    facts: dict[int, tuple[int, int, int]] = {}
+    for name in os.listdir(proc):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"{proc}/{name}/stat", "rb", buffering=0) as file:
+                words = file.read(1024).rpartition(b")")[2].split()
+        except OSError:
+            continue
+        own, waited = int(words[11]) + int(words[12]), int(words[13]) + int(words[14])
+        facts[int(name)] = own, waited, int(words[21])
+        children.setdefault(int(words[1]), []).append(int(name))
+    # The starter itself is ours; what it waited for were payloads.
+    ticks, pages = facts.get(root, (0, 0, 0))[1], 0
+    found = list(children.get(root, ()))
+    for pid in found:
+        own, waited, resident = facts[pid]
+        ticks += own + waited
+        pages += resident
+        found += children.get(pid, ())
+    return ticks / _TICKS, pages * _PAGE
+
 
 _log = logging.getLogger("pilot")
 _TICK_S = 1.0
@@ -31,12 +117,12 @@ _CROWDED = 1 << 20
 _GRACE_S = 10.0
 
 
-class Pilot:
+class PilotLoop:
     """All that happens on the node, one step at a time."""
 
     def __init__(
         self, session: Session, duty: Duty, crew: Crew, results: Results, stager: Stager,
-        limits: Limits, boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
+        limits: StayLimits, boot: Callable[[Mapping[str, Any]], Boot], recheck: float | None,
     ) -> None:  # fmt: skip
         self.session = session
         self.duty = duty
@@ -138,7 +224,7 @@ class Pilot:
         self.duty.cut()
         self.stop("the hub does not know this pilot any more", 2.0, now)
         unfit = checks.failure(self._found or [])
-        self.exit.leave(why, status.UNFIT if unfit else status.REFUSED, now, quick=True)
+        self.exit.leave(why, exits.UNFIT if unfit else exits.REFUSED, now, quick=True)
         self.session.link.give_up()
 
     def _present(self) -> list[str]:
@@ -153,7 +239,7 @@ class Pilot:
             self._ready = True
             self._busy_until = now
             if why := checks.failure(self._found or []):
-                self.exit.leave(why, status.UNFIT, now, quick=True)
+                self.exit.leave(why, exits.UNFIT, now, quick=True)
         elif op == "sync":
             done = self.duty.answered(n)
             self._settle([one.held.key for one in done], [one.held.folder for one in done])
@@ -199,10 +285,10 @@ class Pilot:
         for one in reply.get("stop") or []:
             self._stop(one["key"], one.get("message", ""), one.get("grace"), now)
         if reply.get("drain"):
-            self.exit.leave(str(reply["drain"]), status.LEFT, now)
+            self.exit.leave(str(reply["drain"]), exits.LEFT, now)
         if reply.get("bye"):
             self.stop("the hub sent the pilot away", 5.0, now)
-            self.exit.leave("the hub said so", status.LEFT, now, quick=True)
+            self.exit.leave("the hub said so", exits.LEFT, now, quick=True)
 
     def _start(self, launch: Mapping[str, Any], now: float) -> None:
         try:
@@ -245,7 +331,7 @@ class Pilot:
                 _log.error("this node is not fit: %s", why)
         elif why:
             _log.error("this node is not fit any more: %s", why)
-            self.exit.leave(why, status.UNFIT, now)
+            self.exit.leave(why, exits.UNFIT, now)
 
     def _hear(self, report: dict[str, Any], now: float) -> None:
         """Take a report of the starter."""
@@ -265,7 +351,7 @@ class Pilot:
         """Leave because somebody wants us to, and at once if they say it again."""
         again = self.exit.stopping
         self.stop("its pilot was told to end", 0.0 if again else _GRACE_S, now)
-        self.exit.leave(TOLD, status.LEFT, now, quick=True)
+        self.exit.leave(TOLD, exits.LEFT, now, quick=True)
         if again:
             self.exit.hurry(now)
 
@@ -289,12 +375,12 @@ class Pilot:
         limits = self.exit.limits
         busy = bool(duty.held or duty.ended)
         if why := limits.drain(now, self._busy_until, busy=busy):
-            self.exit.leave(why, status.LEFT if session.terms else status.UNREACHED, now)
+            self.exit.leave(why, exits.LEFT if session.terms else exits.UNREACHED, now)
         if limits.stop(now) and not self.exit.stopping:
             self.stop("its pilot's lifetime ends", 0.5 * limits.grace, now)
-            self.exit.leave("its lifetime ends", status.LEFT, now, quick=True)
+            self.exit.leave("its lifetime ends", exits.LEFT, now, quick=True)
         if self.crew.broken:
-            self.exit.leave("its starters die", status.BROKEN, now)
+            self.exit.leave("its starters die", exits.BROKEN, now)
         hopeless = bool(session.terms) and limits.hopeless(now, session.answered)
         self.exit.known = bool(session.terms) and not session.link.given_up
         busy = busy and not hopeless

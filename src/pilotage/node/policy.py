@@ -48,7 +48,7 @@ def patience(heartbeat: float) -> float:
 
 
 @dataclass(frozen=True)
-class Limits:
+class StayLimits:
     """How long the pilot may live, and how long without work."""
 
     #: When the node is taken away, on the pilot's clock; nothing if nobody knows.
@@ -59,7 +59,7 @@ class Limits:
     idle: float | None = None
 
     @classmethod
-    def of(cls, now: float, lifetime: float | None, idle: float | None) -> Limits:
+    def of(cls, now: float, lifetime: float | None, idle: float | None) -> StayLimits:
         """Plan a life that begins now."""
         if lifetime is None:
             return cls(None, _LONGEST_GRACE_S, idle)

@@ -5,32 +5,69 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import queue
 import random
 import select
 import signal
 import socket
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from . import dial, environment, options, parts, secret, status
-from .boot import Boot
+from . import dial, environment, exits, options, parts, tidy
 from .boxed import Folders
-from .crew import Crew
+from .checks import Boot
 from .data.cache import Cache, UnsafeError, shared
-from .data.line import Line
+from .data.line import DataConnection
 from .data.stage import Stager
 from .discover import batch, node
 from .duty import Duty
-from .launcher import Launcher
-from .link import Link
-from .pilot import Pilot
-from .policy import Limits
+from .launcher import Crew, Launcher
+from .link import HubLink
+from .pilot import PilotLoop
+from .policy import StayLimits
 from .results import Results
 from .session import Session
-from .work import Work
+
+
+class WorkFolder:
+    """A folder that is there while the pilot is."""
+
+    def __init__(self, parent: str, *, keep: bool = False) -> None:
+        os.makedirs(parent, exist_ok=True)
+        name = f"pilot-{socket.gethostname()}-"
+        #: Absolute, since payloads begin elsewhere.
+        self.folder = tempfile.mkdtemp(prefix=name, dir=os.path.abspath(parent))
+        self.jobs = os.path.join(self.folder, "jobs")
+        os.mkdir(self.jobs)
+        self._data = os.path.join(self.folder, "data")
+        #: Whether folders stay when they are not needed any more.
+        self.keep = keep
+        self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._janitor = threading.Thread(target=self._tidy, name="janitor", daemon=True)
+        self._janitor.start()
+
+    def forget(self, folder: str) -> None:
+        """Remove a folder of an attempt, some time; nothing that is not below ours."""
+        ours = os.path.dirname(os.path.normpath(folder)) in {self.jobs, self._data}
+        if not self.keep and ours:
+            self._done.put(folder)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self._done.put("")
+        self._janitor.join(10.0)
+        if not self.keep:
+            tidy.remove(self.folder)
+
+    def _tidy(self) -> None:
+        while folder := self._done.get():
+            tidy.remove(folder)
+
 
 _log = logging.getLogger("pilot")
 _USAGE = 2
@@ -38,7 +75,7 @@ _USAGE = 2
 
 def main(words: Sequence[str] | None = None) -> int:
     """Be a pilot until there is a reason to leave."""
-    secret.hide()
+    options.hide()
     given = options.parse(sys.argv[1:] if words is None else words)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
@@ -57,16 +94,16 @@ def main(words: Sequence[str] | None = None) -> int:
             if folders.around(given.cache_folder):
                 raise dial.RouteError(f"payloads would see the cache in {given.cache_folder}")
             given.cache_folder = shared(os.path.join(given.cache_folder, _hub(given.hub)))
-        token = secret.take(given.secret_file, os.environ)
-    except (secret.SecretError, dial.RouteError, UnsafeError, OSError) as error:
+        token = options.take(given.secret_file, os.environ)
+    except (options.SecretError, dial.RouteError, UnsafeError, OSError) as error:
         _log.error("%s", error)
         return _USAGE
-    work = Work(scratch, keep=given.keep)
-    code = status.UNDELIVERED
+    work = WorkFolder(scratch, keep=given.keep)
+    code = exits.UNDELIVERED
     try:
         code = _fly(given, token, way, work, umask)
     finally:
-        if code == status.UNDELIVERED:
+        if code == exits.UNDELIVERED:
             _log.error("what the hub has not got is in %s", work.folder)
         else:
             work.remove()
@@ -74,7 +111,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return code
 
 
-def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int:  # noqa: ANN401
+def _fly(given: Any, token: str, way: dial.Route, work: WorkFolder, umask: int) -> int:  # noqa: ANN401
     """Put the parts together, and run the loop."""
     now = clock()
     parts.unpack(work.folder)
@@ -85,7 +122,7 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
     gpus = [one["device"] for one in facts["gpus"]]
     wake = _listen_to_signals()
     base = environment.scrubbed(os.environ)
-    session = Session(Link(way, wake.poke, random.SystemRandom()), token, facts, given.name)
+    session = Session(HubLink(way, wake.poke, random.SystemRandom()), token, facts, given.name)
 
     cache = Cache(given.cache_folder or _beside(work.folder, given.hub), given.cache)
 
@@ -93,18 +130,18 @@ def _fly(given: Any, token: str, way: dial.Route, work: Work, umask: int) -> int
         folder = os.path.join(work.folder, "checks")
         return Boot(terms, given.site_checks, base, folder, folders, wake.poke)
 
-    pilot = Pilot(
+    pilot = PilotLoop(
         session,
         Duty(given.log_limit),
         Crew(lambda: Launcher(work.folder, pilot.env, facts["cpus"], umask, folders, gpus)),
         Results(os.path.join(work.folder, "spool")),
-        Stager(lambda: Line(way, session.credentials), cache, wake.poke),
-        Limits.of(now, facts["lifetime"], given.idle),
+        Stager(lambda: DataConnection(way, session.credentials), cache, wake.poke),
+        StayLimits.of(now, facts["lifetime"], given.idle),
         boot,
         given.recheck,
     )
     pilot.forget = work.forget
-    pilot.forget_secret = lambda: secret.forget(given.secret_file)
+    pilot.forget_secret = lambda: options.forget(given.secret_file)
     try:
         return _loop(pilot, wake)
     finally:
@@ -128,7 +165,7 @@ def _beside(work: str, url: str) -> str:
         return os.path.join(work, "cache")
 
 
-def _loop(pilot: Pilot, wake: Wake) -> int:
+def _loop(pilot: PilotLoop, wake: Wake) -> int:
     while True:
         code = pilot.step(clock())
         if code is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import frame, policy
-from .link import Link
+from .link import HubLink
 
 PROTOCOL = 1
 
@@ -36,7 +36,7 @@ class Question:
 class Session:
     """Who this pilot is to the hub, and what it has asked."""
 
-    def __init__(self, link: Link, secret: str, facts: dict[str, Any], name: str) -> None:
+    def __init__(self, link: HubLink, secret: str, facts: dict[str, Any], name: str) -> None:
         self.link = link
         self.facts = facts
         #: What the hub said when it first answered; empty before that.

@@ -28,7 +28,7 @@ _SLOWEST_S = 0.5
 _SLOWER = 1.5
 
 
-class Stream:
+class SpoolStream:
     """One side of a stream."""
 
     def __init__(self, folder: str, outward: str, inward: str) -> None:
@@ -39,7 +39,7 @@ class Stream:
         self._read = 0
 
     @classmethod
-    def create(cls, root: str) -> Stream:
+    def create(cls, root: str) -> SpoolStream:
         """Make a stream as its pilot."""
         folder = os.path.join(root, uuid.uuid4().hex)
         for name in ("up", "down"):
@@ -89,14 +89,14 @@ class Stream:
                 _touch(os.path.join(self.folder, "closed"))
 
 
-def waiting(root: str) -> list[Stream]:
+def waiting(root: str) -> list[SpoolStream]:
     """Take the streams that pilots have made and no relay has taken, as the relay."""
     taken = []
     for name in sorted(_names(root)):
         folder = os.path.join(root, name)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.rename(os.path.join(folder, "open"), os.path.join(folder, "taken"))
-            taken.append(Stream(folder, "down", "up"))
+            taken.append(SpoolStream(folder, "down", "up"))
     return taken
 
 
@@ -106,7 +106,7 @@ def close_abandoned(root: str) -> int:
     for name in _names(root):
         folder = os.path.join(root, name)
         if "taken" in _names(folder):
-            Stream(folder, "down", "up").close()
+            SpoolStream(folder, "down", "up").close()
             count += 1
     return count
 
@@ -114,7 +114,7 @@ def close_abandoned(root: str) -> int:
 class Pump(threading.Thread):
     """Carries bytes between a socket and a stream until one of them ends."""
 
-    def __init__(self, stream: Stream, inner: socket.socket) -> None:
+    def __init__(self, stream: SpoolStream, inner: socket.socket) -> None:
         super().__init__(name="spool", daemon=True)
         self._stream = stream
         self._socket = inner
@@ -162,7 +162,7 @@ class Pump(threading.Thread):
 def connect(root: str) -> socket.socket:
     """Open a stream as its pilot, and see it as a socket."""
     ours, theirs = socket.socketpair()
-    Pump(Stream.create(root), theirs).start()
+    Pump(SpoolStream.create(root), theirs).start()
     return ours
 
 

@@ -1,4 +1,4 @@
-"""The data of jobs that run on pilots which do not see the project: what they read and leave."""
+"""Data of jobs on pilots that do not see the project: inputs sent there, outputs brought home."""
 
 from __future__ import annotations
 
@@ -27,13 +27,90 @@ from pilotage.event import content
 from pilotage.job import model, moves, records, template
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot import staging
-from pilotage.pilot.model import Facts
-from pilotage.pilot.staging import Folders
-from pilotage.pilot.stencil import CalledOff
+from pilotage.pilot.model import NodeFacts, Project
+from pilotage.pilot.stencil import JobCancelled, NotRunnable
 from pilotage.pilot.table import Pilot
 from pilotage.run import launch, unchanged
+from pilotage.run.model import Sandbox
 from pilotage.store import Db
+
+
+class NodeFolders(msgspec.Struct, frozen=True):
+    """The folders of an attempt on a node."""
+
+    #: The folder of the pilot.
+    work: str
+    #: The name of the attempt.
+    key: str
+
+    @property
+    def run(self) -> str:
+        """The attempt's directory, which the starter makes."""
+        return f"{self.work}/jobs/{self.key}"
+
+    @property
+    def data(self) -> str:
+        """What stands for the project's folder there."""
+        return f"{self.work}/data/{self.key}"
+
+    @property
+    def lib(self) -> str:
+        """The programs that travel with jobs."""
+        return self.work
+
+    def there(self, path: str, base: str) -> str:
+        """Say where a file of this machine is on the node."""
+        return f"{self.data}/{guest.relative(path, base)}"
+
+
+def in_place(facts: NodeFacts, spec: model.JobSpec) -> bool:
+    """Say whether a job has its files on a node without anybody bringing them."""
+    seen = facts.boxed if spec.image else facts.project
+    if seen is Project.READABLE:
+        return not (spec.outputs or spec.optional_outputs)
+    return seen is not Project.HIDDEN
+
+
+def has_data(one: Guest, project: str) -> bool:
+    """Say whether a job reads or writes files of the project, or runs in it."""
+    spec = one.spec
+    if one.base != project:
+        # It comes from another project: only its owner knows where those files are.
+        return False
+    cwd = spec.cwd and f"{os.path.join(project, spec.cwd)}/"
+    inside = bool(cwd) and (cwd.startswith(f"{project}/") or "{" in spec.cwd)
+    return bool(guest.reads(one) or spec.outputs or spec.optional_outputs or inside)
+
+
+def launch_order(
+    one: Guest, folders: NodeFolders, facts: NodeFacts, place: launch.Place, kind: str
+) -> dict[str, Any]:
+    """Write the launch of a job, and what of its data is where on the node."""
+    spec = one.spec
+    if kind == "user":
+        raise NotRunnable(
+            "another user cannot read what is brought there: choose another `sandbox`"
+        )
+    for path in launch.declared(spec, one.binding, one.base, one.claim.job):
+        if not path.startswith(f"{one.base}/"):
+            raise NotRunnable(f"its output {text.show(path)} is not below the project's folder")
+    sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
+    prepared = guest.prepare(one, folders, place, python=facts.python, sandbox=sandbox)
+    started = guest.shown(msgspec.to_builtins(prepared.launch), folders.data, used=True)
+    inputs = guest.inputs(one, folders)
+    for told, digest in zip(inputs, one.inputs.values(), strict=True):
+        told["size"] = digest.size
+    return started | {
+        "outputs": prepared.outputs,
+        "cpus": spec.resources.cpus,
+        "data": {
+            "folder": folders.data,
+            "inputs": inputs,
+            "optional": prepared.optional,
+            "ok_codes": spec.ok_codes,
+        },
+    }
+
 
 #: Attempts that are kept in mind; what is forgotten is found out anew.
 _MOST = 10_000
@@ -47,12 +124,12 @@ class Staged(msgspec.Struct):
     """An attempt with data, and where that is."""
 
     guest: Guest
-    folders: Folders
+    folders: NodeFolders
     #: By digest, the version of a file here that has this content; nothing before they were read.
     sources: dict[str, Key] | None = None
 
 
-class Arrival(msgspec.Struct):
+class ReturnedOutputs(msgspec.Struct):
     """What an attempt has left, on its way home."""
 
     files: list[Landing]
@@ -81,23 +158,23 @@ class Staging:
         self._digests = Digests()
         self._known: OrderedDict[str, Staged] = OrderedDict()
 
-    def wanted(self, facts: Facts, claim: moves.Claim, spec: model.JobSpec) -> bool:
+    def wanted(self, facts: NodeFacts, claim: moves.Claim, spec: model.JobSpec) -> bool:
         """Say whether the data of a job must be brought to a node."""
-        if staging.in_place(facts, spec):
+        if in_place(facts, spec):
             return False
         if claim.binding == _PLAIN and not (
             spec.inputs or spec.outputs or spec.optional_outputs or spec.cwd
             or isinstance(spec.recipe, model.Command)
         ):  # fmt: skip
             return False
-        return staging.has_data(self._guest(claim, spec), self._place.base)
+        return has_data(self._guest(claim, spec), self._place.base)
 
     async def prepare(
-        self, facts: Facts, claim: moves.Claim, spec: model.JobSpec, kind: str
+        self, facts: NodeFacts, claim: moves.Claim, spec: model.JobSpec, kind: str
     ) -> tuple[bytes, list[str], model.Binding]:
         """Write the launch of a job, the files it says it writes, and what made it."""
         one = await self._read(facts, claim, spec)
-        order = staging.order(one.guest, one.folders, facts, self._place, kind)
+        order = launch_order(one.guest, one.folders, facts, self._place, kind)
         self._keep(one)
         files = [*one.guest.outputs.values(), *one.guest.optional.values()]
         crash.point("pilot.staged")
@@ -131,19 +208,19 @@ class Staging:
         binding = records.read_binding(claim.binding)
         return Guest(claim, spec, binding, spec.base or self._place.base, bounds, own)
 
-    async def _read(self, facts: Facts, claim: moves.Claim, spec: model.JobSpec) -> Staged:
+    async def _read(self, facts: NodeFacts, claim: moves.Claim, spec: model.JobSpec) -> Staged:
         """Find out what a job reads; all of a file may have to be read for it."""
         one = self._guest(claim, spec)
         if objection := await anyio.to_thread.run_sync(
             unchanged.objection, one.binding, spec.on_change
         ):
-            raise CalledOff(objection)
+            raise JobCancelled(objection)
         files = await anyio.to_thread.run_sync(guest.wanted, one)
         sources: dict[str, Key] = {}
         for version, digest in await self._sums(files):
             one.inputs[version.path] = digest
             sources[digest.sha256] = version
-        return Staged(one, Folders(facts.work, one.key), sources)
+        return Staged(one, NodeFolders(facts.work, one.key), sources)
 
     async def _sums(self, files: list[str]) -> list[tuple[Key, Digest]]:
         """Hash files; each sum belongs to the version beside it."""
@@ -175,19 +252,19 @@ class Staging:
         await self._queue.do(read)
         _check(pilot, key)
         claim, spec = found[-1]
-        one = Staged(self._guest(claim, spec), Folders(pilot.facts.work, key))
+        one = Staged(self._guest(claim, spec), NodeFolders(pilot.facts.work, key))
         guest.prepare(one.guest, one.folders, self._place, python="", sandbox=None)
         self._keep(one)
         return one
 
     # -- what attempts leave ---------------------------------------------------------------------
 
-    async def expect(self, pilot: Pilot, key: str, found: Mapping[str, Any]) -> Arrival:
+    async def expect(self, pilot: Pilot, key: str, found: Mapping[str, Any]) -> ReturnedOutputs:
         """Say which files of an attempt are to come home; what is here already is not."""
         one = await self._find(pilot, key)
         return await anyio.to_thread.run_sync(_expect, one, found)
 
-    async def land(self, pilot: Pilot, key: str, arrival: Arrival) -> None:
+    async def land(self, pilot: Pilot, key: str, arrival: ReturnedOutputs) -> None:
         """Put what an attempt has left in its place, if it is the one that its job is in."""
         job = int(key.partition(".")[0])
 
@@ -222,11 +299,11 @@ def _open(source: Key) -> int:
     return file
 
 
-def _expect(one: Staged, found: Mapping[str, Any]) -> Arrival:
+def _expect(one: Staged, found: Mapping[str, Any]) -> ReturnedOutputs:
     coming = guest.homeward(one.guest, one.folders, found)
     places = [place.lay_out(each) for each in coming]
     files = [file for each in places for file in each.files if not _is_here(file)]
-    return Arrival([Landing(file) for file in files], places)
+    return ReturnedOutputs([Landing(file) for file in files], places)
 
 
 def _is_here(wanted: Wanted) -> bool:
@@ -238,7 +315,7 @@ def _is_here(wanted: Wanted) -> bool:
     return False
 
 
-def _settle(arrival: Arrival) -> None:
+def _settle(arrival: ReturnedOutputs) -> None:
     for folder in {os.path.dirname(file.wanted.local) for file in arrival.files}:
         # A new folder was flushed before it got its name, and has its old one no more.
         with contextlib.suppress(FileNotFoundError):

@@ -30,7 +30,7 @@ _IDLE_S = 120.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection is of no more use."""
 
 
@@ -76,11 +76,17 @@ class DataLink:
                 async with asyncio.timeout(_IDLE_S):
                     length = int.from_bytes(await self._reader.readexactly(4), "big")
                     if length > messages.MOST_FRAME_BYTES:
-                        raise Cut
+                        raise ConnectionCut
                     body = await self._reader.readexactly(length)
                 async with self._links.turn:
                     await self._answer(messages.read_data(body))
-        except (Cut, OSError, TimeoutError, asyncio.IncompleteReadError, errors.UsageError):
+        except (
+            ConnectionCut,
+            OSError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            errors.UsageError,
+        ):
             # The pilot asks again by another connection.
             return
         finally:
@@ -88,7 +94,7 @@ class DataLink:
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
-    async def _answer(self, message: messages.Fetch | messages.Home) -> None:
+    async def _answer(self, message: messages.Fetch | messages.BringHome) -> None:
         try:
             if self._pilot.state in OVER:
                 raise errors.Denied(f"pilot {self._pilot.number} is {self._pilot.state}")
@@ -96,13 +102,13 @@ class DataLink:
                 await self._fetch(message)
             else:
                 await self._home(message)
-        except (Cut, asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+        except (ConnectionCut, asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             raise
         except Exception as error:
             self._writer.write(messages.refusal(message.n, message.p, _told(error)))
             await self._writer.drain()
             # Bytes may be on their way that nobody wants.
-            raise Cut from error
+            raise ConnectionCut from error
 
     def _say(self, to: messages.Message, **facts: Any) -> None:  # noqa: ANN401 - JSON
         self._writer.write(messages.answer(to, facts))
@@ -115,7 +121,7 @@ class DataLink:
             while at < size:
                 data = await anyio.to_thread.run_sync(os.pread, file, _BULK, at)
                 if not data or not self._pilot.holds(message.key):
-                    raise Cut
+                    raise ConnectionCut
                 self._writer.write(data[: size - at])
                 async with asyncio.timeout(_IDLE_S):
                     await self._writer.drain()
@@ -123,7 +129,7 @@ class DataLink:
         finally:
             os.close(file)
 
-    async def _home(self, message: messages.Home) -> None:
+    async def _home(self, message: messages.BringHome) -> None:
         arrival = await self._staging.expect(self._pilot, message.key, message.outputs)
         wanted = [(one.wanted.remote, one.offset, one.wanted.size) for one in arrival.files]
         self._say(message, files=wanted)
@@ -132,7 +138,7 @@ class DataLink:
         await self._staging.land(self._pilot, message.key, arrival)
         self._say(message, ok=True)
 
-    async def _receive(self, message: messages.Home, file: Landing) -> None:
+    async def _receive(self, message: messages.BringHome, file: Landing) -> None:
         await anyio.to_thread.run_sync(file.open)
         try:
             left = file.wanted.size - file.offset
@@ -141,7 +147,7 @@ class DataLink:
                     data = await self._reader.read(min(left, _BULK))
                 # Who has lost the attempt meanwhile must not write where the next one writes.
                 if not data or not self._pilot.holds(message.key):
-                    raise Cut
+                    raise ConnectionCut
                 await anyio.to_thread.run_sync(file.add, memoryview(data))
                 left -= len(data)
         except BaseException:

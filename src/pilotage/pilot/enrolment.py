@@ -14,10 +14,10 @@ from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, validate
 from pilotage.pilot.data_link import DataLinks
-from pilotage.pilot.model import Check, Facts, Project, State
+from pilotage.pilot.model import NodeCheck, NodeFacts, PilotState, Project
 from pilotage.pilot.stencil import strongest
-from pilotage.pilot.sync import Counter, as_stop
-from pilotage.pilot.table import OVER, Line, Pilot, Roster
+from pilotage.pilot.sync import SyncHandler, as_stop
+from pilotage.pilot.table import OVER, Pilot, PilotLink, PilotTable
 from pilotage.project import tokens
 from pilotage.project.settings import Pilots
 from pilotage.store import Db
@@ -36,11 +36,11 @@ class Marker(msgspec.Struct, frozen=True):
     secret: str
 
 
-class Desk:
+class Enrolment:
     """Knows on which terms pilots work here."""
 
     def __init__(
-        self, queue: JobQueue, roster: Roster, counter: Counter, settings: Pilots,
+        self, queue: JobQueue, roster: PilotTable, counter: SyncHandler, settings: Pilots,
         checks: Callable[[str], list[dict[str, Any]]], marker: Marker, data: DataLinks,
     ) -> None:  # fmt: skip
         """Get ready; `checks` names the scripts that the nodes of a pool must pass."""
@@ -56,7 +56,7 @@ class Desk:
         self.sync = counter.sync
         self.log = counter.log
 
-    async def enrol(self, hello: messages.Hello, line: Line) -> Pilot:
+    async def enrol(self, hello: messages.Hello, line: PilotLink) -> Pilot:
         """Take a pilot in; its secret is spent in the same transaction."""
         validate.check_hello(hello)
         digest = tokens.digest(hello.key)
@@ -67,7 +67,7 @@ class Desk:
         def add(_ledger: TurnRecords, db: Db, now: float) -> None:
             if known := db.row("pilot_of_key", digest=digest):
                 # The answer to its first hello was lost on the way.
-                if known[3] != State.BOOTING:
+                if known[3] != PilotState.BOOTING:
                     raise errors.Conflict(f"pilot {known[0]} has this key", hint="resume it")
                 found.append(known[:3])
                 return
@@ -77,7 +77,7 @@ class Desk:
             facts = text.dump(told)
             if grant.pilot is None:
                 number = db.value(
-                    "pilot_add", name=name, site=site, pool=grant.pool, state=State.BOOTING,
+                    "pilot_add", name=name, site=site, pool=grant.pool, state=PilotState.BOOTING,
                     digest=digest, facts=facts, now=now,
                 )  # fmt: skip
             else:
@@ -92,7 +92,7 @@ class Desk:
 
         await self._queue.do(add)
         number, site, pool = found[-1]
-        pilot = self._roster.add(number, site, pool, told, State.BOOTING, digest)
+        pilot = self._roster.add(number, site, pool, told, PilotState.BOOTING, digest)
         pilot.line = line
         self._roster.heard(pilot)
         return pilot
@@ -114,18 +114,18 @@ class Desk:
         wanted = self._settings.sandbox
         if wanted not in _ANY and wanted not in pilot.facts.sandboxes:
             words = f"there is no sandbox `{wanted}`, and this hub wants it"
-            failed.append(Check(name="sandbox", kind="hub", ok=False, words=words))
+            failed.append(NodeCheck(name="sandbox", kind="hub", ok=False, words=words))
         if failed:
             words = "; ".join(f"{one.name} ({one.kind}): {one.words or 'failed'}" for one in failed)
-            await self._roster.move(pilot, State.FAILED, text.show(words)[:2000])
+            await self._roster.move(pilot, PilotState.FAILED, text.show(words)[:2000])
             raise errors.Denied(f"this node gets no work: {words}", hint="mend it and come again")
         if message.seen is not None:
             await self._roster.describe(pilot, self._sight(pilot.facts, message))
-        await self._roster.move(pilot, State.AVAILABLE, "")
+        await self._roster.move(pilot, PilotState.AVAILABLE, "")
         if pilot.state in OVER:
             raise errors.Denied(f"pilot {pilot.number} is {pilot.state}", hint="enrol anew")
 
-    def _sight(self, facts: Facts, message: messages.Ready) -> Facts:
+    def _sight(self, facts: NodeFacts, message: messages.Ready) -> NodeFacts:
         """Add what payloads of a pilot see of the project, by what it could read of that."""
         if not hmac.compare_digest((message.seen or "").encode(), self._marker.secret.encode()):
             return msgspec.structs.replace(facts, project=Project.HIDDEN, boxed=Project.HIDDEN)
@@ -135,7 +135,9 @@ class Desk:
         seen = plain if kind == "none" else boxed
         return msgspec.structs.replace(facts, project=seen, boxed=boxed)
 
-    async def resume(self, message: messages.Resume, line: Line) -> tuple[Pilot, dict[str, Any]]:
+    async def resume(
+        self, message: messages.Resume, line: PilotLink
+    ) -> tuple[Pilot, dict[str, Any]]:
         """Go on with a pilot that lost its connection, or that we lost."""
         validate.check_version(message.protocol)
         validate.check_pilot(message.pilot)
@@ -157,7 +159,7 @@ class Desk:
         found = self.terms(pilot) | {"stop": stops, "jobs": [msgspec.Raw(one) for one in launches]}
         return pilot, found
 
-    def carry(self, message: messages.Data) -> Pilot:
+    def carry(self, message: messages.DataChannel) -> Pilot:
         """Find the pilot that wants a connection for the data of its attempts."""
         validate.check_version(message.protocol)
         pilot = self._roster.pilots.get(message.pilot)
@@ -172,9 +174,9 @@ class Desk:
 
     async def leave(self, pilot: Pilot, reason: str) -> None:
         """Let a pilot go; what it still holds is queued again."""
-        await self._roster.move(pilot, State.DOWN, text.show(reason)[:500])
+        await self._roster.move(pilot, PilotState.DOWN, text.show(reason)[:500])
 
-    def cut(self, pilot: Pilot, line: Line) -> None:
+    def cut(self, pilot: Pilot, line: PilotLink) -> None:
         """Hear that the connection of a pilot is gone: it gets nothing until it is back."""
         if pilot.line is line:
             pilot.line = None

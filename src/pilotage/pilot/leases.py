@@ -1,4 +1,4 @@
-"""Goes round every second: pilots that are silent, room for large jobs, what people asked for."""
+"""Expire silent leases, reserve room for large jobs, apply requested drains."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pilotage.match.cluster import QUEUE
 from pilotage.match.queue import JobQueue
 from pilotage.match.share import UsageRow
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot.model import State
-from pilotage.pilot.table import OVER, Pilot, Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.table import OVER, Pilot, PilotTable
 from pilotage.project.settings import Match
-from pilotage.status.offers import HOLE
 from pilotage.store import Db
 
 _log = logging.getLogger("pilotage.pilot")
@@ -35,7 +34,7 @@ _MASS = "many pilots are silent"
 _ROUGH = 16 << 20
 
 
-class Late(msgspec.Struct, frozen=True):
+class LatePilots(msgspec.Struct, frozen=True):
     """Pilots that should have been heard of by now."""
 
     silent: list[Pilot]
@@ -45,11 +44,15 @@ class Late(msgspec.Struct, frozen=True):
     mass: str
 
 
-class Watchman:
-    """Looks after pilots and the queue, now and then."""
+class LeaseMonitor:
+    """Expires leases, reserves room, preempts, and applies requested drains, once a second."""
 
-    def __init__(self, queue: JobQueue, roster: Roster, settings: Match, lease: float) -> None:
+    def __init__(
+        self, queue: JobQueue, roster: PilotTable, settings: Match, lease: float, failing_node: str
+    ) -> None:
+        """Take the lease in seconds, and the prefix of alarms about nodes where payloads fail."""
         self._queue = queue
+        self._failing_node = failing_node
         self._roster = roster
         self._preempt = settings.preempt == "priority"
         self._lease = lease
@@ -70,14 +73,14 @@ class Watchman:
         # Chosen before: a turn that could not be written must do the same once more.
         await self._queue.do(functools.partial(self._look, self._late()))
 
-    def _look(self, late: Late, ledger: TurnRecords, db: Db, now: float) -> None:
+    def _look(self, late: LatePilots, ledger: TurnRecords, db: Db, now: float) -> None:
         self._part(late, ledger, db, now)
         for number, asked in db.rows("pilot_asked"):
             self._obey(ledger, db, number, asked, now)
         self._roster.drain_sites(ledger, {row[0] for row in db.rows("site_drains")})
         for (number,) in db.rows("pilot_revoked"):
             pilot = self._roster.known(db, number)
-            self._roster.change(ledger, db, pilot, State.DOWN, "its token was revoked", now)
+            self._roster.change(ledger, db, pilot, PilotState.DOWN, "its token was revoked", now)
         matcher = ledger.matcher
         turn.keep_room(matcher, now)
         if self._preempt:
@@ -91,7 +94,7 @@ class Watchman:
 
     # -- silent pilots ---------------------------------------------------------------------------
 
-    def _late(self) -> Late:
+    def _late(self) -> LatePilots:
         """Say which pilots have been silent for too long, and which have not left when told to."""
         tick = self._roster.tick()
         # Listed at once: a turn under way may take one out.
@@ -104,9 +107,9 @@ class Watchman:
                 "what they run is not started again before they are back or much later"
             )
             silent = [one for one in silent if one.deadline < tick - _PATIENCE * self._lease]
-        return Late(silent, [one for one in alive if 0 < one.bye < tick], words)
+        return LatePilots(silent, [one for one in alive if 0 < one.bye < tick], words)
 
-    def _part(self, late: Late, ledger: TurnRecords, db: Db, now: float) -> None:
+    def _part(self, late: LatePilots, ledger: TurnRecords, db: Db, now: float) -> None:
         """Give pilots up, unless it is the fault of the network."""
         if late.mass:
             self._raise(db, _MASS, late.mass, now)
@@ -116,9 +119,11 @@ class Watchman:
         for pilot in late.silent:
             _log.warning("pilot %d at %s is lost: %d jobs are queued again", pilot.number,
                          pilot.site, len(pilot.held))  # fmt: skip
-            self._roster.change(ledger, db, pilot, State.LOST, words, now)
+            self._roster.change(ledger, db, pilot, PilotState.LOST, words, now)
         for pilot in late.stubborn:
-            self._roster.change(ledger, db, pilot, State.DOWN, "it did not leave when told to", now)
+            self._roster.change(
+                ledger, db, pilot, PilotState.DOWN, "it did not leave when told to", now
+            )
 
     def _obey(self, ledger: TurnRecords, db: Db, number: int, asked: str, now: float) -> None:
         """Do with a pilot what a person asked for."""
@@ -126,7 +131,9 @@ class Watchman:
         db.run("pilot_answer", id=number)
         if pilot is None:
             return
-        self._roster.change(ledger, db, pilot, State.DRAINING, f"asked to {asked} by a person", now)
+        self._roster.change(
+            ledger, db, pilot, PilotState.DRAINING, f"asked to {asked} by a person", now
+        )
         if asked == "stop" and pilot.place is not None:
             pilot.bye = self._roster.tick() + self._lease
             for lease in pilot.place.leases.values():
@@ -168,11 +175,13 @@ class Watchman:
 
     def _show_nodes(self, ledger: TurnRecords, db: Db, now: float) -> None:
         """Say which nodes get no work because payloads fail there."""
-        condemned = {f"{HOLE}{node}" for node in ledger.guard.condemned()}
+        condemned = {f"{self._failing_node}{node}" for node in ledger.guard.condemned()}
         for name in condemned:
-            self._raise(db, name, ledger.guard.verdict(name.removeprefix(HOLE), now), now)
+            self._raise(
+                db, name, ledger.guard.verdict(name.removeprefix(self._failing_node), now), now
+            )
         for name, _, _ in db.rows("alarm_all"):
-            if name.startswith(HOLE) and name not in condemned:
+            if name.startswith(self._failing_node) and name not in condemned:
                 self._call_off(db, name)
 
     def _show_reserved(self, ledger: TurnRecords, db: Db) -> None:

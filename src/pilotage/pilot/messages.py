@@ -9,7 +9,7 @@ import msgspec
 
 from pilotage.base import errors
 from pilotage.job.model import Binding, JobSpec
-from pilotage.pilot.model import Check, End, Facts
+from pilotage.pilot.model import AttemptEnd, NodeCheck, NodeFacts
 
 #: The largest message.
 MOST_FRAME_BYTES = 16 << 20
@@ -37,14 +37,14 @@ class Hello(Message, frozen=True):
     token: str
     #: A secret that the node made: 64 hexadecimal digits.
     key: str
-    facts: Facts
+    facts: NodeFacts
     name: str = ""
 
 
 class Ready(Message, frozen=True):
     """A pilot says what its checks found, and what it sees of the project's folder."""
 
-    checks: tuple[Check, ...] = ()
+    checks: tuple[NodeCheck, ...] = ()
     #: What the marker in the project's folder says; empty if the pilot cannot read it, nothing if
     #: it is of a version that does not look.
     seen: str | None = None
@@ -71,7 +71,7 @@ Used = tuple[float, float, int]
 class Sync(Message, frozen=True):
     """A pilot says what ended, and asks for work."""
 
-    ended: tuple[End, ...] = ()
+    ended: tuple[AttemptEnd, ...] = ()
     #: Attempts that began, and their processes.
     started: tuple[tuple[str, int], ...] = ()
     ahead: int = 0
@@ -83,7 +83,7 @@ class Sync(Message, frozen=True):
     used: Used | None = None
 
 
-class Log(Message, frozen=True):
+class PayloadLog(Message, frozen=True, tag="log"):
     """A pilot sends what a payload wrote."""
 
     key: str
@@ -93,7 +93,7 @@ class Log(Message, frozen=True):
     data: str
 
 
-class Data(Message, frozen=True):
+class DataChannel(Message, frozen=True, tag="data"):
     """A pilot goes on with `Fetch` and `Home` on this connection, and with nothing else."""
 
     protocol: int
@@ -110,7 +110,7 @@ class Fetch(Message, frozen=True):
     at: int = 0
 
 
-class Home(Message, frozen=True):
+class BringHome(Message, frozen=True, tag="home"):
     """A pilot brings what an attempt has left; the bytes follow the answer, which says of what."""
 
     key: str
@@ -133,7 +133,7 @@ class Login(Message, frozen=True):
     token: str
 
 
-class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job that a program wants run."""
 
     spec: JobSpec
@@ -147,10 +147,10 @@ class NewJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 class Submit(Message, frozen=True):
     """A program queues jobs."""
 
-    jobs: tuple[NewJob, ...]
+    jobs: tuple[JobRequest, ...]
 
 
-class Ends(Message, frozen=True):
+class AwaitEnds(Message, frozen=True, tag="ends"):
     """A program waits for the ends of its jobs."""
 
     tag: str
@@ -180,9 +180,22 @@ class Agent(Message, frozen=True):
     beat: float = 15.0
 
 
-Any_ = Hello | Ready | Resume | Sync | Log | Data | Leave | Login | Submit | Ends | Cancel | Agent
+Any_ = (
+    Hello
+    | Ready
+    | Resume
+    | Sync
+    | PayloadLog
+    | DataChannel
+    | Leave
+    | Login
+    | Submit
+    | AwaitEnds
+    | Cancel
+    | Agent
+)
 _decoder: msgspec.json.Decoder[Any_] = msgspec.json.Decoder(Any_)
-_data: msgspec.json.Decoder[Fetch | Home] = msgspec.json.Decoder(Fetch | Home)
+_data: msgspec.json.Decoder[Fetch | BringHome] = msgspec.json.Decoder(Fetch | BringHome)
 _T = TypeVar("_T")
 
 
@@ -191,7 +204,7 @@ def read(body: bytes | memoryview) -> Any_:
     return decode(_decoder, body)
 
 
-def read_data(body: bytes) -> Fetch | Home:
+def read_data(body: bytes) -> Fetch | BringHome:
     """Read a message of a connection for data."""
     return decode(_data, body)
 

@@ -13,7 +13,7 @@ from pilotage.run.model import Usage
 PROTOCOL = 1
 
 
-class State(StrEnum):
+class PilotState(StrEnum):
     """Where a pilot is in its life."""
 
     #: Somebody wants it; nothing was submitted yet.
@@ -57,7 +57,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: int = 0
 
 
-class Facts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a node is and has, as its pilot found out."""
 
     #: Host name.
@@ -89,7 +89,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     attributes: dict[str, Any] = {}
 
 
-class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a validation script found."""
 
     name: str
@@ -101,7 +101,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class End(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class AttemptEnd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a payload ended, as a pilot reports it."""
 
     #: The attempt, `<job>.<number>`.

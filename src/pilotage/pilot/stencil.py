@@ -8,7 +8,7 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.job import model, moves, records
-from pilotage.pilot.model import Facts
+from pilotage.pilot.model import NodeFacts
 from pilotage.run import launch, unchanged
 from pilotage.run.model import Sandbox
 
@@ -25,11 +25,11 @@ _PLAIN = text.dump(model.Binding())
 _CONTAINERS = ("podman", "apptainer")
 
 
-class Refused(Exception):
+class NotRunnable(Exception):
     """A job cannot run on this node; the text says why."""
 
 
-class CalledOff(Exception):
+class JobCancelled(Exception):
     """A job must not run at all any more; the text says why."""
 
 
@@ -48,7 +48,7 @@ class Stencils:
         self._known: dict[tuple[int, str], Cut] = {}
 
     def fill(
-        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, cuts: Cuts
+        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, cuts: Cuts
     ) -> tuple[bytes, list[str], model.Binding]:
         """Write the launch of a claimed job, the files it says it writes, and what made it.
 
@@ -67,22 +67,22 @@ class Stencils:
         body = body.replace(self._job, b"%d" % claim.job)
         return body.replace(self._attempt, b"%d" % claim.attempt), outputs, model.Binding()
 
-    def sandbox(self, spec: model.JobSpec, facts: Facts) -> str:
+    def sandbox(self, spec: model.JobSpec, facts: NodeFacts) -> str:
         """Choose what stands between a payload and everything else on a node."""
         if spec.image.startswith(("file:", "local:")):
-            raise Refused(f"{spec.image} is brought to batch queues of sites only: use `via`")
+            raise NotRunnable(f"{spec.image} is brought to batch queues of sites only: use `via`")
         if spec.image:
             kind = next((one for one in _CONTAINERS if one in facts.sandboxes), "")
             if not kind:
-                raise Refused(f"{facts.host} has no container runtime for {spec.image}")
+                raise NotRunnable(f"{facts.host} has no container runtime for {spec.image}")
             return kind
         if self._sandbox == "auto":
             return strongest(facts)
         if self._sandbox != "none" and self._sandbox not in facts.sandboxes:
-            raise Refused(f"{facts.host} has no sandbox `{self._sandbox}`")
+            raise NotRunnable(f"{facts.host} has no sandbox `{self._sandbox}`")
         return self._sandbox
 
-    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: Facts) -> Cut:
+    def _cut(self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts) -> Cut:
         """Fill a definition in for a node; marks stand for the job and the attempt."""
         kind = self.sandbox(spec, facts)
         known = self._known.get((claim.spec, kind))
@@ -90,7 +90,7 @@ class Stencils:
             if len(self._known) >= _MOST:
                 self._known.clear()
             marked = msgspec.structs.replace(claim, job=int(self._job), attempt=int(self._attempt))
-            node = Facts(host="", work=self._work, cpus=1, memory=1, python=self._python)
+            node = NodeFacts(host="", work=self._work, cpus=1, memory=1, python=self._python)
             body, outputs, _ = self._whole(marked, spec, node, kind)
             known = self._known[claim.spec, kind] = (body, outputs)
         body, outputs = known
@@ -99,11 +99,11 @@ class Stencils:
         return body, outputs
 
     def _whole(
-        self, claim: moves.Claim, spec: model.JobSpec, facts: Facts, kind: str
+        self, claim: moves.Claim, spec: model.JobSpec, facts: NodeFacts, kind: str
     ) -> tuple[bytes, list[str], model.Binding]:
         binding = records.read_binding(claim.binding)
         if objection := unchanged.objection(binding, spec.on_change):
-            raise CalledOff(objection)
+            raise JobCancelled(objection)
         launch.require_inputs(spec, binding, self._place.base, claim.job)
         place = msgspec.structs.replace(self._place, python=facts.python, programs=facts.work)
         sandbox = None if kind == "none" else Sandbox(kind=kind, image=spec.image)
@@ -119,7 +119,7 @@ class Stencils:
         return text.dump(written).encode(), declared, binding
 
 
-def strongest(facts: Facts) -> str:
+def strongest(facts: NodeFacts) -> str:
     """Name the strongest sandbox without an image that a node has; `none` if it has none."""
     return next((one for one in facts.sandboxes if one not in _CONTAINERS), "none")
 

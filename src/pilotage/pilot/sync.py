@@ -17,9 +17,9 @@ from pilotage.match.requests import Granted, PlaceRequest, Stop
 from pilotage.match.turn import TurnRecords
 from pilotage.pilot import messages, model, validate
 from pilotage.pilot.data import Staging
-from pilotage.pilot.model import State
-from pilotage.pilot.stencil import CalledOff, Refused, Stencils
-from pilotage.pilot.table import OVER, Held, Line, Pilot, Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.stencil import JobCancelled, NotRunnable, Stencils
+from pilotage.pilot.table import OVER, HeldAttempt, Pilot, PilotLink, PilotTable
 from pilotage.project.settings import Pilots
 from pilotage.run import output
 from pilotage.run.local import Listener
@@ -38,11 +38,11 @@ _LAUNCH = messages.MOST_FRAME_BYTES - (1 << 16)
 _UNKNOWN = "this pilot speaks by another connection"
 
 
-class Counter:
+class SyncHandler:
     """Deals out work, and takes in how it ended."""
 
     def __init__(
-        self, queue: JobQueue, roster: Roster, stencils: Stencils, staging: Staging,
+        self, queue: JobQueue, roster: PilotTable, stencils: Stencils, staging: Staging,
         settings: Pilots, folder: str, listener: Listener,
     ) -> None:  # fmt: skip
         """Get ready; what payloads write is kept below `folder`."""
@@ -57,7 +57,7 @@ class Counter:
         self._longest = _PATIENCE * units.seconds(settings.heartbeat)
         self._loop = asyncio.get_running_loop()
 
-    def sync(self, pilot: Pilot, message: messages.Sync, line: Line) -> None:
+    def sync(self, pilot: Pilot, message: messages.Sync, line: PilotLink) -> None:
         """Take in what ended, and answer when there is work or time is up."""
         validate.check_sync(message)
         if pilot.open >= _MOST_OPEN:
@@ -71,16 +71,16 @@ class Counter:
             pilot.gauge.hear(message.used, pilot.facts.cpus, pilot.facts.memory, pilot.seen)
         pilot.leaving = pilot.leaving or message.drain
         # In this order: it may just be called back, in the turn that is being written.
-        if message.drain and (pilot.shed or pilot.state is State.AVAILABLE):
+        if message.drain and (pilot.shed or pilot.state is PilotState.AVAILABLE):
             self._roster.drain(pilot, pilot.reason or "the pilot takes no more")
-        ending: list[Held] = []
+        ending: list[HeldAttempt] = []
         ends = [self._ended(pilot, end, ending) for end in message.ended]
         if pilot.state in OVER:
             self._dismiss(pilot, message, line, ends)
         else:
             self._ask(pilot, message, line, ends, ending)
 
-    def log(self, pilot: Pilot, message: messages.Log) -> None:
+    def log(self, pilot: Pilot, message: messages.PayloadLog) -> None:
         """Write down what a payload wrote, where commands look for it."""
         self._roster.heard(pilot)
         if pilot.holds(message.key):
@@ -89,7 +89,7 @@ class Counter:
                 self._folder, job, attempt, message.stream, message.at, message.data
             )  # fmt: skip
 
-    async def again(self, pilot: Pilot, missing: list[Held]) -> list[bytes]:
+    async def again(self, pilot: Pilot, missing: list[HeldAttempt]) -> list[bytes]:
         """Write the launches of attempts anew whose first answer was lost on the way."""
         pilot.backlog.clear()
         missing = [one for one in missing if one.key not in self._loading]
@@ -110,15 +110,15 @@ class Counter:
     # -- questions -------------------------------------------------------------------------------
 
     def _ask(
-        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.EndedJob],
-        ending: list[Held],
+        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[bulk.EndedJob],
+        ending: list[HeldAttempt],
     ) -> None:  # fmt: skip
         if message.started:
             pids = {key: pid for key, pid in message.started if pilot.holds(key)}
             self._queue.change(lambda _ledger, db, _now: moves.note_pids(db, pids))
         wait = min(message.wait, self._longest)
         # Who is to leave and holds nothing is told so at once.
-        leaves = pilot.state is State.DRAINING and not (pilot.held or pilot.leaving)
+        leaves = pilot.state is PilotState.DRAINING and not (pilot.held or pilot.leaving)
         park = wait > 0 and not (message.ended or message.started or pilot.backlog or leaves)
         answer = functools.partial(self._answer, pilot, message, line, ending)
         ahead = max(0, min(message.ahead, _MOST_AHEAD))
@@ -131,10 +131,10 @@ class Counter:
             pilot.timer = self._loop.call_later(wait, self._queue.nudge, pilot.number)
 
     def _dismiss(
-        self, pilot: Pilot, message: messages.Sync, line: Line, ends: list[bulk.EndedJob]
+        self, pilot: Pilot, message: messages.Sync, line: PilotLink, ends: list[bulk.EndedJob]
     ) -> None:
         """Send a pilot away; of one that was lost it is heard what went well all the same."""
-        heard = ends if pilot.state is State.LOST else []
+        heard = ends if pilot.state is PilotState.LOST else []
         self._finish(pilot, heard)
         send = functools.partial(self._send, pilot, message, line, [], [])
         self._queue.ask(PlaceRequest(NOBODY, lambda _: send()))
@@ -145,12 +145,14 @@ class Counter:
             number = pilot.number
             self._queue.change(lambda ledger, db, now: ledger.finish(db, [(number, ends)], now))
 
-    def _ended(self, pilot: Pilot, end: model.End, ending: list[Held]) -> bulk.EndedJob:
+    def _ended(
+        self, pilot: Pilot, end: model.AttemptEnd, ending: list[HeldAttempt]
+    ) -> bulk.EndedJob:
         """Say what an end means; what this pilot does not hold is only heard if it did well."""
         job, attempt = validate.attempt(end.key)
         held = pilot.held.get(job)
         if held is None or held.attempt != attempt:
-            held = Held(job, attempt, 0, None, "")
+            held = HeldAttempt(job, attempt, 0, None, "")
         else:
             ending.append(held)
         for stream, data in (("stdout", end.stdout), ("stderr", end.stderr)):
@@ -163,7 +165,12 @@ class Counter:
     # -- answers ---------------------------------------------------------------------------------
 
     def _answer(
-        self, pilot: Pilot, message: messages.Sync, line: Line, ending: list[Held], granted: Granted
+        self,
+        pilot: Pilot,
+        message: messages.Sync,
+        line: PilotLink,
+        ending: list[HeldAttempt],
+        granted: Granted,
     ) -> None:
         """Tell a pilot what is on disk now."""
         pilot.open -= 1
@@ -201,7 +208,7 @@ class Counter:
         return True
 
     def _send(
-        self, pilot: Pilot, message: messages.Sync, line: Line, launches: list[bytes],
+        self, pilot: Pilot, message: messages.Sync, line: PilotLink, launches: list[bytes],
         stops: list[Stop],
     ) -> None:  # fmt: skip
         rest = {
@@ -225,12 +232,14 @@ class Counter:
             try:
                 body, files, binding = self._stencils.fill(claim, spec, pilot.facts, pilot.cut)
                 if len(body) > _LAUNCH:
-                    raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
+                    raise NotRunnable(f"it is too large to be sent to a pilot: {len(body)} bytes")
             except Exception as error:  # noqa: BLE001 - one bad definition must not stop the rest
                 end = _failure(pilot, error)
                 refused.append(bulk.EndedJob(claim.job, claim.attempt, claim.spec, end))
                 continue
-            pilot.held[claim.job] = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
+            pilot.held[claim.job] = HeldAttempt(
+                claim.job, claim.attempt, claim.spec, spec, claim.rule
+            )
             pilot.backlog[claim.job] = body
             if claim.rule or files:
                 self._listener.started(claim, binding, files)
@@ -241,19 +250,19 @@ class Counter:
 
     def _load(self, pilot: Pilot, claim: moves.Claim, spec: JobSpec) -> None:
         """Have the launch of a job with data written; its files may have to be read for that."""
-        held = Held(claim.job, claim.attempt, claim.spec, spec, claim.rule)
+        held = HeldAttempt(claim.job, claim.attempt, claim.spec, spec, claim.rule)
         pilot.held[claim.job] = held
         task = self._loop.create_task(self._stage(pilot, claim, held))
         self._loading[held.key] = task
         task.add_done_callback(lambda _: self._loading.pop(held.key))
 
-    async def _stage(self, pilot: Pilot, claim: moves.Claim, held: Held) -> None:
+    async def _stage(self, pilot: Pilot, claim: moves.Claim, held: HeldAttempt) -> None:
         spec = cast("JobSpec", held.spec)
         try:
             kind = self._stencils.sandbox(spec, pilot.facts)
             body, files, binding = await self._staging.prepare(pilot.facts, claim, spec, kind)
             if len(body) > _LAUNCH:
-                raise Refused(f"it is too large to be sent to a pilot: {len(body)} bytes")
+                raise NotRunnable(f"it is too large to be sent to a pilot: {len(body)} bytes")
         except Exception as error:  # noqa: BLE001 - whatever it was, the job must not wait for ever
             if pilot.held.get(claim.job) is held:
                 del pilot.held[claim.job]
@@ -269,7 +278,7 @@ class Counter:
             self._queue.nudge(pilot.number)
 
 
-def _classify(pilot: Pilot, held: Held, end: model.End) -> retry.AttemptEnd:
+def _classify(pilot: Pilot, held: HeldAttempt, end: model.AttemptEnd) -> retry.AttemptEnd:
     """Return what an end that a pilot reports means for its job."""
     ending = validate.ending(end)
     if ending.reason is Why.NOT_STARTED:
@@ -289,14 +298,14 @@ def _refused(pilot: Pilot, why: str) -> retry.AttemptEnd:
 
 def _failure(pilot: Pilot, error: Exception) -> retry.AttemptEnd:
     """Say what it means that a job could not be sent to a pilot."""
-    if isinstance(error, Refused):
+    if isinstance(error, NotRunnable):
         return _refused(pilot, str(error))
-    called_off = str(error) if isinstance(error, CalledOff) else ""
+    called_off = str(error) if isinstance(error, JobCancelled) else ""
     words = f"cannot start: {error}"
     return retry.AttemptEnd(ok=False, message=words, cause=Cause.NOT_STARTED, call_off=called_off)
 
 
-def _refuse(pilot: Pilot, message: messages.Sync, line: Line, error: Exception) -> None:
+def _refuse(pilot: Pilot, message: messages.Sync, line: PilotLink, error: Exception) -> None:
     pilot.open -= 1
     words = errors.PilotageError(f"the hub cannot deal with this: {type(error).__name__}")
     line.send(messages.refusal(message.n, message.p, words))

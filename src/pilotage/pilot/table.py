@@ -16,25 +16,100 @@ from pilotage.job.retry import AttemptEnd
 from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot import offer
-from pilotage.pilot.model import Facts, State
+from pilotage.match.wish import FOLDER, ONLY_APPLICATIONS
+from pilotage.pilot.messages import Used
+from pilotage.pilot.model import NodeFacts, PilotState, Project
 from pilotage.pilot.stencil import Cuts
-from pilotage.pilot.usage import Gauge
 from pilotage.store import Db
 
+#: Seconds after which a measurement counts half for how things are now.
+_HALF_LIFE_S = 60.0
+#: Core-seconds that must have been measured before they say anything.
+_LEAST = 2.0
+#: Seconds by which news may be late.
+_LATE_S = 60.0
+
+
+class PilotUsage:
+    """Sums that a pilot tells, and how busy its cores are now."""
+
+    __slots__ = ("_recent", "_told", "_when", "had", "resident", "used")
+
+    def __init__(self, now: float) -> None:
+        """Begin when the pilot came."""
+        #: Core-seconds that payloads have used and had since it came.
+        self.used = 0.0
+        self.had = 0.0
+        #: Bytes of memory of payloads; nothing if nobody measured.
+        self.resident: int | None = None
+        self._told = (0.0, 0.0)
+        self._when = now
+        self._recent = (0.0, 0.0)
+
+    @property
+    def busy(self) -> float | None:
+        """How busy payloads keep the cores that they have, from 0 to 1; nothing if unknown."""
+        used, had = self._recent
+        return used / had if had >= _LEAST else None
+
+    def hear(self, told: Used, cpus: int, memory: int, now: float) -> None:
+        """Take in what a pilot says; no core can be had for longer than there was time."""
+        used, had = told[0] - self._told[0], told[1] - self._told[1]
+        self._told = (told[0], told[1])
+        elapsed = max(0.0, now - self._when)
+        self._when = now
+        most = cpus * (elapsed + _LATE_S)
+        if had > most:
+            # As when we were away: how busy they were is right, for how long is not.
+            used, had = used * most / had, most
+        had = max(0.0, had)
+        used = min(max(0.0, used), had)
+        kept = 0.5 ** (elapsed / _HALF_LIFE_S)
+        self._recent = (self._recent[0] * kept + used, self._recent[1] * kept + had)
+        self.used += used
+        self.had += had
+        self.resident = min(told[2], memory) if memory else told[2]
+
+
+def place(number: int, site: str, pool: str, facts: NodeFacts, until: float = math.inf) -> Place:
+    """Describe a pilot to the matchmaker; site and pool are those of its token."""
+    return Place(
+        number, site, attributes(facts, site, pool), cpus=facts.cpus, memory=facts.memory,
+        gpus=len(facts.gpus), disk=facts.disk, until=until,
+    )  # fmt: skip
+
+
+def attributes(facts: NodeFacts, site: str, pool: str) -> dict[str, Any]:
+    """Say what requirements may ask for; a node cannot say of itself what it is not."""
+    return {
+        **facts.attributes,
+        "host": facts.host, "os": facts.os, "arch": facts.arch, "release": facts.release,
+        "python_version": facts.python_version, "sandboxes": list(facts.sandboxes),
+        "gpu_names": [one.name for one in facts.gpus], "batch": facts.batch,
+        "cpus": facts.cpus, "memory": facts.memory, "disk": facts.disk, "gpus": len(facts.gpus),
+        "site": site, "pool": pool, FOLDER: facts.project != Project.HIDDEN,
+        ONLY_APPLICATIONS: False,
+    }  # fmt: skip
+
+
+def end(facts: NodeFacts, enrolled: float) -> float:
+    """Say when the node is taken away."""
+    return math.inf if facts.lifetime is None else enrolled + facts.lifetime
+
+
 #: States in which a pilot holds nothing and gets nothing.
-OVER = frozenset({State.DOWN, State.FAILED, State.LOST})
-_ENDS = frozenset({State.DRAINING, State.DOWN, State.FAILED, State.LOST})
+OVER = frozenset({PilotState.DOWN, PilotState.FAILED, PilotState.LOST})
+_ENDS = frozenset({PilotState.DRAINING, PilotState.DOWN, PilotState.FAILED, PilotState.LOST})
 #: Which states may follow which; nobody comes back who left or was found unfit.
-_FOLLOWS: dict[State, frozenset[State]] = {
-    State.BOOTING: _ENDS | {State.AVAILABLE},
-    State.AVAILABLE: _ENDS,
-    State.DRAINING: _ENDS,
-    State.LOST: frozenset({State.AVAILABLE, State.DOWN}),
+_FOLLOWS: dict[PilotState, frozenset[PilotState]] = {
+    PilotState.BOOTING: _ENDS | {PilotState.AVAILABLE},
+    PilotState.AVAILABLE: _ENDS,
+    PilotState.DRAINING: _ENDS,
+    PilotState.LOST: frozenset({PilotState.AVAILABLE, PilotState.DOWN}),
 }
 
 
-class Line(Protocol):
+class PilotLink(Protocol):
     """The way back to a pilot."""
 
     def send(self, data: bytes) -> None:
@@ -42,7 +117,7 @@ class Line(Protocol):
         ...
 
 
-class Held(msgspec.Struct, gc=False):
+class HeldAttempt(msgspec.Struct, gc=False):
     """An attempt that a pilot holds."""
 
     job: int
@@ -70,7 +145,7 @@ class Pilot:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+        self, number: int, site: str, pool: str, facts: NodeFacts, state: PilotState, digest: str
     ) -> None:
         self.number = number
         self.site = site
@@ -80,13 +155,13 @@ class Pilot:
         self.reason = ""
         self.digest = digest
         self.place: Place | None = None
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldAttempt] = {}
         #: Jobs that it has done, as far as this process knows.
         self.done = 0
         #: Launches of definitions as they look on this node.
         self.cut: Cuts = {}
         #: The way back to it; nothing while it is not connected.
-        self.line: Line | None = None
+        self.line: PilotLink | None = None
         #: Its last question, how many have no answer yet, and when the last waits no longer.
         self.asked: object = None
         self.open = 0
@@ -99,21 +174,21 @@ class Pilot:
         #: Whether a person had its site drained: it gets no work, and stays.
         self.drained = False
         #: When its node is taken away.
-        self.until = offer.end(facts, time.time())
+        self.until = end(facts, time.time())
         #: By when it must have left, by the clock of the roster; 0 if nobody sent it away.
         self.bye = 0.0
         #: Whether its pool had it drain, and whether it knows that it leaves: no way back then.
         self.shed = False
         self.leaving = False
         #: What its payloads were measured to use.
-        self.gauge = Gauge(time.time())
+        self.gauge = PilotUsage(time.time())
         #: What the store shows of it: when seen, jobs, cores, how busy these are, memory.
         self.shown: tuple[float | None, ...] = ()
 
     @property
     def callable(self) -> bool:
         """Whether it drains and its pool could have it back."""
-        drains = self.state is State.DRAINING and self.shed
+        drains = self.state is PilotState.DRAINING and self.shed
         return drains and not self.leaving and not self.bye and self.line is not None
 
     def part(self) -> str:
@@ -121,7 +196,7 @@ class Pilot:
 
         Whom its pool had drain need not know before all that it runs is over.
         """
-        if self.state is not State.DRAINING or (self.shed and self.held and not self.leaving):
+        if self.state is not PilotState.DRAINING or (self.shed and self.held and not self.leaving):
             return ""
         self.leaving = True
         return self.reason
@@ -139,7 +214,7 @@ class Pilot:
             self.timer = None
 
 
-class Roster:
+class PilotTable:
     """Knows all pilots, and keeps what it knows in the store and before the matchmaker."""
 
     def __init__(
@@ -177,13 +252,18 @@ class Roster:
     def _restore(self, row: tuple[Any, ...]) -> Pilot:
         number, _, site, pool, state, reason, digest, facts = row[:8]
         pilot = Pilot(
-            number, site, pool, msgspec.json.decode(facts, type=Facts), State(state), digest
+            number,
+            site,
+            pool,
+            msgspec.json.decode(facts, type=NodeFacts),
+            PilotState(state),
+            digest,
         )
         pilot.reason = reason
         pilot.deadline = self.tick() + self._lease
         enrolled, pilot.seen = row[8:10]
         pilot.shed = row[16] == "pool"
-        pilot.until = offer.end(pilot.facts, enrolled)
+        pilot.until = end(pilot.facts, enrolled)
         return pilot
 
     def _join(self, ledger: TurnRecords, db: Db, pilot: Pilot) -> None:
@@ -191,18 +271,16 @@ class Roster:
         # It is there already if this was done in a turn that could not be written.
         pilot.place = ledger.matcher.places.get(pilot.number)
         if pilot.place is None:
-            pilot.place = offer.place(
-                pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until
-            )
+            pilot.place = place(pilot.number, pilot.site, pilot.pool, pilot.facts, pilot.until)
             ledger.join(pilot.place)
         pilot.drained = bool(db.value("site_asked", name=pilot.site))
         for lease in pilot.place.leases.values():
             spec = ledger.specs.get(db, lease.spec)
             rule = db.value("job_rule", id=lease.job) or ""
-            pilot.held[lease.job] = Held(lease.job, lease.attempt, lease.spec, spec, rule)
+            pilot.held[lease.job] = HeldAttempt(lease.job, lease.attempt, lease.spec, spec, rule)
 
     def add(
-        self, number: int, site: str, pool: str, facts: Facts, state: State, digest: str
+        self, number: int, site: str, pool: str, facts: NodeFacts, state: PilotState, digest: str
     ) -> Pilot:
         """Take a new pilot in."""
         pilot = Pilot(number, site, pool, facts, state, digest)
@@ -231,7 +309,7 @@ class Roster:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    async def move(self, pilot: Pilot, state: State, reason: str) -> None:
+    async def move(self, pilot: Pilot, state: PilotState, reason: str) -> None:
         """Change the state of a pilot, durably, and what it gets with it."""
 
         def change(ledger: TurnRecords, db: Db, now: float) -> None:
@@ -239,7 +317,7 @@ class Roster:
 
         await self._queue.do(change)
 
-    async def describe(self, pilot: Pilot, facts: Facts) -> None:
+    async def describe(self, pilot: Pilot, facts: NodeFacts) -> None:
         """Note what a pilot has found out about its node before it gets work."""
         body = text.dump(facts)
 
@@ -250,16 +328,16 @@ class Roster:
         pilot.facts = facts
 
     def change(
-        self, ledger: TurnRecords, db: Db, pilot: Pilot, state: State, reason: str, now: float
+        self, ledger: TurnRecords, db: Db, pilot: Pilot, state: PilotState, reason: str, now: float
     ) -> None:
         """Change the state of a pilot within a turn, unless what it is now rules that out.
 
         The store says what it is: a turn that could not be written has left its traces in memory.
         """
-        before = State(db.value("pilot_state", id=pilot.number))
-        if state is State.LOST and before is State.DRAINING and not pilot.held:
+        before = PilotState(db.value("pilot_state", id=pilot.number))
+        if state is PilotState.LOST and before is PilotState.DRAINING and not pilot.held:
             # It was to leave, and has: nobody heard its good-bye, as when we were away.
-            state, reason = State.DOWN, pilot.reason or reason
+            state, reason = PilotState.DOWN, pilot.reason or reason
         if state not in _FOLLOWS.get(before, frozenset()):
             pilot.state = before
             return
@@ -276,7 +354,7 @@ class Roster:
         _open(pilot)
 
     def _end(self, ledger: TurnRecords, db: Db, pilot: Pilot, now: float) -> None:
-        lost = pilot.state is State.LOST
+        lost = pilot.state is PilotState.LOST
         words = pilot.reason or f"its pilot is {pilot.state}"
         ledger.lose(
             db, pilot.number, AttemptEnd(ok=False, message=words, lost=lost, stopped=not lost), now
@@ -289,11 +367,11 @@ class Roster:
         self, ledger: TurnRecords, db: Db, pilot: Pilot, reason: str, now: float
     ) -> None:  # fmt: skip
         """Have a pilot drain within a turn because its pool has too many; it may be called back."""
-        if State(db.value("pilot_state", id=pilot.number)) is State.DRAINING:
+        if PilotState(db.value("pilot_state", id=pilot.number)) is PilotState.DRAINING:
             return
-        self.change(ledger, db, pilot, State.DRAINING, reason, now)
+        self.change(ledger, db, pilot, PilotState.DRAINING, reason, now)
         db.run("pilot_shed", id=pilot.number)
-        pilot.shed = pilot.state is State.DRAINING
+        pilot.shed = pilot.state is PilotState.DRAINING
 
     def recall(self, db: Db, pilot: Pilot) -> bool:
         """Give a pilot work again within a turn that its pool had drain, if it still can have it.
@@ -302,14 +380,14 @@ class Roster:
         """
         if not pilot.callable or db.value("pilot_recall", id=pilot.number, reason="") is None:
             return False
-        pilot.state, pilot.reason, pilot.shed = State.AVAILABLE, "", False
+        pilot.state, pilot.reason, pilot.shed = PilotState.AVAILABLE, "", False
         _open(pilot)
         return True
 
     def drain(self, pilot: Pilot, reason: str) -> None:
         """Let a pilot finish what it has and give it no more."""
         self._queue.change(
-            lambda ledger, db, now: self.change(ledger, db, pilot, State.DRAINING, reason, now)
+            lambda ledger, db, now: self.change(ledger, db, pilot, PilotState.DRAINING, reason, now)
         )
 
     def drain_sites(self, ledger: TurnRecords, sites: Collection[str]) -> None:
@@ -329,9 +407,9 @@ class Roster:
             # What it asked by its old connection would be answered there.
             ledger.unpark(pilot.number)
             state = db.value("pilot_state", id=pilot.number)
-            if state == State.LOST:
-                self.change(ledger, db, pilot, State.AVAILABLE, "it came back", now)
-            elif pilot.place is None and state in {State.AVAILABLE, State.DRAINING}:
+            if state == PilotState.LOST:
+                self.change(ledger, db, pilot, PilotState.AVAILABLE, "it came back", now)
+            elif pilot.place is None and state in {PilotState.AVAILABLE, PilotState.DRAINING}:
                 self._join(ledger, db, pilot)
             _open(pilot)
 
@@ -352,5 +430,5 @@ class Roster:
 
 def _open(pilot: Pilot) -> None:
     if pilot.place is not None:
-        ready = pilot.state is State.AVAILABLE and pilot.line is not None
+        ready = pilot.state is PilotState.AVAILABLE and pilot.line is not None
         pilot.place.taking = ready and not pilot.drained

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from pilotage.base import errors, text, units
-from pilotage.pilot.model import Facts, State
+from pilotage.pilot.model import NodeFacts, PilotState
 from pilotage.project.settings import Owner, Share
 from pilotage.store import Db
 
 #: States from which a pilot does not come back, but for one that was lost.
-OVER = (State.DOWN, State.FAILED, State.LOST)
+OVER = (PilotState.DOWN, PilotState.FAILED, PilotState.LOST)
 _HINT = "`pilotage pilot ls --all` lists them"
 
 
-class Pilot(msgspec.Struct, frozen=True):
+class PilotView(msgspec.Struct, frozen=True):
     """A pilot as the store has it."""
 
     id: int
@@ -26,7 +26,7 @@ class Pilot(msgspec.Struct, frozen=True):
     pool: str
     state: str
     reason: str
-    facts: Facts | None
+    facts: NodeFacts | None
     enrolled: float
     seen: float
     ended: float | None
@@ -56,17 +56,22 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def pilots(
-    db: Db, *, states: Sequence[State] = (), site: str = "", ended: bool = False, most: int = 2**62
-) -> list[Pilot]:
+    db: Db,
+    *,
+    states: Sequence[PilotState] = (),
+    site: str = "",
+    ended: bool = False,
+    most: int = 2**62,
+) -> list[PilotView]:
     """List pilots, the newest last."""
-    chosen = states or ([] if ended else [one for one in State if one not in OVER])
+    chosen = states or ([] if ended else [one for one in PilotState if one not in OVER])
     rows = db.rows(
         "pilot_list", states=text.dump([str(one) for one in chosen]), site=site, most=most
     )
     return [_pilot(row) for row in reversed(rows)]
 
 
-def pilot(db: Db, number: int) -> Pilot:
+def pilot(db: Db, number: int) -> PilotView:
     """Read one pilot."""
     row = db.row("pilot_get", id=number)
     if row is None:
@@ -116,13 +121,13 @@ def shares(db: Db, share: Share, now: float) -> list[Due]:
     return found
 
 
-def _pilot(row: tuple[Any, ...]) -> Pilot:
-    return Pilot(*(*row[:6], _facts(row[6]), *row[7:]))
+def _pilot(row: tuple[Any, ...]) -> PilotView:
+    return PilotView(*(*row[:6], _facts(row[6]), *row[7:]))
 
 
-def _facts(body: str) -> Facts | None:
+def _facts(body: str) -> NodeFacts | None:
     """Read what a node said of itself; one that has not come yet has said nothing."""
     try:
-        return msgspec.convert(text.load(body or "null"), Facts)
+        return msgspec.convert(text.load(body or "null"), NodeFacts)
     except msgspec.ValidationError:
         return None

@@ -13,7 +13,7 @@ from pilotage.match.bucket import Bucket
 from pilotage.match.cluster import QUEUE, Cluster
 from pilotage.match.negotiate import Matcher
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot.model import State
+from pilotage.pilot.model import PilotState
 from pilotage.pool.efficiency import Meter, meter
 from pilotage.pool.files import Aimd, Pool
 from pilotage.pool.fitness import CPU, Basis, Feature, Fitness, fitness
@@ -168,9 +168,9 @@ def see(
     wish = pool.pilot.wish()
     ready = [one for one in mine if one.ready]
     queued = [one for one in mine if one.waits and not one.off]
-    booting = [one for one in mine if one.state is State.BOOTING and not one.off]
+    booting = [one for one in mine if one.state is PilotState.BOOTING and not one.off]
     # Those that are called off may still come, and drain then.
-    draining = [one for one in mine if one.state is State.DRAINING or one.off]
+    draining = [one for one in mine if one.state is PilotState.DRAINING or one.off]
     free = [0] * (wish.cpus + 1)
     for one in ready:
         free[min(one.free, wish.cpus)] += 1

@@ -12,8 +12,8 @@ from pilotage.batch.wish import Wish
 from pilotage.match.place import Place
 from pilotage.match.turn import TurnRecords
 from pilotage.node.exits import TOLD
-from pilotage.node.policy import Limits
-from pilotage.pilot.model import State
+from pilotage.node.policy import StayLimits
+from pilotage.pilot.model import PilotState
 from pilotage.pilot.table import Pilot
 from pilotage.pool.files import Pool
 from pilotage.pool.state import Row
@@ -34,7 +34,7 @@ class Drone(msgspec.Struct):
     """A pilot of a pool that has not ended."""
 
     number: int
-    state: State
+    state: PilotState
     #: Whether nobody wants it any more.
     off: bool
     cpus: int
@@ -58,12 +58,12 @@ class Drone(msgspec.Struct):
     @property
     def waits(self) -> bool:
         """Whether it has not come."""
-        return self.state in {State.REQUESTED, State.SUBMITTED}
+        return self.state in {PilotState.REQUESTED, PilotState.SUBMITTED}
 
     @property
     def ready(self) -> bool:
         """Whether it takes jobs."""
-        return self.state is State.AVAILABLE and not self.off
+        return self.state is PilotState.AVAILABLE and not self.off
 
     @property
     def free(self) -> int:
@@ -98,7 +98,7 @@ def drones(
         place = ledger.matcher.places.get(number)
         pilot = pilots.get(number)
         one = Drone(
-            number, State(state), bool(asked), place.cpus if place else wish.cpus, enrolled,
+            number, PilotState(state), bool(asked), place.cpus if place else wish.cpus, enrolled,
             wanted, place,
         )  # fmt: skip
         if pilot is not None:
@@ -110,7 +110,7 @@ def drones(
             lifetime = place.until - enrolled if math.isfinite(place.until) else wish.time
             one.lasts = last(lifetime, enrolled) - now
             one.callable = bool(drained and place.leases and not asked and pilot and pilot.callable)
-        if place is not None and not place.leases and one.state is State.AVAILABLE:
+        if place is not None and not place.leases and one.state is PilotState.AVAILABLE:
             since = still[number] = min(now, idle.get(number, now))
             one.idle = now - since
         found.setdefault(STRAY if stray else pool, []).append(one)
@@ -121,7 +121,7 @@ def drones(
 
 def last(lifetime: float | None, enrolled: float) -> float:
     """Say until when a pilot takes jobs that may live for so long."""
-    until = Limits.of(enrolled, lifetime, None).last
+    until = StayLimits.of(enrolled, lifetime, None).last
     return math.inf if until is None else until
 
 
@@ -142,7 +142,7 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
             one = msgspec.structs.replace(one, arrived=(*one.arrived, waited))
         # Who was lost when its time was over has had its time.
         soon = over < min(enrolled + SOON_S, last(lifetime, enrolled))
-        if state == State.FAILED or (soon and _taken(state, reason, *facts)):
+        if state == PilotState.FAILED or (soon and _taken(state, reason, *facts)):
             one = msgspec.structs.replace(one, failed=one.failed + 1, died=over, words=reason)
         found[pool] = one
     return found
@@ -150,5 +150,5 @@ def ended(db: Db, rows: Mapping[str, Row], pools: Mapping[str, Pool]) -> dict[st
 
 def _taken(state: str, reason: str, done: int, unwanted: int) -> bool:
     """Say whether a pilot that came was ended from outside before it had done anything."""
-    told = state == State.DOWN and reason == TOLD and not unwanted
-    return (state == State.LOST or told) and not done
+    told = state == PilotState.DOWN and reason == TOLD and not unwanted
+    return (state == PilotState.LOST or told) and not done

@@ -17,7 +17,7 @@ from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.facts import ExplainReason
 from pilotage.match.wish import FOLDER
-from pilotage.node.policy import Limits
+from pilotage.node.policy import StayLimits
 from pilotage.pilot.model import Project
 from pilotage.pool import files, state
 from pilotage.pool import site as pool_site
@@ -78,7 +78,7 @@ def outlives(pilot: Wish, kind: Cluster) -> bool:
     """Say whether a pilot lives for longer than a job of a kind, that begins soon after it."""
     if kind.time is None or pilot.time is None:
         return True
-    return kind.time <= pilot.time - Limits.of(0.0, pilot.time, None).grace
+    return kind.time <= pilot.time - StayLimits.of(0.0, pilot.time, None).grace
 
 
 def suits(kind: Cluster, pilot: Wish, like: Mapping[str, Any]) -> bool:

@@ -29,8 +29,8 @@ from pilotage.edge import pilots, view
 from pilotage.edge.message import Address
 from pilotage.edge.order import PilotOrder
 from pilotage.edge.pilots import Wanted
-from pilotage.pilot.model import State
-from pilotage.pilot.table import OVER, Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.table import OVER, PilotTable
 from pilotage.project import tokens
 from pilotage.run.model import Launch
 from pilotage.store import Db, Writer
@@ -78,7 +78,7 @@ class HubAddress(msgspec.Struct, frozen=True):
 class Own:
     """The hub of this process, which wants pilots for its own jobs."""
 
-    def __init__(self, site: str, roster: Roster, writer: Writer, address: Path) -> None:
+    def __init__(self, site: str, roster: PilotTable, writer: Writer, address: Path) -> None:
         """Get ready; `address` is the file that says where the hub is."""
         self._site = site
         self._roster = roster
@@ -143,13 +143,13 @@ class Own:
 
     async def over(self, number: int, words: str, *, stopped: bool) -> None:
         """End a pilot that never came, and give up one that did and has not left."""
-        state, now = State.DOWN if stopped else State.FAILED, self._roster.now()
+        state, now = PilotState.DOWN if stopped else PilotState.FAILED, self._roster.now()
         ended = await self._writer.run(
             lambda db: db.value("pilot_never", id=number, state=state, reason=words, now=now)
         )
         pilot = self._roster.pilots.get(number)
         if ended is None and not stopped and pilot is not None and pilot.state not in OVER:
-            await self._roster.move(pilot, State.LOST, words)
+            await self._roster.move(pilot, PilotState.LOST, words)
 
 
 async def home(address: Path) -> Home:
@@ -361,7 +361,7 @@ class EdgePilots:
     """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, address: Address, file: Path, clock: Clock
+        self, writer: Writer, roster: PilotTable, address: Address, file: Path, clock: Clock
     ) -> None:
         """Get ready; `file` says where pilots find this hub."""
         self._writer, self._roster, self._address = writer, roster, address
@@ -388,7 +388,7 @@ class EdgePilots:
             crash.point("pilot.ordered")
         for number, words in ended:
             # One that has left by itself stays as it is.
-            await self._roster.move(await self._roster.find(number), State.LOST, words)
+            await self._roster.move(await self._roster.find(number), PilotState.LOST, words)
             await self._writer.run(functools.partial(_forget, number=number))
 
     def _turn(

@@ -22,8 +22,8 @@ from pilotage.edge import view
 from pilotage.match.cluster import Cluster
 from pilotage.match.queue import JobQueue
 from pilotage.match.turn import TurnRecords
-from pilotage.pilot.model import State
-from pilotage.pilot.table import Roster
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.table import PilotTable
 from pilotage.pool import decide, files, observe, state
 from pilotage.pool import pilots as pool_drones
 from pilotage.pool import site as pool_site
@@ -105,7 +105,7 @@ class Files:
 class Pools:
     """All pools of the project."""
 
-    def __init__(self, root: Path, queue: JobQueue, roster: Roster) -> None:
+    def __init__(self, root: Path, queue: JobQueue, roster: PilotTable) -> None:
         """Get ready for the project in `root`; nothing happens before `run`."""
         self._files = Files(root)
         self._queue = queue
@@ -247,7 +247,7 @@ class Pools:
     def _call_off(self, db: Db, mine: list[Drone], count: int) -> None:
         """Call off pilots that wait: those that were not submitted first, then the newest."""
         waiting = [one for one in mine if one.waits and not one.off]
-        waiting.sort(key=lambda one: (one.state is State.SUBMITTED, -one.number))
+        waiting.sort(key=lambda one: (one.state is PilotState.SUBMITTED, -one.number))
         if chosen := [one.number for one in waiting[:count]]:
             db.run("pool_call_off", ids=text.dump(chosen))
 

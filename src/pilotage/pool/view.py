@@ -12,8 +12,8 @@ from pilotage.base import errors
 from pilotage.edge import view
 from pilotage.edge.view import PilotSite
 from pilotage.pilot import view as pilot_view
-from pilotage.pilot.model import State
-from pilotage.pilot.view import Pilot
+from pilotage.pilot.model import PilotState
+from pilotage.pilot.view import PilotView
 from pilotage.pool import decide, files, outside
 from pilotage.pool import site as pool_site
 from pilotage.pool import state as pool_model
@@ -248,7 +248,7 @@ def accounts(db: Db, now: float, pool: str = "") -> dict[str, Account]:
     return {name: Account(seconds, *used.get(name, ())) for name, seconds in held}
 
 
-_WAITS = frozenset[str]({State.REQUESTED, State.SUBMITTED})
+_WAITS = frozenset[str]({PilotState.REQUESTED, PilotState.SUBMITTED})
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -261,7 +261,7 @@ class Leaving(msgspec.Struct, frozen=True):
     jobs: int = 0
 
 
-def choose(pilots: Sequence[Pilot], cores: int, each: int, *, kill: bool) -> Leaving:
+def choose(pilots: Sequence[PilotView], cores: int, each: int, *, kill: bool) -> Leaving:
     """Say who goes of the pilots of a pool that shall have so many cores: the busiest stay.
 
     Nobody who runs something is stopped, unless it is to be killed.
@@ -271,19 +271,19 @@ def choose(pilots: Sequence[Pilot], cores: int, each: int, *, kill: bool) -> Lea
     jobs = left = 0
     for one in sorted(pilots, key=_worth):
         size = one.facts.cpus if one.facts else each
-        if one.state != State.DRAINING and left + size <= cores:
+        if one.state != PilotState.DRAINING and left + size <= cores:
             left += size
         elif kill and one.running:
             stop.append(one.id)
             jobs += one.running
-        elif one.state != State.DRAINING:
+        elif one.state != PilotState.DRAINING:
             drain.append(one.id)
     return Leaving(tuple(drain), tuple(stop), jobs)
 
 
-def _worth(one: Pilot) -> tuple[bool, int, bool, int]:
+def _worth(one: PilotView) -> tuple[bool, int, bool, int]:
     """Order pilots: those that run most first, those that wait last and of them the newest."""
-    return one.state == State.DRAINING, -one.used, one.state in _WAITS, one.id
+    return one.state == PilotState.DRAINING, -one.used, one.state in _WAITS, one.id
 
 
 def leaving(db: Db, root: Path, name: str, cores: int, *, kill: bool) -> Leaving:

@@ -20,8 +20,8 @@ from pilotage.match.cluster import QUEUE
 from pilotage.match.model import Offer
 from pilotage.match.place import Place
 from pilotage.match.prospect import BLOCKED, BOOTING, DRAINING, KEPT, LOST, SILENT, Offered, Offers
-from pilotage.pilot import offer
-from pilotage.pilot.model import Facts, State
+from pilotage.pilot import table
+from pilotage.pilot.model import NodeFacts, PilotState
 from pilotage.project import settings as config
 from pilotage.project.settings import Settings
 from pilotage.run.offer import LOCAL, here
@@ -34,10 +34,14 @@ _RECENT_S = 3600.0
 #: The store hears of pilots with this delay at most, in seconds.
 _DELAY_S = 20.0
 _HOLDER = re.compile(r"pilot:([0-9]{1,15})")
-_COMING = frozenset[str]({State.REQUESTED, State.SUBMITTED})
-_STATES: dict[str, str] = {State.LOST: LOST, State.BOOTING: BOOTING, State.DRAINING: DRAINING}
+_COMING = frozenset[str]({PilotState.REQUESTED, PilotState.SUBMITTED})
+_STATES: dict[str, str] = {
+    PilotState.LOST: LOST,
+    PilotState.BOOTING: BOOTING,
+    PilotState.DRAINING: DRAINING,
+}
 _EDGES = {"draining": DRAINING, "silent": SILENT, "unknown": SILENT}
-_FACTS = msgspec.json.Decoder(Facts)
+_FACTS = msgspec.json.Decoder(NodeFacts)
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -125,7 +129,7 @@ def _offered(row: tuple[Any, ...], judge: _Judge) -> Offered | None:
         gpus = len(facts.gpus)
         place = here(Offer(site, facts.cpus, facts.cpus, facts.memory, facts.memory, gpus, gpus))
     else:
-        place = offer.place(number, site, pool, facts, offer.end(facts, enrolled))
+        place = table.place(number, site, pool, facts, table.end(facts, enrolled))
     idle, words = judge.idle(place, state, reason, seen)
     if number == LOCAL and idle == SILENT:
         # It was shown by a process that was killed; the present one runs nothing here.

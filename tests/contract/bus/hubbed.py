@@ -12,7 +12,7 @@ from pilotage.bus.port import Bus
 from pilotage.edge.port.bus import HubBus, Pace
 from pilotage.edge.port.serve import Served
 from pilotage.link import connect
-from pilotage.link.dialer import Line
+from pilotage.link.dialer import HubConnection
 from pilotage.pilot import messages
 
 #: Returns the bus as a user of that name sees it.
@@ -55,8 +55,8 @@ def dialled(port: int, user: str, pace: Pace = QUICK) -> HubBus:
 
     def dial(
         hear: Callable[[dict[str, Any]], None],
-    ) -> contextlib.AbstractAsyncContextManager[Line]:
-        return Line.open(
+    ) -> contextlib.AbstractAsyncContextManager[HubConnection]:
+        return HubConnection.open(
             way, "agent", hear, versions=(1, 1), site=user, token="", key="", beat=pace.beat
         )
 

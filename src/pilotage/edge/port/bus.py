@@ -20,7 +20,7 @@ from pilotage.base.backoff import Backoff, Pauses
 from pilotage.base.clock import dice
 from pilotage.bus.port import Message
 from pilotage.edge.port.model import Delivery
-from pilotage.link.dialer import Line
+from pilotage.link.dialer import HubConnection
 
 _log = logging.getLogger("pilotage.bus")
 #: Seconds between two attempts to subscribe, and to close.
@@ -30,7 +30,7 @@ _CLOSE_S = 2.0
 _FIRST_S = 1.0
 
 #: Connects to the hub; what answers nothing is given to whom it is told.
-Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[Line]]
+Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[HubConnection]]
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class HubBus:
         self._tasks = anyio.create_task_group()
         self._tags, self._ids = itertools.count(1), itertools.count(1)
         self._receivers: dict[int, _Receiver] = {}
-        self._line: Line | None = None
+        self._line: HubConnection | None = None
         self._trouble = "not connected yet"
         self._changed = anyio.Event()
         self._renewed = anyio.Event()
@@ -118,14 +118,14 @@ class HubBus:
 
     # -- the connection --------------------------------------------------------------------------
 
-    async def line(self) -> Line:
+    async def line(self) -> HubConnection:
         """Return the connection, as soon as there is one."""
         while self._line is None:
             await self._changed.wait()
         return self._line
 
     @property
-    def now(self) -> Line | None:
+    def now(self) -> HubConnection | None:
         """The connection, if there is one."""
         return self._line
 
@@ -151,7 +151,7 @@ class HubBus:
             with anyio.move_on_after(pauses.next()):
                 await self._renewed.wait()
 
-    async def _until_over(self, line: Line) -> bool:
+    async def _until_over(self, line: HubConnection) -> bool:
         """Wait until a connection is lost, or is to be another one; say whether it is that."""
         async with anyio.create_task_group() as tasks:
 
@@ -167,7 +167,7 @@ class HubBus:
             return True
         return False
 
-    async def _live(self, line: Line) -> None:
+    async def _live(self, line: HubConnection) -> None:
         """Give signs of life, and cut a connection on which none comes back."""
         while True:
             await anyio.sleep(self._pace.beat)
@@ -177,7 +177,7 @@ class HubBus:
             except (errors.PilotageError, TimeoutError):
                 line.cut("the hub has fallen silent")
 
-    def _set(self, line: Line | None, trouble: str) -> None:
+    def _set(self, line: HubConnection | None, trouble: str) -> None:
         self._line, self._trouble = line, trouble
         self._changed.set()
         self._changed = anyio.Event()
@@ -267,7 +267,7 @@ class _Receiver:
                     self._complain(line, str(error))
                 await anyio.sleep(_REST_S)
 
-    async def _listen(self, line: Line, task_status: TaskStatus[None]) -> None:
+    async def _listen(self, line: HubConnection, task_status: TaskStatus[None]) -> None:
         try:
             await line.ask("subscribe", id=self.id, pattern=self._pattern, ahead=self._ahead)
             self.trouble = ""
@@ -290,7 +290,7 @@ class _Receiver:
             ):
                 await line.ask("unsubscribe", id=self.id)
 
-    def _complain(self, line: Line, trouble: str) -> None:
+    def _complain(self, line: HubConnection, trouble: str) -> None:
         """Say why nothing is delivered, once; of a connection that is lost others tell."""
         if not line.over and trouble != self.trouble:
             self.trouble = trouble

@@ -21,7 +21,7 @@ import msgspec
 from pilotage.base import crash, durable, errors
 from pilotage.data.transfer.version import Version
 from pilotage.edge.port import model
-from pilotage.link.dialer import Line
+from pilotage.link.dialer import HubConnection
 from pilotage.node.dial import Route
 
 #: Within the state folder.
@@ -126,13 +126,13 @@ def _digest(token: str) -> str:
 async def dial(
     way: Callable[[], Route], site: str, keys: Keys, beat: float,
     hear: Callable[[dict[str, Any]], None], *, versions: model.Versions = model.VERSIONS,
-) -> AsyncIterator[Line]:  # fmt: skip
+) -> AsyncIterator[HubConnection]:  # fmt: skip
     """Connect as the agent of a site, with whatever proves it."""
     route = await anyio.to_thread.run_sync(way)
     refused: errors.PilotageError = errors.Denied("this agent has no key", hint=_HINT)
     for token, key in await anyio.to_thread.run_sync(keys.tries):
         async with contextlib.AsyncExitStack() as stack:
-            opened = Line.open(
+            opened = HubConnection.open(
                 route, "agent", hear, versions=versions, site=site, token=token, key=key,
                 beat=beat,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from pilotage.flow.view import Row as FlowRow
 from pilotage.flow.view import StepRow
 from pilotage.job.model import Attempt, Binding, JobSpec
 from pilotage.match.where import JobPlace
-from pilotage.pilot.model import Facts
+from pilotage.pilot.model import NodeFacts
 from pilotage.pool.view import Look
 from pilotage.pool.view import Sample as PoolSample
 from pilotage.result.story import Child, Moment
@@ -310,7 +310,7 @@ class PilotJob(msgspec.Struct, frozen=True):
 class PilotSheet(PilotRow, frozen=True):
     """All about a pilot."""
 
-    facts: Facts | None
+    facts: NodeFacts | None
     jobs: list[PilotJob]
 
 

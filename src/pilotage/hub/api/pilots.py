@@ -12,7 +12,7 @@ from pilotage.base import errors, text, units
 from pilotage.hub.api import answers, queries
 from pilotage.hub.api.call import ApiCall
 from pilotage.match.share import group_of
-from pilotage.pilot.model import Facts
+from pilotage.pilot.model import NodeFacts
 from pilotage.project.settings import Owner
 from pilotage.store import Db
 
@@ -34,10 +34,10 @@ def _fields(facts: tuple[Any, ...]) -> tuple[Any, ...]:
     return (number, name, site, pool, state, reason, *has, *rest)
 
 
-def _node(body: str) -> Facts | None:
+def _node(body: str) -> NodeFacts | None:
     """Read what a node said of itself; one that has not come yet has said nothing."""
     try:
-        return msgspec.convert(text.load(body or "null"), Facts)
+        return msgspec.convert(text.load(body or "null"), NodeFacts)
     except msgspec.ValidationError:
         return None
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from pilotage.flow.model import State as FlowState
 from pilotage.job.model import Binding, JobSpec
 from pilotage.job.model import State as JobState
-from pilotage.pilot.model import State as PilotState
+from pilotage.pilot.model import PilotState
 from pilotage.project.tokens import TokenScope
 
 _FAR = 2**53

@@ -1,4 +1,4 @@
-"""From a claim to the evidence of an end."""
+"""Run one item of a batch job, from its claim to the evidence of its end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,85 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import beside
-from . import inputs, order, outputs, pulse, surroundings
-from .area import Area
-from .record import Record
-from .signals import Signals, Stopped
+from . import files, order, record
+from .record import ItemRecord, Signals, Stopped
 from .starter import Starter, ending
+
+_PROGRAMS = ("call.py", "warm.py")
+
+
+class Area:
+    """One item and its folder."""
+
+    def __init__(self, path: str, item: Mapping[str, Any]) -> None:
+        self.path = path
+        #: Declared outputs by name, also those that need not be there.
+        self.outputs = {**(item.get("outputs") or {}), **(item.get("optional") or {})}
+        self._item = item
+        self._programs = [os.path.join(path, "lib", name) for name in _PROGRAMS]
+
+    def prepare(self, launch: Mapping[str, Any]) -> None:
+        """Make the folders and programs that the launch names."""
+        if not self._holds(launch["dir"]):
+            raise files.PlaceError(f"{launch['dir']} is not below {self.path}")
+        os.makedirs(self.path, exist_ok=True)
+        cwd = f"{launch['cwd']}/"
+        # The attempt's own directory is made by the starter, as its claim.
+        if self._holds(cwd) and not cwd.startswith(f"{launch['dir']}/"):
+            os.makedirs(cwd, exist_ok=True)
+        for path in self._programs:
+            if path in launch["argv"]:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:
+                    file.write(beside.data(os.path.basename(path)))
+
+    def open_folders(self) -> None:
+        """Make the folders that outputs go to, as they are where the job comes from."""
+        for folder in {os.path.dirname(path) for path in self.outputs.values()}:
+            if self._holds(f"{folder}/"):
+                os.makedirs(folder, exist_ok=True)
+
+    @contextlib.contextmanager
+    def mounted(self, launch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Have the data there, if it is to be mounted; yields the launch that sees it."""
+        if not self._item.get("mount"):
+            yield launch
+            return
+        from . import mount
+
+        with mount.mounted(self._item, self.path) as path:
+            yield mount.shown(launch, path)
+
+    def completed(
+        self, launch: dict[str, Any], env: Mapping[str, str], passed: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Add to the launch what it needs of this node."""
+        launch = order.completed(launch, env)
+        if self._item.get("image"):
+            from . import image
+
+            launch = image.ready(launch, self._item, self.path)
+        if (launch.get("sandbox") or {}).get("kind", "none") != "none":
+            from .. import boxed
+
+            launch = boxed.complete(launch, passed, self._programs)
+        return launch
+
+    def clean(self) -> None:
+        """Remove what nobody needs any more, if that is wanted: inputs and our programs."""
+        if self._item.get("cleanup"):
+            ours = [one["path"] for one in self._item.get("inputs") or ()]
+            for path in (*ours, *self._programs):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def _holds(self, path: str) -> bool:
+        return path.startswith(f"{self.path}/")
+
 
 _USAGE = 2
 #: There is no order, nobody could write, or the claim could not be made: nothing was run.
@@ -83,7 +153,7 @@ class Single:
             "pid": os.getpid(),
             "batch": order.batch(env),
         }
-        self._record = Record(folder, number, facts, signals)
+        self._record = ItemRecord(folder, number, facts, signals)
 
     def run(self, umask: int) -> int:
         """Do all of it, and return the exit status."""
@@ -94,11 +164,11 @@ class Single:
         if mine is not True:
             return 0 if mine is False else _NO_CLAIM
         self._point("single.claimed")
-        passed = surroundings.passed(self._env)
+        passed = order.passed(self._env)
         # It gets ready while we write.
         starter = Starter(passed, umask, self._signals, self._folder)
         # Not before the fork: a thread does not come along.
-        pulse.begin(self._record.claimed)
+        record.begin(self._record.claimed)
         self._record.announce()
         self._point("single.announced")
         with contextlib.ExitStack() as stack:
@@ -120,7 +190,7 @@ class Single:
         try:
             self._area.prepare(launch)
             given = self._item.get("inputs") or ()
-            shared = inputs.place(given, self._folder, self._area.path, self._signals.check)
+            shared = files.place(given, self._folder, self._area.path, self._signals.check)
             launch = stack.enter_context(self._area.mounted(launch))
             self._area.open_folders()
             launch = self._area.completed(launch, self._env, passed)
@@ -143,13 +213,13 @@ class Single:
         self._point("single.looked")
         return end, found
 
-    def _look(self, end: dict[str, Any], shared: Sequence[inputs.Placed]) -> dict[str, Any]:
+    def _look(self, end: dict[str, Any], shared: Sequence[files.Placed]) -> dict[str, Any]:
         """Describe what the payload has left; what is wrong with that is told with its end."""
-        wrong = [f"its input {path} was changed in place" for path in inputs.changed(shared)]
+        wrong = [f"its input {path} was changed in place" for path in files.changed(shared)]
         found: dict[str, Any] = dict.fromkeys(self._area.outputs)
         if end["reason"] != "stopped":
             try:
-                found, bad = outputs.look(self._area.outputs, self._hurry)
+                found, bad = files.look(self._area.outputs, self._hurry)
                 wrong += bad
             except Stopped as error:
                 end.update(reason="stopped", message=f"{error} while its outputs were looked at")

@@ -1,4 +1,4 @@
-"""What others learn of an item: its claim, the news that it has begun, the evidence of its end."""
+"""Records of an item for others: its claim, its start, signs of life, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,96 @@ import contextlib
 import errno
 import json
 import os
+import select
+import signal
+import socket
+import threading
 import time
+from types import FrameType
 from typing import Any
 
 from .. import claim, durable
-from .signals import Signals
+
+#: What schedulers send before the deadly one; each means that time is up.
+_ENDING = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGQUIT")
+
+
+#: Numbers of the signals by which a batch system ends the processes of a job.
+SENT = frozenset(int(getattr(signal, name)) for name in (*_ENDING, "SIGKILL"))
+
+
+class Stopped(Exception):
+    """The batch system wants the job to end."""
+
+
+class Signals:
+    """The first signal that arrived, and when."""
+
+    def __init__(self) -> None:
+        self.inner, self._outer = socket.socketpair()
+        self.inner.setblocking(False)
+        self._outer.setblocking(False)
+        #: Its number, and the time on our clock.
+        self.number = 0
+        self.at = 0.0
+
+    def listen(self) -> None:
+        """Have signals arrive here from now on."""
+        signal.set_wakeup_fd(self._outer.fileno(), warn_on_full_buffer=False)
+        for name in _ENDING:
+            signal.signal(getattr(signal, name), _note)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def leave(self) -> None:
+        """Hear no more of them, as a process beside the one that does."""
+        signal.set_wakeup_fd(-1)
+        for name in _ENDING:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+    def heard(self) -> bool:
+        """Tell whether one has arrived."""
+        if not self.number:
+            try:
+                self.number = self.inner.recv(1)[0]
+                self.at = time.monotonic()
+            except BlockingIOError:
+                return False
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for one, but no longer than so; tell whether one has arrived."""
+        if not self.heard():
+            select.select([self.inner], [], [], seconds)
+        return self.heard()
+
+    def check(self) -> None:
+        """Complain if one has arrived."""
+        if self.heard():
+            raise Stopped(self.words())
+
+    def words(self) -> str:
+        """Say what happened."""
+        return f"the batch system ended it (signal {self.number})"
+
+
+def _note(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the number is read from the socket."""
+
+
+_EVERY_S = 20.0
+
+
+def begin(path: str) -> None:
+    """Touch a file now and then for as long as this process lives."""
+    threading.Thread(target=_beat, args=(path,), daemon=True).start()
+
+
+def _beat(path: str) -> None:
+    while True:
+        time.sleep(_EVERY_S)
+        with contextlib.suppress(OSError):
+            os.utime(path)
+
 
 #: How long it may take to write something down: before a payload runs, and after the warning.
 _CLAIM_S = 300.0
@@ -20,7 +105,7 @@ _SLOWEST_S = 5.0
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 
 
-class Record:
+class ItemRecord:
     """The files of one item that the hub looks at."""
 
     def __init__(self, folder: str, number: int, facts: dict[str, Any], signals: Signals) -> None:

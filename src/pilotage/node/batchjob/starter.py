@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import beside, orphans
-from .signals import SENT, Signals
+from .record import SENT, Signals
 
 _BULK = 1 << 18
 _LEAVE_S = 5.0

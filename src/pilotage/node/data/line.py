@@ -26,7 +26,7 @@ class RefusalError(Exception):
     """The hub does not give or take this."""
 
 
-class Line:
+class DataConnection:
     """One connection, opened when it is first needed."""
 
     def __init__(self, way: Route, who: Callable[[], Mapping[str, Any]]) -> None:

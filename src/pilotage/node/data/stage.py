@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Callable
 
 from .. import beside
-from ..batchjob import inputs, outputs
-from ..crew import over
+from ..batchjob import files
+from ..launcher import over
 from ..link import pause
 from . import cache
 from .cache import Cache
-from .line import CutError, Line, RefusalError
+from .line import CutError, DataConnection, RefusalError
 
 _log = logging.getLogger("pilot")
 #: Attempts whose data moves at once, and seconds after which a thread without work ends.
@@ -43,7 +43,7 @@ class PlaceError(Exception):
 
 
 @dataclass
-class Attempt:
+class StagedAttempt:
     """An attempt with data."""
 
     key: str
@@ -80,15 +80,19 @@ class Done:
 class Stager:
     """All attempts with data; threads move it, the loop asks what is done."""
 
-    def __init__(self, line: Callable[[], Line], cache: Cache, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, line: Callable[[], DataConnection], cache: Cache, wake: Callable[[], None]
+    ) -> None:
         """Take what makes connections; `wake` has the loop look around."""
         self._make_line = line
         self._cache = cache
         self._wake = wake
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, StagedAttempt] = {}
         #: Attempts for which something is being done.
         self._busy: set[str] = set()
-        self._tasks: queue.Queue[tuple[Attempt, Callable[[Line], Done]]] = queue.Queue()
+        self._tasks: queue.Queue[tuple[StagedAttempt, Callable[[DataConnection], Done]]] = (
+            queue.Queue()
+        )
         self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self._threads = 0
         self._lock = threading.Lock()
@@ -104,7 +108,7 @@ class Stager:
     def bring(self, launch: Words) -> None:
         """Have what an attempt reads brought; `done` gives its launch then."""
         data = launch["data"]
-        one = Attempt(
+        one = StagedAttempt(
             launch["key"], data["folder"], launch["dir"], launch.get("outputs") or {},
             data["optional"], data["ok_codes"],
         )  # fmt: skip
@@ -160,7 +164,7 @@ class Stager:
 
     # -- threads ---------------------------------------------------------------------------------
 
-    def _submit(self, one: Attempt, act: Callable[[Line], Done]) -> None:
+    def _submit(self, one: StagedAttempt, act: Callable[[DataConnection], Done]) -> None:
         self._busy.add(one.key)
         with self._lock:
             self._tasks.put((one, act))
@@ -192,7 +196,7 @@ class Stager:
             self._done.put(done)
             self._wake()
 
-    def _pause(self, one: Attempt, failures: int, why: CutError) -> None:
+    def _pause(self, one: StagedAttempt, failures: int, why: CutError) -> None:
         """Wait before the next try, as long as anybody wants the attempt."""
         if not failures:
             _log.warning("data of attempt %s waits: %s", one.key, why)
@@ -203,7 +207,9 @@ class Stager:
 
     # -- what is read ----------------------------------------------------------------------------
 
-    def _bring(self, line: Line, one: Attempt, given: list[Words], launch: Words) -> Done:
+    def _bring(
+        self, line: DataConnection, one: StagedAttempt, given: list[Words], launch: Words
+    ) -> Done:
         try:
             os.makedirs(one.folder, exist_ok=True)
             for each in given:
@@ -213,14 +219,14 @@ class Stager:
         except RefusalError as error:
             # What it reads has changed there, or it is not ours any more: it begins anew.
             return Done(one.key, report=over(one.key, "stopped", str(error)))
-        except (OSError, PlaceError, inputs.PlaceError) as error:
+        except (OSError, PlaceError, files.PlaceError) as error:
             words = f"its data cannot be kept there: {error}"
             return Done(one.key, report=over(one.key, "not_started", words))
         one.begun = True
         self._point("node.placed")
         return Done(one.key, launch=launch)
 
-    def _supply(self, line: Line, one: Attempt, given: Words) -> None:
+    def _supply(self, line: DataConnection, one: StagedAttempt, given: Words) -> None:
         """Give an attempt an input; another pilot may remove content before it has its name."""
         for left in reversed(range(_TRIES)):
             self._have(line, one, given)
@@ -232,7 +238,7 @@ class Stager:
             else:
                 return
 
-    def _have(self, line: Line, one: Attempt, given: Words) -> None:
+    def _have(self, line: DataConnection, one: StagedAttempt, given: Words) -> None:
         """Have some content in the cache, for as long as the attempt needs it."""
         digest, size = given["sha256"], given["size"]
         if not self._cache.use(digest, one.check):
@@ -249,7 +255,7 @@ class Stager:
         self._cache.release(digest)
         raise GivenUpError
 
-    def _fetch(self, line: Line, one: Attempt, digest: str, size: int) -> None:
+    def _fetch(self, line: DataConnection, one: StagedAttempt, digest: str, size: int) -> None:
         path = self._cache.path(digest)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         facts = os.statvfs(os.path.dirname(path))
@@ -267,7 +273,7 @@ class Stager:
             raise
         self._point("node.fetched")
 
-    def _fill(self, line: Line, one: Attempt, digest: str, file: BinaryIO) -> None:
+    def _fill(self, line: DataConnection, one: StagedAttempt, digest: str, file: BinaryIO) -> None:
         """Write some content to a file; a cut in between costs nothing that had arrived."""
         for _ in range(_TRIES):
             file.seek(0)
@@ -292,7 +298,7 @@ class Stager:
                 return
         raise PlaceError("what arrives is not what was announced")
 
-    def _place(self, one: Attempt, given: Words) -> None:
+    def _place(self, one: StagedAttempt, given: Words) -> None:
         """Give an input the name that the payload looks for."""
         target = os.path.normpath(given["path"])
         if not target.startswith(f"{one.folder}/"):
@@ -302,10 +308,10 @@ class Stager:
         source = self._cache.path(digest)
         # What it writes to must not be what others read.
         written = target in {*one.outputs.values(), *one.optional.values()}
-        if inputs.join(source, target, given, copy=written):
-            one.shared[digest] = inputs.facts(source)
+        if files.join(source, target, given, copy=written):
+            one.shared[digest] = files.facts(source)
 
-    def _open_folders(self, one: Attempt, cwd: str) -> None:
+    def _open_folders(self, one: StagedAttempt, cwd: str) -> None:
         """Make the folders that it begins in and writes to, as they are where it comes from."""
         paths = [*one.outputs.values(), *one.optional.values()]
         for folder in {os.path.normpath(cwd), *map(os.path.dirname, paths)}:
@@ -314,16 +320,16 @@ class Stager:
 
     # -- what is left ----------------------------------------------------------------------------
 
-    def _drop_changed(self, one: Attempt) -> None:
+    def _drop_changed(self, one: StagedAttempt) -> None:
         """Forget content that a payload has changed in place, so that no other gets it."""
         for digest, before in one.shared.items():
             with contextlib.suppress(FileNotFoundError):
-                if inputs.facts(self._cache.path(digest)) != before:
+                if files.facts(self._cache.path(digest)) != before:
                     self._cache.drop(digest)
 
-    def _home(self, line: Line, one: Attempt, report: Words) -> Done:
+    def _home(self, line: DataConnection, one: StagedAttempt, report: Words) -> Done:
         try:
-            found, wrong = outputs.look({**one.outputs, **one.optional}, one.check)
+            found, wrong = files.look({**one.outputs, **one.optional}, one.check)
             left = {name: facts for name, facts in found.items() if facts is not None}
             absent = [path for name, path in one.outputs.items() if name not in left]
             if absent and not any(map(os.path.exists, absent)):
@@ -343,7 +349,7 @@ class Stager:
         self._point("node.home")
         return Done(one.key, report=report)
 
-    def _send(self, line: Line, one: Attempt, left: Words, paths: set[str]) -> None:
+    def _send(self, line: DataConnection, one: StagedAttempt, left: Words, paths: set[str]) -> None:
         failures = 0
         while True:
             try:
@@ -365,7 +371,7 @@ def _paths(names: Mapping[str, str], left: Words) -> set[str]:
     return found
 
 
-def _is_inside(path: str, one: Attempt) -> bool:
+def _is_inside(path: str, one: StagedAttempt) -> bool:
     """Tell whether a file is the attempt's own, wherever its links lead to."""
     tops = (os.path.realpath(top) for top in (one.folder, one.run))
     return any(os.path.realpath(path).startswith(f"{top}/") for top in tops)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import below
-from .trouble import Trouble
+from . import files
+from .files import Trouble
 
 #: Bytes of what a command says that are passed on.
 MOST_OUT = 64 << 20
@@ -73,7 +73,7 @@ class Commands:
         return {"exit": code, "out": out, "err": err, "late": late}
 
     def _folder(self, asked: Mapping[str, Any]) -> str:
-        return below.inside(self._root, asked["folder"]) if asked.get("folder") else self._root
+        return files.inside(self._root, asked["folder"]) if asked.get("folder") else self._root
 
     def _detach(self, argv: list[str], asked: Mapping[str, Any], folder: str) -> dict[str, Any]:
         """Start a command that outlives us, in a session of its own."""

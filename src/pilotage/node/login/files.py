@@ -1,14 +1,107 @@
-"""Read files below the project's folder, for the hub."""
+"""Files below the project's folder, read for the hub; symbolic links lead nowhere else."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import os
+import re
 import stat
 from collections.abc import Mapping
 from typing import Any
 
-from . import below
+#: Kinds that the hub acts upon: wait for space, say so, or give up.
+_KINDS = {
+    errno.ENOSPC: "disk",
+    errno.EDQUOT: "disk",
+    errno.EROFS: "disk",
+    errno.EIO: "disk",
+    errno.EFBIG: "disk",
+    errno.ESTALE: "disk",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+    errno.ELOOP: "denied",
+    errno.ENOENT: "missing",
+    errno.ENOTDIR: "missing",
+}
+
+
+class Trouble(Exception):
+    """A request that cannot be granted."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """Say what went wrong, with the path if there is one."""
+    if isinstance(error, Trouble):
+        return {"error": str(error), "kind": error.kind}
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        words = error.strerror or str(error)
+        return {"error": f"{where}{words}", "kind": _KINDS.get(error.errno or 0, "other")}
+    if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, IndexError)):
+        return {"error": f"the request is not understood: {error!r}", "kind": "usage"}
+    return {"error": repr(error), "kind": "other"}
+
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+#: Nothing is there, or a link, a device or a socket.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+_STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LAST = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def check_key(key: object) -> str:
+    """Return the key of a submission, if it is one."""
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise Trouble("usage", f"{key!r} is no key of a submission")
+    return key
+
+
+def check_digest(digest: object) -> str:
+    """Return the digest of a file, if it is one."""
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise Trouble("usage", f"{digest!r} is no digest")
+    return digest
+
+
+def inside(root: str, path: str) -> str:
+    """Return a path without dots, if it lies below the root as it is written."""
+    plain = os.path.normpath(os.path.join(root, path))
+    if "\0" in path or not plain.startswith(f"{root}/"):
+        raise Trouble("denied", f"{path} is not below {root}")
+    return plain
+
+
+def opened(root: str, path: str) -> int | None:
+    """Open what a path below the root leads to; nothing if it is not there or leads outside.
+
+    Links are followed as they are now; the way that they lead is then gone step by step, so that a
+    payload which changes one of them in the meantime gains nothing.
+    """
+    real = os.path.realpath(inside(root, path))
+    if not real.startswith(f"{root}/"):
+        return None
+    *folders, name = real[len(root) + 1 :].split("/")
+    at = os.open(root, _STEP)
+    try:
+        for one in folders:
+            deeper = os.open(one, _STEP, dir_fd=at)
+            os.close(at)
+            at = deeper
+        return os.open(name, _LAST, dir_fd=at)
+    except OSError as error:
+        error.filename = path
+        if error.errno in _NOTHING:
+            return None
+        raise
+    finally:
+        os.close(at)
+
 
 _MOST = 16 << 20
 
@@ -45,7 +138,7 @@ class Files:
         return {"found": {path: self._facts(path, names=True) for path in asked["paths"]}}
 
     def _piece(self, path: str, offset: int, most: int) -> tuple[bytes, int] | None:
-        fd = below.opened(self._root, path)
+        fd = opened(self._root, path)
         if fd is None:
             return None
         try:
@@ -58,7 +151,7 @@ class Files:
             os.close(fd)
 
     def _facts(self, path: str, *, names: bool) -> dict[str, Any] | None:
-        fd = below.opened(self._root, path)
+        fd = opened(self._root, path)
         if fd is None:
             return None
         try:

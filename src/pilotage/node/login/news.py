@@ -1,19 +1,57 @@
-"""What jobs leave in the folder of news, told to the hub as soon as it is there."""
+"""Report what jobs write to the news folder as soon as it is there."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
 import re
+import select
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any, Callable
 
-from .watch import Watch
+_NEW = 0x00000080 | 0x00000100  # IN_MOVED_TO | IN_CREATE
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FolderWatch:
+    """The kernel's news of a folder, where it has some."""
+
+    def __init__(self, folder: str) -> None:
+        self._poll = select.poll()
+        self._fd = _watched(folder)
+        if self._fd is not None:
+            self._poll.register(self._fd, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a change, but no longer than so."""
+        if self._fd is None:
+            time.sleep(seconds)
+        elif self._poll.poll(seconds * 1000):
+            try:
+                os.read(self._fd, 1 << 16)
+            except OSError:
+                time.sleep(seconds)
+
+
+def _watched(folder: str) -> int | None:
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = int(libc.inotify_init1(_FLAGS))
+        if fd < 0:
+            return None
+        if libc.inotify_add_watch(fd, os.fsencode(folder), _NEW) < 0:
+            os.close(fd)
+            return None
+    except (OSError, AttributeError):
+        return None
+    return fd
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\.[0-9]{1,9}\.(?:started|ended)")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -51,7 +89,7 @@ class News:
 
     def follow(self, tick: Callable[[], None]) -> None:
         """Tell of news for ever; `tick` is called now and then."""
-        watch = Watch(self._folder)
+        watch = FolderWatch(self._folder)
         changed = time.monotonic()
         pause = _FASTEST_S
         while True:

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import claim, durable, tidy
-from . import below
-from .trouble import Trouble
+from . import files
+from .files import Trouble
 
 _BULK = 1 << 20
 _TURNS = 64
@@ -33,9 +33,9 @@ class Orders:
 
     def prepare(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Make the folder of a submission with all that its jobs need; tell which inputs lack."""
-        key = below.check_key(asked["key"])
+        key = files.check_key(asked["key"])
         text = rendered(asked["order"])
-        links = [below.check_digest(one) for one in asked.get("links") or ()]
+        links = [files.check_digest(one) for one in asked.get("links") or ()]
         with self._turns[hash(key) % _TURNS]:
             place = self._place(key)
             durable.folder(place)
@@ -53,7 +53,7 @@ class Orders:
 
         `only` numbers some of them; else all of its `count` are meant.
         """
-        key, count = below.check_key(asked["key"]), int(asked["count"])
+        key, count = files.check_key(asked["key"]), int(asked["count"])
         only = asked.get("only")
         meant = range(count) if only is None else [int(one) for one in only]
         place = self._place(key)
@@ -73,7 +73,7 @@ class Orders:
         trash = self._trash()
         durable.folder(trash)
         gone = []
-        for key in (below.check_key(one) for one in asked["keys"]):
+        for key in (files.check_key(one) for one in asked["keys"]):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self._place(key), os.path.join(trash, f"{key}.{uuid.uuid4().hex}"))
                 gone.append(key)

@@ -1,26 +1,112 @@
-"""From requests to replies."""
+"""Serve the hub's requests at a login node."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import platform
 import pwd
+import py_compile
+import select
 import socket
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 from .. import durable, frame
-from . import news, quick
+from . import news
 from .command import Commands
-from .files import Files
+from .files import Files, Trouble, told
 from .orders import Orders
-from .talk import Talk
-from .trouble import Trouble, told
+
+#: What jobs have no use for.
+_LEFT_OUT = ("__main__.py", "node/hand/")
+
+
+def make(archive: str) -> None:
+    """Compile all of an archive that jobs need, once."""
+    target = f"{archive}.{sys.implementation.cache_tag}"
+    if os.path.exists(target):
+        return
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            compiled = os.path.join(scratch, "compiled")
+            with zipfile.ZipFile(archive) as packed, zipfile.ZipFile(compiled, "w") as made:
+                for name in packed.namelist():
+                    if not name.startswith(_LEFT_OUT):
+                        made.writestr(*_entry(name, packed.read(name), scratch))
+            with open(compiled, "rb") as file:
+                data = file.read()
+        durable.write(target, data, f"{target}.{os.getpid()}.part")
+    except (OSError, py_compile.PyCompileError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"jobs will begin more slowly: {error}\n")
+
+
+def _entry(name: str, data: bytes, scratch: str) -> tuple[str, bytes]:
+    """Compile a module; what programs of others read stays as it is."""
+    if "/" not in name:
+        return name, data
+    source, target = (os.path.join(scratch, f"module.{end}") for end in ("py", "pyc"))
+    with open(source, "wb") as file:
+        file.write(data)
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(
+        source, target, dfile=name, doraise=True, optimize=2, invalidation_mode=unchecked
+    )
+    with open(target, "rb") as file:
+        return f"{name}c", file.read()
+
+
+#: Bytes of one frame, at most: a listing of a large cluster, an order of a thousand jobs.
+LIMIT = 1 << 28
+_BULK = 1 << 18
+#: Odd bytes in names arrive as half characters, which only ASCII can carry.
+_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+
+
+class Talk:
+    """Requests come in one at a time; replies go out whole, from any thread."""
+
+    def __init__(self, inward: int, outward: int) -> None:
+        self._inward = inward
+        self._outward = outward
+        self._turn = threading.Lock()
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """Wait for requests until the hub has gone."""
+        reader = frame.Reader(LIMIT)
+        poll = select.poll()
+        poll.register(self._inward, select.POLLIN)
+        # Without events of its own it shows that nobody reads there any more.
+        poll.register(self._outward, 0)
+        while not any(fd == self._outward for fd, _ in poll.poll()):
+            data = os.read(self._inward, _BULK)
+            if not data:
+                return
+            yield from reader.feed(data)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a frame; that a hub has gone is noticed where requests are read."""
+        try:
+            data = frame.pack(_encode(message), LIMIT)
+        except frame.FrameError as error:
+            data = frame.pack(_encode({**_stub(message), "error": str(error), "kind": "other"}))
+        with self._turn, contextlib.suppress(OSError):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._outward, view) :]
+
+
+def _stub(message: dict[str, Any]) -> dict[str, Any]:
+    return {"n": message["n"]} if "n" in message else {}
+
 
 _USAGE = 2
 #: Commands that run at once, and other requests that are served at once.
@@ -44,7 +130,7 @@ def main(words: Sequence[str]) -> int:
     except OSError as error:
         # Each request that needs it will say so; there may be space again in a while.
         sys.stderr.write(f"cannot make {error.filename}: {error.strerror}\n")
-    hand = Hand(root, talk)
+    hand = LoginHelper(root, talk)
     code = 0
     try:
         hand.serve()
@@ -58,7 +144,7 @@ def main(words: Sequence[str]) -> int:
     os._exit(code)
 
 
-class Hand:
+class LoginHelper:
     """All operations by name."""
 
     def __init__(self, root: str, talk: Talk) -> None:
@@ -90,7 +176,7 @@ class Hand:
         """Take requests until there are no more."""
         self._orders.tidy()
         if archive := _archive():
-            threading.Thread(target=quick.make, args=(archive,), daemon=True).start()
+            threading.Thread(target=make, args=(archive,), daemon=True).start()
         news.start(news.News(self._news, self._talk.say), self.commands.collect)
         for asked in self._talk.requests():
             pool = self._runs if asked.get("op") == "run" else self._others

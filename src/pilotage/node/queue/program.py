@@ -3,15 +3,106 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from . import alive, keeper, place, show, stop
+from . import submission, supervisor
+from .submission import LocalSubmission
+
+Item = dict[str, Any]
+
+
+def listed(given: LocalSubmission) -> Iterator[Item]:
+    """Describe each item of a submission."""
+    order = given.order()
+    keeper = _keeper(given, order)
+    for index in range(order["count"]):
+        found: Item = {"id": f"{given.id}.{index}", "key": order["key"], "index": index}
+        yield {**found, **_state(given, index, keeper)}
+
+
+def finished(found: list[Item]) -> float:
+    """Return when the last item ended; never if one has not."""
+    if any(item["phase"] != "over" for item in found):
+        return float("inf")
+    return max((item.get("ended") or 0.0 for item in found), default=0.0)
+
+
+def _keeper(given: LocalSubmission, order: dict[str, Any]) -> str:
+    """Say whether the supervisor `lives`, is `gone`, or is on a machine that we do not see."""
+    who = given.read("keeper.json")
+    if who is None:
+        # It is about to begin, unless whoever submitted has died before.
+        if submission.elsewhere(order["by"]) or submission.lives(order["by"]):
+            return "lives"
+        # From now on none can begin.
+        given.claim("keeper.json", {**order["by"], "start": "never"})
+        who = given.read("keeper.json") or order["by"]
+    if submission.elsewhere(who):
+        return "elsewhere"
+    return "lives" if submission.lives(who) else "gone"
+
+
+def _state(given: LocalSubmission, index: int, keeper: str) -> Item:
+    begun = given.read(f"{index}.begun")
+    runs = given.read(f"{index}.runs")
+    over = given.read(f"{index}.over")
+    if over is not None:
+        return _over(over, runs)
+    if begun is not None and begun["cancelled"]:
+        return {"phase": "over", "cause": "cancelled", "ended": begun["time"]}
+    if keeper == "elsewhere":
+        return {"phase": "unknown", "words": "its supervisor is on another machine"}
+    if runs is not None and (keeper == "lives" or submission.lives(runs)):
+        return {"phase": "running", "node": runs["host"], "started": runs["time"]}
+    if keeper == "lives":
+        # Its script waits at a gate until the file that says where it runs is on disk.
+        return {"phase": "queued"}
+    return _lost(given, index, runs)
+
+
+def _lost(given: LocalSubmission, index: int, runs: Item | None) -> Item:
+    """Write down that nobody knows how an item ended, or that it never began."""
+    end = {"cause": "unknown", "words": "its supervisor is gone", "time": time.time()}
+    if runs is None:
+        end = {**end, "cause": "node", "words": "its supervisor ended before it began"}
+    given.claim(f"{index}.over", end)
+    return _over(given.read(f"{index}.over") or end, runs)
+
+
+def _over(over: Item, runs: Item | None) -> Item:
+    found: Item = {
+        name: over[name] for name in ("cause", "exit", "signal", "words") if name in over
+    }
+    found.update(phase="over", ended=over.get("time"))
+    if runs is not None:
+        found.update(node=runs["host"], started=runs["time"])
+    return found
+
+
+def stop(given: LocalSubmission, index: int) -> None:
+    """Call one item off; it is no error if it is over."""
+    called_off = {"cancelled": True, "time": time.time()}
+    if given.claim(f"{index}.begun", called_off) or given.has(f"{index}.over"):
+        return
+    given.claim(f"{index}.stop", {"time": time.time()})
+    keeper, runs = given.read("keeper.json"), given.read(f"{index}.runs")
+    if keeper is None or runs is None or submission.elsewhere(keeper) or submission.lives(keeper):
+        return
+    # Nobody but us is left to end it.
+    if submission.lives(runs):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(runs["pid"], signal.SIGKILL)
+    given.claim(f"{index}.over", {"cause": "cancelled", "time": time.time()})
+
 
 _USAGE = 2
 _FAILED = 1
@@ -47,23 +138,23 @@ def _submit(root: str, given: argparse.Namespace) -> int:
         "memory": given.memory,
         "grace": given.grace,
         "folder": os.path.abspath(given.folder),
-        "by": alive.me(),
+        "by": submission.me(),
     }
-    new = place.new(root, order, sys.stdin.read())
-    keeper.detach(new, root)
+    new = submission.new(root, order, sys.stdin.read())
+    supervisor.detach(new, root)
     sys.stdout.write(f"{new.id}\n")
     return 0
 
 
 def _list(root: str, given: argparse.Namespace) -> int:
     found = []
-    for one in place.every(root):
+    for one in submission.every(root):
         try:
-            items = list(show.items(one))
+            items = list(listed(one))
         except FileNotFoundError:
             # Another listing has just forgotten it.
             continue
-        if show.finished(items) < time.time() - given.keep:
+        if finished(items) < time.time() - given.keep:
             one.remove()
         else:
             found.extend(items)
@@ -78,7 +169,7 @@ def _cancel(root: str, given: argparse.Namespace) -> int:
         if found is None:
             sys.stderr.write(f"refused: {name!r} is no id\n")
             return _USAGE
-        one = place.Place(os.path.join(root, found[1]))
+        one = submission.LocalSubmission(os.path.join(root, found[1]))
         try:
             count = one.order()["count"]
         except FileNotFoundError:
@@ -86,7 +177,7 @@ def _cancel(root: str, given: argparse.Namespace) -> int:
             continue
         for index in range(count) if found[2] is None else [int(found[2])]:
             if index < count:
-                stop.stop(one, index)
+                stop(one, index)
     return 0
 
 

@@ -9,9 +9,8 @@ Like the starter, all of this travels to worker nodes and needs only the standar
 from __future__ import annotations
 
 from .box import NotPossibleError, Wrapped
-from .probe import available
+from .probe import KINDS, THREATS, available, protects, words
 from .reach import exit_code, resident, signal_inside
-from .threats import KINDS, THREATS, protects, words
 from .wrap import wrap
 
 __all__ = [

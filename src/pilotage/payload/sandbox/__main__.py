@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import probe, rule, threats
+from . import probe, rule
 
 
 def main(argv: list[str]) -> int:
@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
     elif argv == ["gatekeeper"]:
         text = rule.gatekeeper()
     elif argv == ["probe"]:
-        text = "".join(f"{kind}: {threats.words(kind)}\n" for kind in probe.available())
+        text = "".join(f"{kind}: {probe.words(kind)}\n" for kind in probe.available())
     else:
         sys.stderr.write(f"{__doc__}\n")
         return 2

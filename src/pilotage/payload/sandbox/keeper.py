@@ -8,18 +8,102 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import re
 import signal
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import folder, pool, reach
+from . import reach
 from .box import Wrapped
 from .program import running
+from .rule import GATEKEEPER
+
+
+def furnish(home: str, request: dict[str, Any]) -> None:
+    """Put there what was asked for."""
+    # Those in a container's user namespace must be able to go through, but not to look.
+    os.chmod(home, 0o711)  # noqa: S103 - as said
+    for name, text in request.get("files", {}).items():
+        fd = os.open(f"{home}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+    root = f"{home}/root"
+    os.makedirs(root)
+    for path in request.get("folders", ()):
+        os.makedirs(f"{root}/{path}", exist_ok=True)
+        if path in ("tmp", "var/tmp"):
+            # What is mounted there gets the same mode.
+            os.chmod(f"{root}/{path}", 0o1777)  # noqa: S103 - as such folders have
+    for path in request.get("empty", ()):
+        os.makedirs(os.path.dirname(f"{root}/{path}"), exist_ok=True)
+        os.close(os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT, 0o644))
+    for path, target in request.get("links", {}).items():
+        os.symlink(target, f"{root}{path}")
+
+
+def clear(home: str, request: dict[str, Any]) -> None:
+    """Remove what was put there, by name: what else may be there is not ours, so it stays."""
+    root = f"{home}/root"
+    files = [f"{home}/{name}" for name in request.get("files", {})]
+    files += [f"{root}/{path}" for path in request.get("empty", ())]
+    files += [f"{root}{path}" for path in request.get("links", {})]
+    folders = {home, root}
+    for path in (*(f"{root}/{path}" for path in request.get("folders", ())), *files):
+        while len(path) > len(root):
+            folders.add(path)
+            path = os.path.dirname(path)  # noqa: PLW2901 - goes up
+    for path in files:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    for path in sorted(folders, key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+_LISTED = re.compile(re.escape(GATEKEEPER) + r" run ([a-z_][a-z0-9_-]*)")
+
+
+def users() -> list[str]:
+    """List the users that a sudo rule lets us run payloads as."""
+    theirs, ours = os.pipe()
+    actions = [
+        (os.POSIX_SPAWN_DUP2, ours, 1),
+        (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0),
+    ]
+    try:
+        pid = os.posix_spawnp("sudo", ["sudo", "-n", "-l"], os.environ, file_actions=actions)
+    finally:
+        os.close(ours)
+    with open(theirs, encoding="utf-8", errors="replace") as file:
+        # Lines are broken between words.
+        text = " ".join(file.read().split())
+    os.waitpid(pid, 0)
+    return _LISTED.findall(text)
+
+
+def take(names: list[str] | None = None) -> str:
+    """Choose a user that no other payload of ours has, and hold it until this process ends."""
+    home = f"/tmp/pilotage-users-{os.getuid()}"  # noqa: S108 - checked below
+    os.makedirs(home, mode=0o700, exist_ok=True)
+    what = os.lstat(home)
+    if what.st_uid != os.getuid() or not stat.S_ISDIR(what.st_mode):
+        sys.exit(f"{home} is not ours")
+    for name in users() if names is None else names:
+        fd = os.open(f"{home}/{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return name
+        except BlockingIOError:
+            os.close(fd)
+    sys.exit("there is no user left that it could run as: name more of them in the sudo rule")
+
 
 #: Stands for the keeper's own folder in what it is asked to run.
 HOME = "{keeper}"
@@ -75,7 +159,7 @@ class Keeper:
 
     def _filled(self, word: str) -> str:
         if self._request["kind"] == "user" and word == USER:
-            return pool.take()
+            return take()
         return word.replace(HOME, self._home, 1) if word.startswith(HOME) else word
 
     def hear(self, number: int) -> None:
@@ -166,7 +250,7 @@ def main(_argv: Sequence[str]) -> None:
     os.umask(0o022)
     home = tempfile.mkdtemp(prefix="pilotage-keeper-")
     try:
-        folder.furnish(home, request)
+        furnish(home, request)
         keeper = Keeper(request, home)
         keeper.begin()
         while not keeper.over:
@@ -176,5 +260,5 @@ def main(_argv: Sequence[str]) -> None:
             keeper.step()
         code = keeper.end()
     finally:
-        folder.clear(home, request)
+        clear(home, request)
     sys.exit(code)

@@ -1,18 +1,258 @@
-"""Choose how a payload is put into its sandbox."""
+"""Commands that start a payload in its sandbox: bubblewrap, Podman, Apptainer, another user."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import apptainer, bubblewrap, podman, user
-from .box import NotPossibleError, Wrapped, box
+from . import cgroup, view
+from .box import Box, NotPossibleError, Wrapped, box
+from .keeper import HOME, USER, kept
+from .rule import GATEKEEPER, is_name
+
+_PRLIMIT = {
+    "cpu_seconds": "cpu",
+    "file_size": "fsize",
+    "open_files": "nofile",
+    "processes": "nproc",
+}
+#: Where it finds its options, so that no list of processes shows the payload's environment.
+_HANDED = 3
+
+
+def in_bubblewrap(box: Box, marks: dict[str, str]) -> Wrapped:
+    """Start bubblewrap, with its options in an open file."""
+    argv = ["bwrap", "--args", str(_HANDED), "--", *limited(box.limits), *box.argv]
+    if os.geteuid() == 0:
+        # The kernel does not count the processes of root, but a control group does.
+        argv = [*cgroup.entering(box.limits["processes"]), *argv]
+    handed = "\0".join([*options(box, marks), ""])
+    return Wrapped(argv, dict(marks), os.fsencode(handed))
+
+
+def options(box: Box, marks: dict[str, str]) -> list[str]:
+    """List the options of bubblewrap."""
+    shown, links = view.system()
+    mine = view.asked(box)
+    view.check_cwd(box, shown + mine, links)
+    made = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
+    made += ["--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
+    made += [] if box.network else ["--unshare-net"]
+    for path, target in links.items():
+        made += ["--symlink", target, path]
+    for one in shown:
+        made += ["--ro-bind", one.path, one.path]
+    scratch = ["--perms", "1777", "--size", str(box.scratch), "--tmpfs"]
+    made += ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm"]  # noqa: S108 - inside
+    made += [*scratch, "/tmp", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - inside
+    for one in mine:
+        made += [_bind(one), one.path, one.path]
+    # Both are in memory and have no size.
+    made += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", box.cwd, "--clearenv"]
+    for name, value in {**box.env, **marks}.items():
+        made += ["--setenv", name, value]
+    return made
+
+
+def _bind(one: view.Shown) -> str:
+    if one.path.startswith("/dev/"):
+        return "--dev-bind"
+    return "--bind" if one.writable else "--ro-bind"
+
+
+def limited(limits: dict[str, int]) -> list[str]:
+    """Set limits inside, where the kernel counts only this payload's processes."""
+    words = [
+        f"--{_PRLIMIT[name]}={value}:{value}" for name, value in limits.items() if name in _PRLIMIT
+    ]
+    return ["/usr/bin/prlimit", *words, "--"]
+
+
+_PASSED_APPTAINER = (
+    "APPTAINER_CACHEDIR",
+    "APPTAINER_TMPDIR",
+    "HOME",
+    "PATH",
+    "USER",
+    "XDG_RUNTIME_DIR",
+)
+
+
+def program() -> str:
+    """Name the program, which was called differently before."""
+    return (
+        "apptainer"
+        if shutil.which("apptainer") or not shutil.which("singularity")
+        else "singularity"
+    )
+
+
+def in_apptainer(box: Box, marks: dict[str, str]) -> Wrapped:
+    """Start apptainer, with the payload's environment in variables that it renames."""
+    if not box.image or box.image.startswith("-"):
+        raise NotPossibleError("apptainer needs an image")
+    argv = [program(), "--silent", "exec", "--containall", "--cleanenv", "--no-privs"]
+    argv += ["--no-home", "--no-mount", "home,cwd,tmp", "--writable-tmpfs"]
+    argv += [] if box.network else ["--net", "--network", "none"]
+    for one in view.asked(box):
+        argv += ["--bind", _bind_apptainer(one)]
+    argv += ["--pwd", box.cwd, box.image, *limited(box.limits), *box.argv]
+    prefix = "SINGULARITYENV_" if program() == "singularity" else "APPTAINERENV_"
+    passed = {name: os.environ[name] for name in _PASSED_APPTAINER if name in os.environ}
+    given = {f"{prefix}{name}": value for name, value in {**box.env, **marks}.items()}
+    return Wrapped(argv, {**passed, **given, **marks}, b"")
+
+
+def _bind_apptainer(one: view.Shown) -> str:
+    if any(sign in one.path for sign in ",:"):
+        raise NotPossibleError(f"apptainer cannot show {one.path!r}: a comma or colon is in it")
+    return f"{one.path}:{one.path}:{'rw' if one.writable else 'ro'}"
+
+
+#: What podman needs to know of its user.
+_PASSED_PODMAN = (
+    "CONTAINERS_CONF", "CONTAINERS_REGISTRIES_CONF", "CONTAINERS_STORAGE_CONF",
+    "DBUS_SESSION_BUS_ADDRESS", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "PATH",
+    "REGISTRY_AUTH_FILE", "USER", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+_ULIMIT = {"cpu_seconds": "cpu", "file_size": "fsize", "open_files": "nofile", "processes": "nproc"}
+#: Where podman puts something into every container.
+_POINTS = ("proc", "sys", "dev", "tmp", "var/tmp", "run", "etc")
+_FILES = ("run/podman-init", "run/.containerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf")
+
+
+def in_podman(box: Box, marks: dict[str, str]) -> Wrapped:
+    """Start a keeper that runs podman."""
+    name = (
+        "pilotage-"
+        + hashlib.sha256(f"{os.getpid()} {box.key} {box.place}".encode()).hexdigest()[:24]
+    )
+    shown, links = ([], {}) if box.image else view.system()
+    mine = view.asked(box)
+    if not box.image:
+        view.check_cwd(box, shown + mine, links)
+    argv = [*_podman(), "run", "--rm", "--name", name, *_walls(box), *_bounds(box)]
+    argv += [word for one in shown + mine for word in ("--mount", _mount(one))]
+    argv += ["--workdir", box.cwd, "--entrypoint", "", "--env-file", f"{HOME}/env"]
+    argv += [] if box.image else ["--rootfs", f"{HOME}/root"]
+    if not box.image:
+        # Podman would make it, and nobody would remove it.
+        links = {**links, "/etc/mtab": "/proc/mounts"}
+    request = {
+        "kind": "podman",
+        "argv": argv,
+        "rest": [*_image(box.image), *box.argv],
+        "files": {"env": _env_file({**box.env, **marks})},
+        "folders": [] if box.image else [*_POINTS, *_points(shown + mine, os.path.isdir)],
+        "empty": [] if box.image else [*_FILES, *_points(shown + mine, os.path.isfile)],
+        "links": links,
+        "last": [*_podman(), "rm", "--force", "--ignore", "--time", "0", name],
+    }
+    passed = {name: os.environ[name] for name in _PASSED_PODMAN if name in os.environ}
+    return kept(request, {**passed, **marks})
+
+
+def _podman() -> list[str]:
+    # crun, the usual runtime, refuses machines with both versions of control groups.
+    hybrid = os.path.isdir("/sys/fs/cgroup/unified") and shutil.which("runc")
+    return ["podman", "--log-level=error", *(["--runtime", "runc"] if hybrid else [])]
+
+
+def _walls(box: Box) -> list[str]:
+    """Keep it apart from everything else."""
+    made = ["--init", "--log-driver", "passthrough", "--read-only", "--cap-drop", "all"]
+    made += ["--security-opt", "no-new-privileges", "--ipc", "private", "--pid", "private"]
+    made += ["--network", "host" if box.network else "none", "--unsetenv-all"]
+    if os.geteuid() == 0:
+        return made
+    # Only its own user can write into the payload's directory: under its own number, or as a root
+    # that can do nothing more, which a folder needs that only this user may look into.
+    return [*made, *(["--user", "0:0"] if box.user == "root" else ["--userns", "keep-id"])]
+
+
+def _bounds(box: Box) -> list[str]:
+    """Keep it from taking more than its share."""
+    scratch = f"rw,nosuid,nodev,mode=1777,notmpcopyup,size={box.scratch}"
+    made = ["--read-only-tmpfs=false", "--shm-size", str(box.scratch)]
+    made += ["--tmpfs", f"/tmp:{scratch}", "--tmpfs", f"/var/tmp:{scratch}"]  # noqa: S108 - inside
+    for name, value in box.limits.items():
+        if name in _ULIMIT:
+            made += ["--ulimit", f"{_ULIMIT[name]}={value}:{value}"]
+    if os.geteuid() == 0 or os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+        made += ["--pids-limit", str(box.limits["processes"])]
+    return made
+
+
+def _image(image: str) -> list[str]:
+    if image.startswith("-"):
+        raise NotPossibleError(f"{image!r} cannot be the name of an image")
+    if image.startswith("/"):
+        return ["--rootfs", image]
+    return [image] if image else []
+
+
+def _mount(one: view.Shown) -> str:
+    """Write a mount as podman reads it, as one line of comma-separated values."""
+    fields = ["type=bind", f"source={one.path}", f"destination={one.path}"]
+    fields += [] if one.writable else ["ro"]
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
+
+def _points(shown: list[view.Shown], test: Callable[[str], bool]) -> list[str]:
+    """List where something is mounted, since podman cannot make that in a folder of ours."""
+    return [one.path.lstrip("/") for one in shown if test(one.path)]
+
+
+def _env_file(env: dict[str, str]) -> str:
+    if bad := [name for name, value in env.items() if "\n" in name + value or name.startswith("#")]:
+        raise NotPossibleError(
+            f"the variable {bad[0]!r} cannot be given to a container: it has more than one line"
+        )
+    return "".join(f"{name}={value}\n" for name, value in env.items())
+
+
+_PASSED_USER = ("HOME", "LANG", "PATH", "USER")
+
+
+def as_user(box: Box, marks: dict[str, str]) -> Wrapped:
+    """Start a keeper that calls the gatekeeper and holds the line to it."""
+    if box.user and not is_name(box.user):
+        raise NotPossibleError(f"{box.user!r} cannot be the name of a user to run it as")
+    if not box.place:
+        raise NotPossibleError("a worker that stays cannot run as another user")
+    wish = {
+        "dir": box.place,
+        "cwd": box.cwd,
+        "argv": box.argv,
+        "env": {**box.env, **marks},
+        "limits": box.limits,
+        "scratch": box.scratch,
+        "network": box.network,
+        "shown": [one.path for one in view.asked(box) if one.path != box.place],
+    }
+    request = {
+        "kind": "user",
+        # If nobody is named, the keeper takes one of the rule whom no other payload has.
+        "argv": ["sudo", "-n", "--", GATEKEEPER, "run", box.user or USER],
+        "told": json.dumps(wish),
+    }
+    passed = {name: os.environ[name] for name in _PASSED_USER if name in os.environ}
+    return kept(request, {**passed, **marks})
+
 
 _KINDS = {
-    "apptainer": apptainer.wrap,
-    "bubblewrap": bubblewrap.wrap,
-    "podman": podman.wrap,
-    "user": user.wrap,
+    "apptainer": in_apptainer,
+    "bubblewrap": in_bubblewrap,
+    "podman": in_podman,
+    "user": as_user,
 }
 
 

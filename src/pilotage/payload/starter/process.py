@@ -17,7 +17,7 @@ WORKER = "PILOTAGE_WORKER"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Row(NamedTuple):
+class ProcessRow(NamedTuple):
     """One process."""
 
     #: One letter, such as R for running and Z for dead but not yet collected.
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     resident: int
 
 
-def table() -> dict[int, Row]:
+def table() -> dict[int, ProcessRow]:
     """Describe all processes."""
     found = {}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
@@ -43,7 +43,7 @@ def table() -> dict[int, Row]:
             continue
         state, parent, group, session = words[:4]
         resident = int(words[21]) * _PAGE
-        found[pid] = Row(state.decode(), int(parent), int(group), int(session), resident)
+        found[pid] = ProcessRow(state.decode(), int(parent), int(group), int(session), resident)
     return found
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from .loop import Loop
-from .wire import Wire
+from .wire import StarterWire
 from .workers import scratch_of
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,7 +45,7 @@ def serve(fd: int, home: bytes, lock: bytes, slots: int = 0, devices: Sequence[s
     # Never closed: the kernel lets go of the lock when this process is no more.
     held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
-    wire = Wire(fd)
+    wire = StarterWire(fd)
     wire.send({"op": "ready", "pid": os.getpid()})
     Loop(wire, home, lock, slots, devices).run(wake)
     shutil.rmtree(scratch_of(lock), ignore_errors=True)

@@ -13,7 +13,7 @@ from .crash import point
 _BULK = 1 << 18
 
 
-class Wire:
+class StarterWire:
     """Lines of JSON on a socket, never waiting for the other side."""
 
     def __init__(self, fd: int) -> None:

@@ -1,8 +1,9 @@
-"""The supervisor of a submission: it runs the items as cores get free, and writes down each end."""
+"""Supervisor of a submission: runs items as cores get free, and records how each ends."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -11,8 +12,61 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, slots
-from .place import Place
+from . import submission
+from .submission import LocalSubmission
+
+
+class Slots:
+    """What one supervisor holds; the one whose turn it is takes what gets free."""
+
+    def __init__(self, root: str, count: int) -> None:
+        self._folder = os.path.join(root, ".slots")
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        self._count = count
+        self._turn = self._open("turn")
+        self._mine = False
+        #: What was taken but does not suffice yet.
+        self._some: list[int] = []
+
+    def take(self, cores: int, *, wait: bool) -> list[int] | None:
+        """Take so many cores, or none; `wait` says that there is nothing to do before our turn."""
+        if not self._mine and not _lock(self._turn, wait=wait):
+            return None
+        self._mine = True
+        for number in range(self._count):
+            if len(self._some) == cores:
+                break
+            slot = self._open(str(number))
+            # Of two descriptors of ours for one file, only the first gets the lock.
+            if _lock(slot, wait=False):
+                self._some.append(slot)
+            else:
+                os.close(slot)
+        if len(self._some) < cores:
+            return None
+        taken, self._some = self._some, []
+        self._mine = False
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+        return taken
+
+    def _open(self, name: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        return os.open(os.path.join(self._folder, name), flags, 0o600)
+
+
+def free(taken: list[int]) -> None:
+    """Let cores go."""
+    for slot in taken:
+        os.close(slot)
+
+
+def _lock(fd: int, *, wait: bool) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
 
 _GLANCE_S = 0.1
 _WEIGH_S = 0.5
@@ -36,13 +90,13 @@ class Running:
     weighed: float = 0.0
 
 
-class Keeper:
+class Supervisor:
     """Runs all items of one submission."""
 
-    def __init__(self, place: Place, root: str) -> None:
-        self._place = place
-        self._order = place.order()
-        self._slots = slots.Slots(root, self._order["slots"])
+    def __init__(self, given: LocalSubmission, root: str) -> None:
+        self._submission = given
+        self._order = given.order()
+        self._slots = Slots(root, self._order["slots"])
         self._waiting = list(range(self._order["count"]))
         self._running: list[Running] = []
 
@@ -68,13 +122,13 @@ class Keeper:
             if taken is None:
                 return
             if not self._next(taken):
-                slots.free(taken)
+                free(taken)
 
     def _next(self, taken: list[int]) -> bool:
         """Start the next item that nobody has called off."""
         while self._waiting:
             index = self._waiting.pop(0)
-            if self._place.claim(f"{index}.begun", {"cancelled": False}):
+            if self._submission.claim(f"{index}.begun", {"cancelled": False}):
                 self._start(index, taken)
                 return True
         return False
@@ -87,7 +141,7 @@ class Keeper:
                 open(f"{folder}/err.{index}", "ab") as err,
             ):
                 process = subprocess.Popen(
-                    ["/bin/sh", "-c", _GATE, self._place.script],
+                    ["/bin/sh", "-c", _GATE, self._submission.script],
                     cwd=folder,
                     env={**os.environ, "PILOTAGE_INDEX": str(index)},
                     stdin=subprocess.PIPE,
@@ -96,14 +150,14 @@ class Keeper:
                     start_new_session=True,
                 )
         except (OSError, subprocess.SubprocessError) as error:
-            slots.free(taken)
-            self._place.write(f"{index}.over", {"cause": "node", "words": str(error)})
+            free(taken)
+            self._submission.write(f"{index}.over", {"cause": "node", "words": str(error)})
             return
         limit = self._order["time"]
         deadline = time.monotonic() + limit if limit else float("inf")
         self._running.append(Running(index, process, taken, deadline))
-        record = {**alive.describe(process.pid), "time": time.time()}
-        self._place.write(f"{index}.runs", record)
+        record = {**submission.describe(process.pid), "time": time.time()}
+        self._submission.write(f"{index}.runs", record)
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError), process.stdin as gate:
                 gate.write(b"go\n")
@@ -123,7 +177,7 @@ class Keeper:
     def _judge(self, one: Running, now: float) -> None:
         if now > one.deadline:
             self._stop(one, "timeout", now)
-        elif self._place.has(f"{one.index}.stop"):
+        elif self._submission.has(f"{one.index}.stop"):
             self._stop(one, "cancelled", now)
         elif self._order["memory"] and now - one.weighed > _WEIGH_S:
             one.weighed = now
@@ -143,12 +197,12 @@ class Keeper:
             end = {"cause": "exited", "exit": code}
             if code < 0:
                 end = {"cause": "signalled", "signal": -code}
-        self._place.write(f"{one.index}.over", {**end, "time": time.time()})
+        self._submission.write(f"{one.index}.over", {**end, "time": time.time()})
         self._running.remove(one)
-        slots.free(one.cores)
+        free(one.cores)
 
 
-def detach(place: Place, root: str) -> None:
+def detach(given: LocalSubmission, root: str) -> None:
     """Start the keeper of a submission in a session of its own; return when it has begun."""
     read, write = os.pipe()
     child = os.fork()
@@ -165,10 +219,10 @@ def detach(place: Place, root: str) -> None:
             os._exit(0)
         os.close(read)
         _quiet()
-        if place.claim("keeper.json", alive.me()):
+        if given.claim("keeper.json", submission.me()):
             os.write(write, b".")
             os.close(write)
-            Keeper(place, root).run()
+            Supervisor(given, root).run()
     os._exit(0)
 
 

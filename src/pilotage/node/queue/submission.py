@@ -1,4 +1,4 @@
-"""The files of one submission."""
+"""A submission in the queue of one machine: its files, and the processes that serve it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,53 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 from .. import durable
 
 
-class Place:
+def me() -> dict[str, Any]:
+    """Describe this process."""
+    return describe(os.getpid())
+
+
+def describe(pid: int) -> dict[str, Any]:
+    """Describe a process of this machine."""
+    return {"pid": pid, "start": _start(pid), "boot": _boot(), "host": socket.gethostname()}
+
+
+def elsewhere(who: dict[str, Any]) -> bool:
+    """Say whether a process is one of another machine, of which nothing can be seen from here."""
+    return bool(who["host"] != socket.gethostname())
+
+
+def lives(who: dict[str, Any]) -> bool:
+    """Say whether a process of this machine is still there, and no zombie."""
+    start = _start(who["pid"])
+    return start != "" and start == who["start"] and _boot() == who["boot"]
+
+
+def _start(pid: int) -> str:
+    """Return when a process began, in ticks since the machine did; empty if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if words[0] in b"ZX" else words[19].decode()
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class LocalSubmission:
     """The folder of a submission."""
 
     def __init__(self, path: str) -> None:
@@ -71,7 +111,7 @@ class Place:
             shutil.rmtree(gone)
 
 
-def new(root: str, order: dict[str, Any], script: str) -> Place:
+def new(root: str, order: dict[str, Any], script: str) -> LocalSubmission:
     """Make the folder of a submission, whole or not at all; its number is never used again."""
     durable.folder(root)
     with _locked(os.path.join(root, ".next")) as file:
@@ -88,16 +128,16 @@ def new(root: str, order: dict[str, Any], script: str) -> Place:
     durable.sync(part)
     os.rename(part, path)
     durable.sync(root)
-    return Place(path)
+    return LocalSubmission(path)
 
 
-def every(root: str) -> list[Place]:
+def every(root: str) -> list[LocalSubmission]:
     """Return all submissions, in order."""
     try:
         names = [name for name in os.listdir(root) if name.isdigit()]
     except FileNotFoundError:
         return []
-    return [Place(os.path.join(root, name)) for name in sorted(names, key=int)]
+    return [LocalSubmission(os.path.join(root, name)) for name in sorted(names, key=int)]
 
 
 @contextlib.contextmanager
