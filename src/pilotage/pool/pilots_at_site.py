@@ -13,8 +13,8 @@ import msgspec
 from pilotage.base import errors
 from pilotage.base.supervise import Background
 from pilotage.batch import submission, wish
-from pilotage.batch.driver import Driver, End
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.driver import Driver
+from pilotage.batch.submission import End, Submission, Work
 from pilotage.batch.system import known
 from pilotage.batch.system.model import Cause
 from pilotage.batch.tunnels import Doors
