@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pilotage.batch.bootstrap import BOOTSTRAP
+from pilotage.batch.login import BOOTSTRAP
 from pilotage.node.login.orders import rendered
 from pilotage.pilot import pack
 

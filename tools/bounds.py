@@ -42,7 +42,7 @@ EXCEPTIONS = {
     "lane.py Lane.ask": _OWNED,
     "dialer.py HubConnection.open": _JOINED,
     "local.py LocalSite._wind_down": _JOINED,
-    "outward.py Outward.send": _JOINED,
+    "place.py Direct._send": _JOINED,
     "place.py EdgePlace._spawn": _LEAVING,
     "program.py lines": _JOINED,
     "program.py run": _JOINED,
@@ -54,8 +54,8 @@ EXCEPTIONS = {
     "serve.py Served._subscribe": _SHARED,
     "sftp.py Sftp._connection": _OWNED,
     "sftp_wire.py Wire.begin": _OWNED,
-    "source.py Source.__aenter__": _OWNED,
-    "spare.py Spare._part": _OWNED,
+    "pull.py Source.__aenter__": _OWNED,
+    "lane.py Spare._part": _OWNED,
 }
 
 

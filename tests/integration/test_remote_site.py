@@ -18,7 +18,7 @@ from pilotage.base.backoff import Backoff
 from pilotage.batch import remote as module
 from pilotage.batch.model import Site
 from pilotage.batch.remote import Remote
-from pilotage.batch.shell.here import Here
+from pilotage.batch.shell.choose import Here
 from pilotage.batch.shell.model import Shell
 from pilotage.batch.shell.ssh import Ssh
 from pilotage.batch.system.model import Call

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pilotage.base import errors
-from pilotage.batch.shell import nest
+from pilotage.batch.shell import ssh
 from pilotage.batch.shell.ssh import Ssh
 from testbed.ssh import Sshd, client
 from testbed.ssh.server import Server
@@ -245,9 +245,9 @@ async def test_no_more_programs_than_the_server_allows(sshd, narrow, tmp_path, s
 
 
 async def test_a_connection_that_hangs_is_noticed_and_replaced(sshd, shell, monkeypatch):
-    settings = nest._SETTINGS
-    monkeypatch.setattr(nest, "_SETTINGS", settings.replace("AliveInterval 15", "AliveInterval 1"))
-    assert settings != nest._SETTINGS
+    settings = ssh._SETTINGS
+    monkeypatch.setattr(ssh, "_SETTINGS", settings.replace("AliveInterval 15", "AliveInterval 1"))
+    assert settings != ssh._SETTINGS
     await shell.connect()
     process = await shell.start(["sleep", "600"])
     frozen = [each.pid for each in sshd.servers["key"]._connections()]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pilotage.batch.bootstrap import BOOTSTRAP
+from pilotage.batch.login import BOOTSTRAP
 from pilotage.node import claim, durable, frame, tidy
 from pilotage.node.batchjob import order
 from pilotage.node.batchjob.files import look

@@ -6,7 +6,7 @@ import pytest
 
 from pilotage.agent import outbox
 from pilotage.batch import ending
-from pilotage.batch.party import End
+from pilotage.batch.submission import End
 from pilotage.batch.system import model as batch
 from pilotage.batch.system.model import Item, Phase
 from pilotage.job.outcome import Cause

@@ -23,14 +23,13 @@ from pilotage.batch.data import Carrier
 from pilotage.batch.errand import Errands
 from pilotage.batch.held import House
 from pilotage.batch.job import Guest, Room
+from pilotage.batch.login import Wire
 from pilotage.batch.model import Site
 from pilotage.batch.offer import place_of
-from pilotage.batch.party import End
 from pilotage.batch.place import Direct
 from pilotage.batch.remote import Remote
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.submission import End, Submission, Work
 from pilotage.batch.system.model import Order
-from pilotage.batch.wire import Wire
 from pilotage.job import moves
 from pilotage.job.model import Allocation, Binding, Command, JobSpec, Resources, Script
 from pilotage.match import turn, wish

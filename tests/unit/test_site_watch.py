@@ -1,13 +1,15 @@
-"""The eyes of a driver: what was wrong with a batch system is looked at until it is well."""
+"""The listings of a driver: a batch system that failed to answer is listed until it answers."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from pilotage.base import errors
-from pilotage.batch.strays import Strays
-from pilotage.batch.watch import Watch
+from pilotage.base.clock import WallClock
+from pilotage.batch.driver import Driver
+from pilotage.batch.model import Site
+from pilotage.batch.submission import Submission
 
 
 class Errands:
@@ -25,34 +27,18 @@ class Errands:
         return {}
 
 
-class Driver:
-    """What the eyes need of a driver."""
-
-    def __init__(self) -> None:
-        self.errands, self.strays = Errands(), Strays()
-        self.out: dict[str, Any] = {"k": SimpleNamespace(batch="slurm")}
-        self.troubles: dict[str, str] = {}
-
-    def steady(self) -> float:
-        return 0.0
-
-    def note_trouble(self, what: str, words: str) -> None:
-        if words:
-            self.troubles[what] = words
-        else:
-            self.troubles.pop(what, None)
-
-
 async def test_trouble_ends_when_the_batch_system_answers_although_nothing_is_there_any_more():
-    driver = Driver()
-    watch = Watch(driver)  # type: ignore[arg-type]
-    await watch.cycle()
-    assert driver.troubles == {"slurm": "slurm has not answered"}
-    # The jobs have told of their ends themselves meanwhile.
+    remote = SimpleNamespace(name="bed", site=Site(batch="slurm"), on_news=None)
+    driver = Driver(cast("Any", remote), cast("Any", None), cast("Any", None), WallClock())
+    driver.errands = cast("Any", errands := Errands())
+    driver.out["k"] = cast("Submission", SimpleNamespace(batch="slurm"))
+    await driver._cycle()
+    assert driver.trouble == "slurm has not answered"
+    # The jobs have reported their ends themselves meanwhile.
     driver.out.clear()
-    assert watch.failed == {"slurm"}
-    await watch.cycle()
-    assert driver.troubles
-    driver.errands.away = False
-    await watch.cycle()
-    assert (driver.troubles, watch.failed) == ({}, set())
+    assert driver._failed == {"slurm"}
+    await driver._cycle()
+    assert driver.trouble
+    errands.away = False
+    await driver._cycle()
+    assert (driver.trouble, driver._failed) == ("", set())

@@ -18,7 +18,7 @@ from pilotage.batch.streams import Streams
 from pilotage.batch.tunnels import Doors
 from pilotage.data.export import Exports, Layout, lay, reclaim, remove, take
 from pilotage.data.image import Images
-from pilotage.data.stage import place
+from pilotage.data.stage import landing
 from pilotage.data.stage.digest import Digests
 from pilotage.data.stage.pull import Puller
 from pilotage.data.stage.push import Pusher
@@ -161,7 +161,7 @@ def _place(source: Path, local: str) -> None:
     elif source.is_dir():
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(source, aside, copy_function=join)
-        place.Place([], aside, local).show()
+        landing.Place([], aside, local).show()
     else:
         join(str(source), aside)
         durable.rename(aside, local)

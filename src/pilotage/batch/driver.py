@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
+import msgspec
 
 from pilotage.base import crash, errors, units
 from pilotage.base.backoff import Backoff, Pauses
@@ -22,16 +23,20 @@ from pilotage.base.clock import Clock
 from pilotage.base.supervise import Background
 from pilotage.batch import records, submission
 from pilotage.batch.errand import Errands
-from pilotage.batch.party import End, Party
 from pilotage.batch.remote import Remote
-from pilotage.batch.sender import Sender
-from pilotage.batch.strays import Strays
-from pilotage.batch.submission import Submission, Work
-from pilotage.batch.system.model import Batch, Order
-from pilotage.batch.watch import Watch
+from pilotage.batch.submission import (
+    Began,
+    End,
+    Gone,
+    Known,
+    Over,
+    Party,
+    Submission,
+    Unknown,
+    Work,
+)
+from pilotage.batch.system.model import Batch, BatchError, Item, Order, Phase
 from pilotage.store import Writer
-
-__all__ = ["Driver", "End", "Party"]
 
 _log = logging.getLogger("pilotage.batch")
 #: The pauses between two tries of what could certainly not be done.
@@ -39,6 +44,66 @@ _RETRY = Backoff(first=1.0, limit=60.0)
 #: The least time between two listings.
 _BREATH_S = 0.5
 _CALLED_OFF = "it was called off before it began"
+
+
+class _Withdrawn(Exception):
+    """Nobody wants it any more."""
+
+
+#: Something that has begun and is not listed counts as lost when it has shown no sign of life for
+#: so long, in seconds; it shows one every 20 (node/batchjob/pulse.py).
+_QUIET_S = 90.0
+
+
+#: How long a late copy of what was fenced is looked out for, in seconds.
+_LOOKOUT_S = 120.0
+_WAITING = frozenset({Phase.QUEUED, Phase.HELD})
+
+
+class Strays:
+    """Submissions of which something was fenced: a copy that turns up has nothing to run."""
+
+    def __init__(self) -> None:
+        #: By key, the batch system, and until when it is looked at.
+        self._known: dict[str, tuple[str, float]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look out for."""
+        return bool(self._known)
+
+    def add(self, key: str, batch: str, now: float) -> None:
+        """Look out for a submission."""
+        self._known[key] = (batch, now + _LOOKOUT_S)
+
+    def batches(self) -> set[str]:
+        """Name the batch systems that are to be looked at."""
+        return {batch for batch, _ in self._known.values()}
+
+    def unwanted(
+        self, found: Mapping[str, Sequence[Item]], out: Mapping[str, Submission], now: float
+    ) -> list[str]:
+        """Say which of the listed are to be called off, by id."""
+        ids = [
+            item.id
+            for key, items in found.items()
+            if key in out or key in self._known
+            for item in items
+            if _unwanted(item, out.get(key))
+        ]
+        self._known = {
+            key: (batch, until)
+            for key, (batch, until) in self._known.items()
+            if now < until or any(item.phase in _WAITING for item in found.get(key, ()))
+        }
+        return ids
+
+
+def _unwanted(item: Item, one: Submission | None) -> bool:
+    work = one.works.get(item.index) if one else None
+    if work is None or work.over:
+        # One that runs ends by itself, at once or when it has cleared up.
+        return item.phase in _WAITING
+    return work.stopping and item.phase is not Phase.OVER
 
 
 class Driver:
@@ -61,14 +126,15 @@ class Driver:
         #: Held by whoever fences: a key must not change while claims are taken under it.
         self.fencing = asyncio.Lock()
         self._parties: dict[bool, Party] = {}
-        self._look = asyncio.Event()
+        self._wake = asyncio.Event()
         #: What is done beside.
         self.beside = Background(_log, f"site {remote.name}")
         #: News that came before it was known what is out.
         self._early: list[dict[str, Any]] | None = []
         #: What is wrong, by what it keeps from being done.
         self._troubles: dict[str, str] = {}
-        self._watch, self.sender = Watch(self), Sender(self)
+        #: Batch systems whose last listing failed: they are listed again even if nothing is out.
+        self._failed: set[str] = set()
         remote.on_news = self._hear
 
     @property
@@ -103,7 +169,7 @@ class Driver:
         # Whoever loads must have made of it what there is to be made before it hears of ends.
         asyncio.get_running_loop().call_soon(self._hear, early or [])
         self.beside.start(self._tidy())
-        self._look.set()
+        self._wake.set()
         return found
 
     async def _tidy(self) -> None:
@@ -115,21 +181,21 @@ class Driver:
 
     def poke(self) -> None:
         """Look at the site again soon."""
-        self._look.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Watch what is out until cancelled."""
         try:
             while True:
-                if not (self.out or self.strays or self._watch.failed):
-                    self._look.clear()
-                    await self._look.wait()
+                if not (self.out or self.strays or self._failed):
+                    self._wake.clear()
+                    await self._wake.wait()
                 await self.remote.ready()
-                self._look.clear()
-                await self._watch.cycle()
+                self._wake.clear()
+                await self._cycle()
                 await asyncio.sleep(min(_BREATH_S, self._poll))
                 with anyio.move_on_after(max(0.0, self._poll - _BREATH_S)):
-                    await self._look.wait()
+                    await self._wake.wait()
         finally:
             self.beside.cancel()
 
@@ -149,7 +215,7 @@ class Driver:
             self.poke()
         self.out[one.key] = one
         one.asking = True
-        self.beside.start(self.sender.ask(one, items))
+        self.beside.start(self._send(one, items))
         return one
 
     async def know(self, one: Submission, number: str) -> None:
@@ -158,6 +224,110 @@ class Driver:
         await self.writer.run(lambda db: records.know(db, one.id, one.number))
         crash.point("site.recorded")
         self.party(one).taken(one)
+
+    async def _send(self, one: Submission, items: list[dict[str, Any]]) -> None:
+        """Put the orders at the site and call the submit command, once."""
+        try:
+            await self._insist(one, lambda: self.errands.prepare(one, items))
+            crash.point("site.prepared")
+            number = await self._insist(one, lambda: self._submit_once(one))
+            crash.point("site.submitted")
+        except _Withdrawn:
+            _log.debug("submission %s was called off before it was sent", one.key)
+        except BatchError as error:
+            await self._refused(one, str(error), final=error.final)
+        except errors.Unsure as error:
+            await self._refused(one, f"it is not known whether it was submitted: {error}")
+        except errors.PilotageError as error:
+            await self._refused(one, f"it could not be submitted: {error}")
+        else:
+            if number:
+                await self.know(one, number)
+        finally:
+            one.asked, one.asking, one.empty = self.steady(), False, 0
+            if not one.known:
+                self.poke()
+        if one.key not in self.out:
+            # It was over before it was submitted, and what is put there now nobody else removes.
+            await self.errands.drop([one.key])
+
+    async def _insist(self, one: Submission, step: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Do a step, again and again while it is certain that it was not done."""
+        pauses = Pauses(_RETRY)
+        while True:
+            await self.remote.ready()
+            if not one.live:
+                raise _Withdrawn
+            try:
+                done = await step()
+            except errors.Unsure:
+                raise
+            except errors.Unavailable as error:
+                self.note_trouble("submit", str(error))
+                self.party(one).said(one, f"it cannot be submitted now: {error}")
+                await self.clock.sleep(pauses.next())
+            else:
+                self.note_trouble("submit", "")
+                return done
+
+    async def _submit_once(self, one: Submission) -> str:
+        closed = set[int]()
+        while gaps := set(range(one.order.count)) - {work.place for work in one.live} - closed:
+            await self.errands.fence(one, sorted(gaps))
+            closed |= gaps
+        if not one.live:
+            raise _Withdrawn
+        # From here on a claim must be taken before anything of it counts as called off.
+        one.sent = True
+        try:
+            return await self.errands.submit(one)
+        except errors.Unsure:
+            raise
+        except errors.Unavailable:
+            one.sent = False
+            raise
+
+    async def _refused(self, one: Submission, words: str, *, final: bool = False) -> None:
+        _log.warning("site %s: %s", self.remote.name, words)
+        one.words, one.final = words, final
+        await self.writer.run(lambda db: records.note(db, one.id, words))
+        self.party(one).said(one, words)
+
+    def _renew(self, one: Submission) -> None:
+        """Submit anew what the batch system does not have, all of which is fenced."""
+        submission.forget_listings(one)
+        one.asking = True
+        self.beside.start(self._submit_again(one))
+
+    async def _submit_again(self, one: Submission) -> None:
+        key = submission.new_key()
+        order = msgspec.structs.replace(
+            one.order, key=key, folder=one.order.folder.replace(one.key, key),
+            script=one.order.script.replace(one.key, key),
+        )  # fmt: skip
+        try:
+            items = await self._insist(one, lambda: self.party(one).items(one, key))
+        except (_Withdrawn, errors.PilotageError) as error:
+            _log.warning("site %s: %s is not submitted anew: %s", self.remote.name, one.key, error)
+            self.party(one).said(one, f"it cannot be submitted anew: {error}")
+            one.asked, one.asking = self.steady(), False
+            return
+        async with self.fencing:
+            if not one.live:
+                one.asking = False
+                return
+            now = self.clock.now()
+            await self.writer.run(lambda db: records.renew(db, one, order, now))
+            crash.point("site.renewed")
+            self.strays.add(one.key, one.batch, self.steady())
+            if self.out.pop(one.key, None) is None:
+                # All of it was let go of while this was being written.
+                one.asking = False
+                return
+            one.former.append(one.key)
+            one.key, one.order, one.tries, one.number = key, order, one.tries + 1, ""
+            self.out[key] = one
+        await self._send(one, items)
 
     # -- news ------------------------------------------------------------------------------------
 
@@ -244,6 +414,132 @@ class Driver:
         if done:
             await self.errands.drop(done)
 
+    # -- listings ------------------------------------------------------------------------------
+
+    async def _cycle(self) -> None:
+        """Ask each batch system once for all that is out, and conclude what can be."""
+        names = {one.batch for one in self.out.values()} | self.strays.batches() | self._failed
+        for name in sorted(names):
+            now = self.steady()
+            self._failed.add(name)
+            try:
+                await self._look_at(name, now)
+            except (BatchError, errors.PilotageError) as error:
+                # Nothing is concluded from what could not be seen.
+                self.note_trouble(name, str(error))
+            except (LookupError, TypeError, ValueError) as error:
+                self.note_trouble(name, f"the answer of the site is not understood: {error!r}")
+            else:
+                self._failed.discard(name)
+                self.note_trouble(name, "")
+
+    async def _look_at(self, name: str, now: float) -> None:
+        found = await self.errands.listing(name)
+        mine = [one for one in self.out.values() if one.batch == name]
+        remembered = await self.errands.history(name, mine, found)
+        for one in mine:
+            try:
+                await self._conclude(one, found.get(one.key, []), remembered.get(one.key, []), now)
+            except errors.Unavailable:
+                raise
+            except errors.PilotageError as error:
+                # This one cannot be dealt with, which is nothing to the others.
+                self.note_trouble(one.key, str(error))
+                self.party(one).said(one, str(error))
+        if unwanted := self.strays.unwanted(found, self.out, self.steady()):
+            await self.errands.cancel(name, unwanted)
+
+    async def _conclude(
+        self, one: Submission, found: Sequence[Item], remembered: Sequence[Item], now: float
+    ) -> None:
+        began = []
+        for finding in submission.look(one, found, remembered, now, self.settle):
+            match finding:
+                case Known(number=number):
+                    await self.know(one, number)
+                case Unknown():
+                    await self._anew(one)
+                case Began(work=work):
+                    work.began = True
+                    began.append((one, work))
+                case Over(work=work, item=item):
+                    await self._end(one, work, item, now)
+                case Gone(work=work):
+                    await self._end(one, work, None, now)
+        if began:
+            self.party(one).begun(began, "")
+        self._tell(one, found)
+
+    def _tell(self, one: Submission, found: Sequence[Item]) -> None:
+        """Pass on what the batch system says of what waits there."""
+        changed = ""
+        for item in found:
+            work = one.works.get(item.index)
+            waits = item.phase not in (Phase.RUNNING, Phase.OVER)
+            if work is not None and waits and item.words and item.words != work.words:
+                work.words = changed = item.words
+        if changed:
+            self.party(one).said(one, changed)
+
+    async def _anew(self, one: Submission) -> None:
+        """Submit anew what the batch system does not have, once no copy of it can begin."""
+        async with self.fencing:
+            if one.root != self.remote.hello.root:
+                self._elsewhere(one)
+                return
+            if one.order.step and not one.words and (told := await self.errands.complaint(one)):
+                refusal = self.errands.refusal(one, told)
+                one.words, one.final = str(refusal), refusal.final
+            free = await self.errands.fence(one, range(one.order.count))
+            crash.point("site.fenced")
+            live = one.live
+            if any(work.place not in free for work in live):
+                # A copy that no listing shows has begun: it is looked for by its news.
+                await self.know(one, one.number)
+                for work in live:
+                    if work.place in free:
+                        self.over(one, work, End(never="the batch system never had it"))
+            elif one.final:
+                for work in live:
+                    self.over(one, work, End(never=one.words, final=True))
+            else:
+                self._renew(one)
+
+    async def _end(self, one: Submission, work: Work, item: Item | None, now: float) -> None:
+        """End a work without news of its end; nothing of it can begin any more."""
+        async with self.fencing:
+            if one.root != self.remote.hello.root:
+                self._elsewhere(one)
+                return
+            evidence = work.parting or await self.errands.evidence(one, work)
+            never = ""
+            if evidence is None:
+                if not await self.errands.there(one):
+                    self._elsewhere(one)
+                    return
+                if await self.errands.fence(one, [work.place]):
+                    never = "it never began"
+                elif item is None and await self._lives(one, work, now):
+                    self.party(one).said(one, "it runs, and the batch system does not list it")
+                    return
+            self.over(one, work, End(evidence=evidence, item=item, never=never))
+
+    async def _lives(self, one: Submission, work: Work, now: float) -> bool:
+        """Say whether something that is not listed may be alive."""
+        pulse = await self.errands.pulse(one, work)
+        if pulse != work.pulse:
+            work.pulse, work.pulse_since = pulse, now
+        return now - work.pulse_since < _QUIET_S
+
+    def _elsewhere(self, one: Submission) -> None:
+        """Say that a submission is not at this site: somebody has changed what the site is."""
+        words = (
+            f"{one.root}/s/{one.key} is not at the site any more: was its file changed while jobs "
+            "were there? They go on if it is put back"
+        )
+        self.note_trouble(one.key, words)
+        self.party(one).said(one, words)
+
     # -- stop ------------------------------------------------------------------------------------
 
     async def stop(self, works: Sequence[tuple[Submission, Work]]) -> None:
@@ -258,7 +554,7 @@ class Driver:
                 self.over(one, work, End(never=_CALLED_OFF))
         for number, some in asked.items():
             await self._fence(known[number], some)
-        self._look.set()
+        self._wake.set()
 
     async def _fence(self, one: Submission, works: list[Work]) -> None:
         """Take back what has not begun, however long that takes."""
@@ -284,3 +580,6 @@ def _batch_id(body: Any) -> str:  # noqa: ANN401 - what came from the site
     """Read from what a work says of itself which batch job it is in, as `slurm:123_4` has it."""
     told = str(body.get("batch", "")) if isinstance(body, dict) else ""
     return told.partition(":")[2].partition("_")[0]
+
+
+_T = TypeVar("_T")

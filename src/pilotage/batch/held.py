@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pilotage.base import text
 from pilotage.batch.job import Guest
-from pilotage.batch.progress import Attempt
 from pilotage.batch.submission import Submission, Work
-from pilotage.job import retry
+from pilotage.job import moves, retry
+from pilotage.job.model import State
 from pilotage.job.outcome import Cause
+from pilotage.match.queue import JobQueue
+from pilotage.store import Writer
 
 _T = TypeVar("_T")
 
@@ -87,3 +90,27 @@ class House:
         self.stops.pop(one.attempt, None)
         self._ended.discard(one.attempt)
         return self.out.pop(one.attempt, None)
+
+
+#: A job and the number of its attempt.
+Attempt = tuple[int, int]
+
+
+class Telling:
+    """Writes into the store what is known of attempts."""
+
+    def __init__(self, writer: Writer, queue: JobQueue) -> None:
+        """Use the clock of the queue."""
+        self._writer = writer
+        self._queue = queue
+
+    async def progress(self, attempts: Sequence[Attempt], state: State, words: str = "") -> None:
+        """Say how far attempts have come; one that is further already stays there."""
+        now, some = self._queue.now(), list(attempts)
+        await self._writer.run(lambda db: moves.progress(db, some, state, words, now))
+
+    async def say(self, attempts: Sequence[Attempt], words: str) -> None:
+        """Let people see why attempts wait."""
+        rows = text.dump(list(attempts))
+        if attempts:
+            await self._writer.run(lambda db: db.run("job_say", rows=rows, reason=words))

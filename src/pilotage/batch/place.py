@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from pilotage.base import crash
+from pilotage.base import crash, errors, text
 from pilotage.base.owner import me
 from pilotage.base.supervise import Background
-from pilotage.batch import job, offer, ordering
+from pilotage.batch import job, offer, orders, submission
 from pilotage.batch import records as submissions
 from pilotage.batch.driver import Driver
-from pilotage.batch.follow import Follow
-from pilotage.batch.held import House
-from pilotage.batch.homing import Data, Homing
+from pilotage.batch.ending import Data, Homing
+from pilotage.batch.held import Attempt, House, Telling
 from pilotage.batch.job import Guest, Room
-from pilotage.batch.outward import ODD, Outward
-from pilotage.batch.party import End
-from pilotage.batch.progress import Attempt, Telling
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.submission import End, Submission, Work
 from pilotage.job import moves, records, retry, template
 from pilotage.job.bulk import EndedJob
 from pilotage.job.model import JobSpec, State
@@ -33,7 +30,7 @@ from pilotage.match.place import Place
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import launch
+from pilotage.run import launch, unchanged
 from pilotage.run.local import Listener
 from pilotage.store import Db, Writer
 
@@ -44,6 +41,13 @@ _BLINK_S = 0.02
 _FOLLOW_S = 1.0
 #: How soon a site that is drained gets nothing more, in seconds.
 _HEED_S = 0.2
+
+
+#: What one job may name or say that cannot be: it must not keep others from being submitted.
+ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
+_AGAIN_S = 5.0
+#: An item of an order that nobody may run.
+_EMPTY: dict[str, Any] = {"launch": None, "inputs": []}
 
 
 class Direct:
@@ -66,10 +70,9 @@ class Direct:
         self.place: Place
         self._house = House(self._poke)
         self._homing = Homing(driver.remote, self._house, data, self._telling)
-        self._outward = Outward(
-            name, driver, self._house, writer, place, data, listener, self._telling
-        )
-        self._follow = Follow(name, driver, self._house, data, self._telling)
+        self._fitting = orders.Fitting(driver, self._house)
+        #: What is wrong with the site, as it was last reported with waiting jobs.
+        self._told = ""
         self._beside = Background(_log, f"site {name}")
         self._waiting = False
         driver.join(self, pilots=False)
@@ -209,13 +212,180 @@ class Direct:
     async def _take(self, granted: Granted) -> None:
         fresh = await self._guests(granted.claims, granted.specs)
         self._house.guests.update({one.attempt: one for one in fresh})
-        if trouble := self._follow.trouble:
+        if trouble := self._trouble:
             self._beside.start(self._telling.say([one.attempt for one in fresh], trouble))
         self._begin(fresh)
 
     def _begin(self, guests: list[Guest]) -> None:
-        for some in ordering.groups(guests, self._site):
-            self._beside.start(self._outward.send(some))
+        for some in orders.groups(guests, self._site):
+            self._beside.start(self._send(some))
+
+    async def _send(self, guests: list[Guest]) -> None:
+        """Bring the data of jobs to the site, and submit them."""
+        if not any(self._data.brings(one) for one in guests):
+            await self._submit(guests)
+            return
+        coming = {asyncio.create_task(self._bring(one)): one for one in guests}
+        until = asyncio.FIRST_COMPLETED if self._data.apart else asyncio.ALL_COMPLETED
+        try:
+            while coming:
+                await asyncio.wait(coming, return_when=until)
+                if self._data.apart and len(coming) > 1:
+                    await asyncio.sleep(_BLINK_S)
+                done = [task for task in coming if task.done()]
+                brought = [(coming.pop(task), task) for task in done]
+                await self._submit([one for one, task in brought if self._ready(one, task)])
+        finally:
+            for task in coming:
+                task.cancel()
+
+    def _ready(self, one: Guest, task: asyncio.Task[bool]) -> bool:
+        """Say whether the data of a job is there; what nobody foresaw is the end of it alone."""
+        error = task.exception()
+        if error is None:
+            return task.result()
+        _log.error("job %s: its data cannot be brought", one.key, exc_info=error)
+        self._house.finish(
+            one,
+            retry.AttemptEnd(ok=False, message=f"cannot start: {error!r}", cause=Cause.NOT_STARTED),
+        )
+        return False
+
+    async def _submit(self, guests: list[Guest]) -> None:
+        """Submit jobs whose data is there; those that have a choice get their shape now."""
+        free = [one for one in guests if orders.malleable(one.spec)]
+        if not free:
+            await self._ask(guests)
+            return
+        hello = await self._remote.ready()
+        await self._fitting.fit(free, hello)
+        unfit = [one.attempt for one in free if not await self._shaped(one)]
+        ready = [one for one in guests if one.attempt not in unfit]
+        for some in orders.groups(ready, self._site):
+            await self._ask(some)
+
+    async def _shaped(self, one: Guest) -> bool:
+        """Have what a job runs written for its shape; say whether it may go on."""
+        while not self._house.called_off(one):
+            had = await self._try(one, self._data.shaped(one), "it waits")
+            if had is not None:
+                return had
+        return False
+
+    async def _ask(self, guests: list[Guest]) -> None:
+        """Submit jobs that ask for the same."""
+        hello = await self._remote.ready()
+        guests = [one for one in guests if not self._house.called_off(one)]
+        key = submission.new_key()
+        ready, items = self._orders(guests, hello.root, key)
+        if not ready:
+            return
+        declared = {
+            one.claim.job: [text.store_path(path) for path in paths]
+            for one in ready
+            if (paths := [*one.outputs.values(), *one.optional.values()])
+        }
+        if declared:
+            await self._writer.run(lambda db: moves.declare(db, declared))
+        works = [Work(place, *one.attempt) for place, one in enumerate(ready)]
+        first = ready[0].spec
+        order = orders.order_for(first, self._site, hello, key, len(ready), ready[0].fit)
+        out = await self._driver.submit(orders.batch_of(first, self._site), order, works, items)
+        for work in works:
+            self._house.out[work.job, work.attempt] = (out, work)
+        if late := [(out, work) for work in works if (work.job, work.attempt) in self._house.stops]:
+            await self._driver.stop(late)
+
+    def _orders(
+        self, guests: list[Guest], root: str, key: str
+    ) -> tuple[list[Guest], list[dict[str, Any]]]:
+        """Write the orders of jobs; those for which that cannot be done have ended."""
+        ready: list[Guest] = []
+        items: list[dict[str, Any]] = []
+        for one in guests:
+            try:
+                orders.check(one.spec, self._name, self._site)
+                room = Room(root, key, len(ready))
+                items.append(job.order(one, room, self._site, self._launch))
+            except ODD as error:
+                self._house.finish(
+                    one,
+                    retry.AttemptEnd(
+                        ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                    ),
+                )
+                continue
+            ready.append(one)
+            paths = [*one.outputs.values(), *one.optional.values()]
+            self._listener.started(one.claim, one.binding, paths)
+        return ready, items
+
+    async def _bring(self, one: Guest) -> bool:
+        """Have what a job reads at the site; say whether the job may go on."""
+        ready = await self._house.while_wanted(one, self._persist(one))
+        return not self._house.called_off(one) and bool(ready)
+
+    async def _persist(self, one: Guest) -> bool:
+        while not self._house.called_off(one):
+            # All of a file may have to be read for it.
+            if objection := await anyio.to_thread.run_sync(
+                unchanged.objection, one.binding, one.spec.on_change
+            ):
+                self._house.finish(
+                    one,
+                    retry.AttemptEnd(
+                        ok=False, message=objection, cause=Cause.INPUT, call_off=objection
+                    ),
+                )
+                return False
+            had = await self._try(one, self._have(one), "its data waits")
+            if had is not None:
+                return had
+        return False
+
+    async def _have(self, one: Guest) -> None:
+        await self._remote.ready()
+        await self._data.bring(one)
+
+    async def _try(self, one: Guest, act: Awaitable[None], waits: str) -> bool | None:
+        """Say whether what a job needs could be done; nothing if it must be tried again."""
+        try:
+            await act
+        except errors.Unavailable as error:
+            await self._telling.say([one.attempt], f"{waits}: {error}")
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        except ODD as error:
+            self._house.finish(
+                one,
+                retry.AttemptEnd(
+                    ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                ),
+            )
+            return False
+        return True
+
+    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
+        """Write the orders of jobs anew, under another key."""
+        live = {work.place: self._house.guests.get((work.job, work.attempt)) for work in one.live}
+        items = []
+        for place in range(one.order.count):
+            found = live.get(place)
+            if found is None or not await self._bring(found):
+                items.append(_EMPTY)
+                continue
+            try:
+                room = Room(one.root, key, place)
+                items.append(job.order(found, room, self._site, self._launch))
+            except ODD as error:
+                self._house.finish(
+                    found,
+                    retry.AttemptEnd(
+                        ok=False, message=f"cannot start: {error}", cause=Cause.NOT_STARTED
+                    ),
+                )
+                items.append(_EMPTY)
+        return items
 
     # -- what the driver says --------------------------------------------------------------------
 
@@ -252,10 +422,6 @@ class Direct:
         else:
             self._beside.start(self._close(found, Room(one.root, one.key, work.place), end))
 
-    async def items(self, one: Submission, key: str) -> list[dict[str, Any]]:
-        """Write the orders of jobs anew, under another key."""
-        return await self._outward.items(one, key)
-
     async def _close(self, one: Guest, room: Room, end: End) -> None:
         try:
             closed = await self._homing.close(one, room, end)
@@ -289,7 +455,39 @@ class Direct:
             since += _HEED_S
             if since >= _FOLLOW_S:
                 since = 0.0
-                await self._follow.look()
+                await self._follow()
 
     def _open(self, taking: bool, _ledger: TurnRecords, _db: Db, _now: float) -> None:  # noqa: FBT001
         self.place.taking = taking
+
+    @property
+    def _trouble(self) -> str:
+        """Why a job waits; empty if the site has no trouble."""
+        return f"its site has trouble: {self._told}" if self._told else ""
+
+    async def _follow(self) -> None:
+        """Bring home what running jobs write, and tell what keeps the others."""
+        await self._explain()
+        writing = [
+            (one, Room(out.root, out.key, work.place))
+            for attempt, (out, work) in self._house.out.items()
+            if work.began and not work.over and (one := self._house.guests.get(attempt))
+        ]
+        if writing and self._driver.remote.up:
+            with contextlib.suppress(*ODD):
+                await self._data.logs(writing)
+
+    async def _explain(self) -> None:
+        """Tell with each job that does not run what is wrong with its site, when that changes."""
+        trouble = self._driver.remote.trouble or self._driver.trouble
+        if trouble == self._told:
+            return
+        self._told = trouble
+        by_words: dict[str, list[Attempt]] = {}
+        for attempt in self._house.guests:
+            out, work = self._house.out.get(attempt, (None, None))
+            if work is None or not work.began:
+                usual = out.say(self._name, work.words) if out and work else ""
+                by_words.setdefault(self._trouble or usual, []).append(attempt)
+        for words, attempts in by_words.items():
+            await self._telling.say(attempts, words)

@@ -18,7 +18,7 @@ from pilotage.base.owner import me
 from pilotage.batch import job as guest
 from pilotage.batch import records as sites
 from pilotage.batch.job import Guest
-from pilotage.data.stage import place
+from pilotage.data.stage import landing
 from pilotage.data.stage.digest import Changed, Digests
 from pilotage.data.stage.landing import Landing
 from pilotage.data.stage.model import Digest, Key, Wanted
@@ -133,7 +133,7 @@ class ReturnedOutputs(msgspec.Struct):
     """What an attempt has left, on its way home."""
 
     files: list[Landing]
-    places: list[place.Place]
+    places: list[landing.Place]
     #: Whether all of it is in its place.
     shown: bool = False
 
@@ -301,7 +301,7 @@ def _open(source: Key) -> int:
 
 def _expect(one: Staged, found: Mapping[str, Any]) -> ReturnedOutputs:
     coming = guest.homeward(one.guest, one.folders, found)
-    places = [place.lay_out(each) for each in coming]
+    places = [landing.lay_out(each) for each in coming]
     files = [file for each in places for file in each.files if not _is_here(file)]
     return ReturnedOutputs([Landing(file) for file in files], places)
 

@@ -19,8 +19,8 @@ from pilotage.base.clock import Clock
 from pilotage.base.owner import me
 from pilotage.base.supervise import Background, Supervisor
 from pilotage.batch import submission, wish
-from pilotage.batch.driver import Driver, End
-from pilotage.batch.submission import Submission, Work
+from pilotage.batch.driver import Driver
+from pilotage.batch.submission import End, Submission, Work
 from pilotage.batch.system import known
 from pilotage.batch.system.model import Cause
 from pilotage.batch.tunnels import Doors

@@ -1,14 +1,12 @@
-"""Run payloads: a `Launch` comes in, `Started` and one `Ending` go out.
+"""This machine as a place: jobs become processes, which a starter runs and reports on.
 
-`starter` is the program that payloads are children of, `run` speaks with it, `remains` is for
-when it has died, and `call` is the program of payloads whose recipe is a Python function.
+A `Launch` comes in; `Started` and one `Ending` go out, and `classify` says what that means.
 """
 
 from __future__ import annotations
 
 from pilotage.run.model import Ending, Launch, Report, Started, Usage, Why
-from pilotage.run.remains import alive, end_orphans, evidence
-from pilotage.run.starter import Starter
+from pilotage.run.starter import Starter, alive, end_orphans, evidence
 
 __all__ = [
     "Ending",

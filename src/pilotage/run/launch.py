@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import shlex
 import sys
@@ -15,7 +16,6 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.job import model, template
 from pilotage.payload import call
-from pilotage.run import calling
 from pilotage.run.model import Launch, Sandbox
 
 _SHEBANG = "#!"
@@ -75,7 +75,7 @@ def prepare(
         # GPUs are lent for a job: who has them must end with it. A sandbox shows the folder of one
         # job only.
         stays = not spec.resources.gpus and not (sandbox and "folder.json" in process["files"])
-        process |= calling.where(process, folder, owner, sandbox, stays=stays)
+        process |= where(process, folder, owner, sandbox, stays=stays)
     elif isinstance(spec.recipe, model.Workflow):
         raise errors.BadRule("a workflow is no process", hint="its steps are")
     else:
@@ -322,3 +322,23 @@ def carried(spec: model.JobSpec) -> model.JobSpec:
 def missing(outputs: Mapping[str, str]) -> tuple[str, ...]:
     """List the declared outputs that are not there."""
     return tuple(path for path in outputs.values() if not Path(path).exists())
+
+
+#: Isolation through which a worker can be spoken with; any other passes on no socket.
+_STAYING = frozenset({"none", "bubblewrap"})
+
+
+def where(
+    process: dict[str, Any], folder: str, owner: str, sandbox: Sandbox | None, *, stays: bool
+) -> dict[str, Any]:
+    """Say what is to be added to a process so that it is called in the right place."""
+    if stays and (sandbox is None or sandbox.kind in _STAYING):
+        return {"warm": kind(process, owner, sandbox)}
+    # Such a sandbox shows nothing but the job's own folder.
+    return {"argv": (*process["argv"], "--once", folder), "cwd": folder, "result": True}
+
+
+def kind(process: dict[str, Any], owner: str, sandbox: Sandbox | None) -> str:
+    """Name the kind of worker that a call needs; calls of different owners never share one."""
+    facts = [process["argv"], process["env"], process["cwd"], process["files"]["recipe.json"]]
+    return hashlib.blake2b(text.dump([*facts, owner, sandbox]).encode(), digest_size=12).hexdigest()

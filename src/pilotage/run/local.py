@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 
 from pilotage.base import crash, errors, text
 from pilotage.job import model, moves, records, retry
@@ -27,13 +28,11 @@ from pilotage.match.model import Offer
 from pilotage.match.queue import JobQueue
 from pilotage.match.requests import Granted, Stop
 from pilotage.match.turn import TurnRecords
-from pilotage.run import adopt, launch, unchanged
-from pilotage.run import starter as run
+from pilotage.run import launch, starter, unchanged
 from pilotage.run.model import Ending, Launch, Started, Why
 from pilotage.run.offer import LOCAL, here
 from pilotage.run.outcome import classify
 from pilotage.run.starter import Starter
-from pilotage.run.tenant import Tenant, how_many_ahead, plain
 from pilotage.store import Db, Writer
 
 _log = logging.getLogger("pilotage.batch")
@@ -407,7 +406,7 @@ class LocalSite:
     # -- after a restart -------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        for tenant in await self._writer.run(lambda db: adopt.tenants(db, self._place)):
+        for tenant in await self._writer.run(lambda db: tenants(db, self._place)):
             self._tenants[tenant.key] = tenant
             self._offer = fit.carve(tenant.spec.resources, self._offer)
         await self._queue.do(self._join)
@@ -447,9 +446,87 @@ class LocalSite:
     async def _look_at_adopted(self) -> None:
         heard = {key for key, _ in self._ends}
         held = [one for one in self._tenants.values() if one.adopted and one.key not in heard]
-        for ending in await anyio.to_thread.run_sync(adopt.endings, held):
+        for ending in await anyio.to_thread.run_sync(endings, held):
             self._hear(ending)
 
 
 async def _signal(tenant: Tenant, number: int) -> None:
-    await anyio.to_thread.run_sync(run.signal_adopted, tenant.key, tenant.adopted, number)
+    await anyio.to_thread.run_sync(starter.signal_adopted, tenant.key, tenant.adopted, number)
+
+
+#: Jobs that are claimed before there is room for them, at most.
+_MOST_AHEAD = 32
+#: Seconds of work to have at hand; jobs longer than this are never claimed ahead.
+_AHEAD_S = 0.1
+
+
+class Tenant(msgspec.Struct):
+    """A job that runs here."""
+
+    job: int
+    attempt: int
+    #: The number of its definition, and that itself.
+    number: int
+    spec: model.JobSpec
+    rule: str
+    dir: str
+    outputs: dict[str, str] = {}
+    #: Lock file of the starter of an earlier process that holds it; empty if it is ours.
+    adopted: str = ""
+    #: When it was asked to end, in seconds of the event loop's clock; 0 if it was not.
+    stopping: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The name of the attempt."""
+        return f"{self.job}.{self.attempt}"
+
+
+def plain(needs: model.Resources) -> bool:
+    """Say whether a job needs one core and nothing else, as most do."""
+    return needs.cpus == 1 and not needs.memory and not needs.gpus
+
+
+def how_many_ahead(cpus: int, wall: float) -> int:
+    """Say how many jobs to claim before there is room for them, if jobs take so long."""
+    if wall >= _AHEAD_S:
+        return 0
+    return min(_MOST_AHEAD, int(cpus * _AHEAD_S / max(wall, 0.001)))
+
+
+def tenants(db: Db, place: launch.Place) -> list[Tenant]:
+    """Read the jobs that ran when the last process ended."""
+    found = []
+    for job, attempt, folder, lock, _, number, binding, _, _, rule, _ in db.rows("job_running"):
+        if not lock.startswith("/"):
+            continue
+        spec = records.read_spec(db.value("spec_body", id=number))
+        tenant = Tenant(job, attempt, number, spec, rule, text.load_path(folder), adopted=lock)
+        one = records.read_binding(binding)
+        try:
+            prepared = launch.prepare(
+                place, tenant.spec, one, job=job, attempt=attempt, folder=tenant.dir
+            )
+            tenant.outputs = prepared.outputs
+        except (errors.PilotageError, OSError) as error:
+            _log.warning("job %d: its outputs cannot be named any more: %s", job, error)
+        found.append(tenant)
+    return found
+
+
+def endings(adopted: Iterable[Tenant]) -> list[Ending]:
+    """Look how adopted jobs ended; one whose starter died without evidence is lost."""
+    found, lost = [], []
+    held = list(adopted)
+    # Whether a starter lives must be known before its evidence is looked for: it writes first.
+    dead = {lock for lock in {one.adopted for one in held} if not starter.alive(Path(lock))}
+    for tenant in held:
+        if (ending := starter.evidence(tenant.dir)) and ending.key == tenant.key:
+            found.append(ending)
+        elif tenant.adopted in dead:
+            lost.append(tenant.key)
+    if lost:
+        starter.end_orphans(lost)
+        _log.warning("%d attempts were lost when an earlier process died", len(lost))
+    why = "the process that held it died without evidence of its end"
+    return found + [Ending(key, 0.0, None, None, Why.LOST, why, None) for key in lost]

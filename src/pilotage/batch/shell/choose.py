@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from pathlib import Path
 
+from pilotage.base import errors
 from pilotage.batch.model import Site
-from pilotage.batch.shell.here import Here
-from pilotage.batch.shell.model import Shell
+from pilotage.batch.shell.model import BUFFER, Shell
 from pilotage.batch.shell.ssh import Ssh
 
 
@@ -15,3 +19,39 @@ def choose(name: str, site: Site, state: Path) -> Shell:
     if not site.host:
         return Here()
     return Ssh(name, site.host, state, settings=site.ssh_config)
+
+
+class Here:
+    """A shell on this machine."""
+
+    barred = False
+
+    def __init__(self) -> None:
+        self._home = os.path.expanduser("~")
+
+    async def connect(self) -> None:
+        """Nothing is in the way."""
+
+    async def alive(self) -> bool:
+        """Say that it is."""
+        return True
+
+    async def start(
+        self, argv: Sequence[str], *, stdin: int = PIPE, stdout: int = PIPE, stderr: int = PIPE
+    ) -> Process:
+        """Start a program in the home directory, as `ssh` does."""
+        try:
+            # A session of its own: Ctrl-C at our terminal must not end a `sbatch` half-way.
+            return await asyncio.create_subprocess_exec(
+                *argv, stdin=stdin, stdout=stdout, stderr=stderr, limit=BUFFER,
+                cwd=self._home, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise errors.Unavailable(f"cannot start `{argv[0]}`: {error.strerror}") from error
+
+    async def forward(self, port: int) -> int:
+        """Return the same port."""
+        return port
+
+    async def close(self) -> None:
+        """Nothing is to be let go of."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import fcntl
+import os
+import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
-from pilotage.data.stage import landing, place
-from pilotage.data.stage.inflow import Inflow
-from pilotage.data.stage.lane import Lane, Wish
-from pilotage.data.stage.meter import Meter
+from pilotage.base import errors, text
+from pilotage.data.stage.channel import PIPE, end, gone, lost, to_the_end, words
+from pilotage.data.stage.landing import Landing, Wrong, changed, lay_out
+from pilotage.data.stage.lane import Lane, Meter, Spare, Wish
 from pilotage.data.stage.model import BIG, Far, Folder, Report, Wanted
-from pilotage.data.stage.source import Source
-from pilotage.data.stage.spare import Spare
 from pilotage.data.transfer.trouble import trouble
 
 T = TypeVar("T")
@@ -43,14 +44,14 @@ class Puller:
         Raises `Unavailable` if the connection is lost or the disk here is full: the next call goes
         on where this one ended. Raises `Conflict` for a file that is not what was announced.
         """
-        places = [await _here(place.lay_out, one) for one in wanted]
+        places = [await _here(lay_out, one) for one in wanted]
         left = list(dict.fromkeys(file for one in places for file in one.files))
         for _ in range(_ATTEMPTS):
             left = await self._ask(left)
             if not left:
                 break
         else:
-            raise landing.changed(left[0])
+            raise changed(left[0])
         for one in places:
             await _here(one.show)
 
@@ -73,7 +74,7 @@ class Puller:
         for one, future in asked.items():
             try:
                 future.result()
-            except landing.Wrong:
+            except Wrong:
                 again.append(one)
         return again
 
@@ -93,10 +94,10 @@ class Puller:
     async def _bring(self, wishes: list[_Wish], source: Source) -> None:
         """Bring some files by one channel."""
         loop = asyncio.get_running_loop()
-        files = await asyncio.to_thread(lambda: [landing.Landing(wish.key) for wish in wishes])
+        files = await asyncio.to_thread(lambda: [Landing(wish.key) for wish in wishes])
         by_key = {wish.key: wish for wish in wishes}
 
-        def ended(one: landing.Landing, error: Exception | None) -> None:
+        def ended(one: Landing, error: Exception | None) -> None:
             source.good = source.good and error is None
             _tell(loop, _end, by_key[one.wanted], error)
 
@@ -125,3 +126,180 @@ def _tell(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *values: ob
     # The loop may have ended before the thread.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(act, *values)
+
+
+class Source:
+    """A stream of files, each of which was asked for."""
+
+    def __init__(self, far: Far, root: str, pool: concurrent.futures.Executor) -> None:
+        self._far = far
+        self._root = root
+        self._pool = pool
+        self._reading: list[asyncio.Future[None]] = []
+        #: Whether it may be asked again: nothing was wrong so far.
+        self.good = True
+
+    async def __aenter__(self) -> Self:
+        """Start the sender."""
+        self._pipe, theirs = os.pipe()
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE)
+            self._process = await self._far.bulk(["send", self._root], stdin=None, stdout=theirs)
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(theirs)
+        self._said = asyncio.create_task(words(self._process))
+        # Who has nothing more to say has ended.
+        self._said.add_done_callback(self._ended)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it: with the process its end of the pipe goes, and with that who reads."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        end(self._process)
+        try:
+            await to_the_end(gone(self._process, self._said, *self._reading))
+        finally:
+            os.close(self._pipe)
+
+    async def read(self, files: Sequence[Landing], inflow: Inflow) -> None:
+        """Ask for files, and take them in."""
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._pool, inflow.run, os.dup(self._pipe))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._reading = [reading]
+        try:
+            await self._ask(files)
+            await asyncio.shield(reading)
+        except Cut as error:
+            end(self._process)
+            raise lost(str(error) or await self._said) from error
+
+    async def _ask(self, files: Sequence[Landing]) -> None:
+        asked = [
+            {"path": one.wanted.remote, "offset": one.offset, "size": one.wanted.size}
+            for one in files
+        ]
+        if self._process.stdin is None:
+            raise errors.PilotageError("the shell gave no pipe")
+        # If it has ended already, its output tells more.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{text.dump({'files': asked})}\n".encode())
+            await self._process.stdin.drain()
+
+    def _ended(self, _: object) -> None:
+        self.good = False
+
+
+_CHUNK = 1 << 20
+_LONGEST_LINE = 1 << 16
+#: Files that wait to be on disk for certain; each is open.
+_FINISHERS = 4
+_UNFINISHED = 32
+
+#: Told of each file that has ended, well or not.
+Ended = Callable[[Landing, Exception | None], None]
+
+
+class Cut(Exception):
+    """The stream has ended too early, or is not what was agreed."""
+
+
+class Inflow:
+    """Takes in the files of one channel, in the order in which they were asked for."""
+
+    def __init__(
+        self, landings: Sequence[Landing], ended: Ended, moved: Callable[[int], None]
+    ) -> None:
+        self._landings = landings
+        self._ended = ended
+        self._moved = moved
+        self._room = threading.Semaphore(_UNFINISHED)
+        self._buffer = memoryview(bytearray(_CHUNK))
+
+    def run(self, pipe: int) -> None:
+        """Read until the end; raise `Cut` if it comes early, `Unavailable` if the disk is full."""
+        with (
+            open(pipe, "rb", buffering=1 << 16) as stream,
+            concurrent.futures.ThreadPoolExecutor(_FINISHERS, "landing") as pool,
+        ):
+            for landing in self._landings:
+                self._one(landing, stream, pool)
+
+    def _one(self, landing: Landing, stream: BinaryIO, pool: concurrent.futures.Executor) -> None:
+        head = _head(stream)
+        if "words" in head:
+            self._ended(landing, _refusal(landing, head))
+            return
+        wanted = landing.wanted
+        if head.get("size") != wanted.size or head.get("offset") != landing.offset:
+            raise Cut("the site sends what was not asked for")
+        try:
+            landing.open()
+        except OSError as error:
+            self._ended(landing, trouble(error))
+            self._read(None, wanted.size - landing.offset, stream)
+            return
+        try:
+            self._read(landing, wanted.size - landing.offset, stream)
+        except OSError as error:
+            landing.close()
+            raise trouble(error) from error
+        except Cut:
+            landing.close()
+            raise
+        self._room.acquire()
+        pool.submit(self._finish, landing, bool(int(head.get("mode", 0)) & 0o100))
+
+    def _read(self, landing: Landing | None, left: int, stream: BinaryIO) -> None:
+        while left:
+            view = self._buffer[: min(left, _CHUNK)]
+            got = stream.readinto(view)  # type: ignore[attr-defined]
+            if not got:
+                raise Cut("")
+            if landing is not None:
+                landing.add(view[:got])
+                self._moved(got)
+            left -= got
+
+    def _finish(self, landing: Landing, executable: bool) -> None:  # noqa: FBT001 - a bit of a mode
+        try:
+            landing.finish(executable=executable)
+        except (errors.PilotageError, Wrong) as error:
+            self._ended(landing, error)
+        except OSError as error:
+            self._ended(landing, trouble(error))
+        else:
+            self._ended(landing, None)
+        finally:
+            self._room.release()
+
+
+def _head(stream: BinaryIO) -> dict[str, Any]:
+    line = stream.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise Cut("")
+    try:
+        head = text.load(line)
+    except ValueError as error:
+        raise Cut("the site sends what is not understood") from error
+    if not isinstance(head, dict):
+        raise Cut("the site sends what is not understood")
+    return head
+
+
+def _refusal(landing: Landing, head: dict[str, Any]) -> Exception:
+    words = text.show(str(head["words"]))
+    match head.get("kind"):
+        case "changed":
+            return changed(landing.wanted)
+        case "missing":
+            return errors.NotFound(f"the site does not have it any more: {words}")
+        case "denied":
+            return errors.Denied(f"the site refuses: {words}")
+        case _:
+            return errors.Unavailable(f"the site cannot read it: {words}")

@@ -15,8 +15,7 @@ from pilotage.base import errors, text
 from pilotage.data.stage import plan
 from pilotage.data.stage.channel import Channel, Outgoing, Refused
 from pilotage.data.stage.digest import Changed, Digests, settled
-from pilotage.data.stage.lane import Lane, Wish
-from pilotage.data.stage.meter import Meter
+from pilotage.data.stage.lane import Lane, Meter, Spare, Wish
 from pilotage.data.stage.model import (
     BIG,
     PATIENCE_S,
@@ -27,7 +26,6 @@ from pilotage.data.stage.model import (
     name_of_path,
     name_of_version,
 )
-from pilotage.data.stage.spare import Spare
 
 _ATTEMPTS = 3
 #: The site must look again: its cache or the file is not what it was.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from pilotage.base.supervise import together
 from pilotage.data.transfer.url import Url
 
 #: The size of what does not say how long it is.
@@ -91,3 +92,14 @@ class Carrier(Protocol):
     async def close(self) -> None:
         """Let connections go."""
         ...
+
+
+async def each(items: Sequence[Item], act: Callable[[Item], Awaitable[None]], most: int) -> None:
+    """Do something with each file, so many at once; the first trouble ends all."""
+    todo = iter(items)
+
+    async def work() -> None:
+        for item in todo:
+            await act(item)
+
+    await together(work() for _ in range(min(most, len(items))))

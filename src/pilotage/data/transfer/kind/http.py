@@ -15,12 +15,11 @@ import msgspec
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed, Resolve
-from pilotage.data.transfer.each import each
 from pilotage.data.transfer.headers import FOLDER, digest, digest_header
 from pilotage.data.transfer.keys import NONE, Keys
 from pilotage.data.transfer.kind import dav
 from pilotage.data.transfer.kind.http_wire import Web, judge, lost
-from pilotage.data.transfer.model import UNKNOWN, Flags, Item, Listing
+from pilotage.data.transfer.model import UNKNOWN, Flags, Item, Listing, each
 from pilotage.data.transfer.url import Url
 
 #: Files at once.

@@ -16,12 +16,11 @@ import msgspec
 from anyio.lowlevel import checkpoint
 
 from pilotage.base import errors, text
-from pilotage.data.transfer.each import each
 from pilotage.data.transfer.headers import EXECUTABLE, FOLDER
 from pilotage.data.transfer.kind import dav
 from pilotage.data.transfer.kind.http import AT_ONCE, Http, body, listed
 from pilotage.data.transfer.kind.http_wire import LIMITS, Body, Web, begin, judge, lost
-from pilotage.data.transfer.model import UNKNOWN, Item, Listing
+from pilotage.data.transfer.model import UNKNOWN, Item, Listing, each
 from pilotage.data.transfer.url import Url
 
 _LONGEST_LISTING = 64 << 20

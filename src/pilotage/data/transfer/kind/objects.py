@@ -13,9 +13,8 @@ import msgspec
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, keys, settle, tree, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.each import each
 from pilotage.data.transfer.keys import NONE, Keys
-from pilotage.data.transfer.model import Flags, Item, Listing
+from pilotage.data.transfer.model import Flags, Item, Listing, each
 from pilotage.data.transfer.url import Url
 
 _AT_ONCE = 8

@@ -17,11 +17,10 @@ from typing import ClassVar
 from pilotage.base import durable, errors, paths, text
 from pilotage.data.transfer import allow, program, trouble
 from pilotage.data.transfer.allow import Allowed
-from pilotage.data.transfer.each import each
 from pilotage.data.transfer.keys import NONE, Keys
 from pilotage.data.transfer.kind import sftp_wire
 from pilotage.data.transfer.kind.sftp_wire import BLOCK, Facts, Gone, Wire
-from pilotage.data.transfer.model import Flags, Item, Listing
+from pilotage.data.transfer.model import Flags, Item, Listing, each
 from pilotage.data.transfer.url import Url
 
 #: Files that are under way at once; small ones would wait for the network otherwise.

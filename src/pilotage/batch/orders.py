@@ -1,9 +1,4 @@
-"""Jobs that have a choice get their shape, just before they are submitted.
-
-All jobs of a cycle are fitted by one look at the batch system, which counts for a few seconds; what
-one has got the next does not count on. How an order would start is tried for the best few shapes,
-and no more than some times a look. Whatever cannot be found out keeps no job from being submitted.
-"""
+"""From jobs to orders: which of them go together, and what is asked of the batch system."""
 
 from __future__ import annotations
 
@@ -11,22 +6,89 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Hashable, Sequence
+import shlex
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from pilotage.base import errors, units
-from pilotage.batch import job, ordering, submission
+from pilotage.batch import job, submission
 from pilotage.batch import malleable as shape
 from pilotage.batch.driver import Driver
-from pilotage.batch.held import House
+from pilotage.batch.held import Attempt, House
 from pilotage.batch.job import Guest
 from pilotage.batch.login import Hello
 from pilotage.batch.malleable import Ask, Bounds, Fit, Gap
-from pilotage.batch.progress import Attempt
+from pilotage.batch.model import Site
+from pilotage.batch.system import known
 from pilotage.batch.system.model import BatchError, Order, Windows
 from pilotage.job.model import JobSpec, Shape
+
+#: A batch job has so much longer than its payload, in seconds: the evidence must be written.
+LONGER_S = 60.0
+
+
+def groups(guests: Iterable[Guest], site: Site) -> Iterator[list[Guest]]:
+    """Put jobs together that ask for the same, as many as go into one array."""
+    alike: dict[Any, list[Guest]] = {}
+    for one in guests:
+        spec = one.spec
+        shape = (spec.resources, spec.allocation, spec.via, spec.priority)
+        alike.setdefault(shape, []).append(one)
+    for some in alike.values():
+        # A step is one process that waits for one job.
+        alone = some[0].spec.via == "srun" or not known.arrays(
+            batch_of(some[0].spec, site), site.plugin
+        )
+        size = 1 if alone else site.array
+        for at in range(0, len(some), size):
+            yield some[at : at + size]
+
+
+def batch_of(spec: JobSpec, site: Site) -> str:
+    """Name the batch system that a job goes to."""
+    return "local" if spec.via == "direct" else site.batch
+
+
+def check(spec: JobSpec, name: str, site: Site) -> None:
+    """Refuse what the site's file does not allow."""
+    for word in spec.allocation.extra:
+        if word not in site.allow and word.partition("=")[0] not in site.allow:
+            message = f"the site {name} does not allow the option {word}"
+            raise errors.Denied(message, hint=f"sites/{name}.toml says which: `allow`")
+    needs, asked = spec.resources, spec.allocation
+    bounds = (
+        ("cores", needs.cpus * asked.nodes * asked.tasks, site.cpus),
+        ("bytes of memory", needs.memory or 0, units.size(site.memory) if site.memory else 0),
+        ("GPUs", needs.gpus, site.gpus or (0 if needs.gpus == 0 else -1)),
+    )
+    for what, wanted, most in bounds:
+        if most and wanted > most:
+            message = f"the site {name} gives a job at most {max(0, most)} {what}, not {wanted}"
+            raise errors.Denied(message, hint=f"sites/{name}.toml says what it has")
+
+
+def order_for(
+    spec: JobSpec, site: Site, hello: Hello, key: str, count: int, fit: Fit | None = None
+) -> Order:
+    """Say what is asked of the batch system for so many equal jobs."""
+    asked, needs, defaults = spec.allocation, spec.resources, site.defaults
+    usual = units.seconds(defaults.time) if defaults.time else None
+    folder = f"{hello.root}/s/{key}"
+    program = f"{hello.root}/bin/{hello.version}.pyz"
+    # Nothing of the user's own Python is wanted, and looking for it takes time.
+    words = shlex.join([site.python, "-I", "-S", program, "job", folder])
+    return Order(
+        key=key, script=f"#!/bin/sh\nexec {words}\n", folder=folder, count=count,
+        nodes=asked.nodes, tasks=asked.tasks, cpus=needs.cpus, memory=needs.memory,
+        gpus=needs.gpus, time=usual if needs.time is None else needs.time + LONGER_S,
+        queue=asked.queue or defaults.queue, account=asked.account or defaults.account,
+        qos=asked.qos or defaults.qos, constraint=asked.constraint or defaults.constraint,
+        reservation=asked.reservation or defaults.reservation, extra=asked.extra,
+        step=spec.via == "srun", fit=fit,
+    )  # fmt: skip
+
 
 _log = logging.getLogger("pilotage.batch")
 #: How long one look counts, in seconds, and how long if something has ended since.
@@ -81,8 +143,8 @@ class Fitting:
 
     async def _choose(self, one: Guest, hello: Hello) -> Fit:
         spec = one.spec
-        order = ordering.order(spec, self._site, hello, submission.new_key(), 1)
-        look = await self._look(ordering.batch(spec, self._site))
+        order = order_for(spec, self._site, hello, submission.new_key(), 1)
+        look = await self._look(batch_of(spec, self._site))
         if look.batch is None:
             return _told(spec, shape.choose(self._ask(spec, Bounds()), None, 0.0))
         bounds = look.batch.bounds(look.seen, order)
@@ -102,7 +164,7 @@ class Fitting:
         return Ask(
             nodes_least=min(nodes, wanted.nodes_least or nodes), nodes_most=nodes,
             time_least=min(most, wanted.time_least or most), time_most=most, work=wanted.work,
-            longer=ordering.LONGER_S if time or wanted.time_least else 0.0,
+            longer=LONGER_S if time or wanted.time_least else 0.0,
         )  # fmt: skip
 
     # -- one look --------------------------------------------------------------------------------
