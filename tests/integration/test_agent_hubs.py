@@ -88,10 +88,14 @@ def once(hub: Frontend, agent: Shared, jobs: list[int]) -> None:
 
 
 #: In the order in which they are passed: each start gets a little further.
-POINTS = (
+LATER = (
     "link.proposed", "link.settled", "edge.delivered", "edge.judged", "edge.committed",
-    "edge.acked", "site.intent", "site.submitted", "edge.published", "edge.sent", "site.finished",
+    "site.intent", "site.submitted", "edge.published", "edge.sent", "site.finished",
 )  # fmt: skip
+#: Not among them: what was committed may be reported before it is delivered again, and the hub then
+#: forgets it without an acknowledgement.
+ACKED = "edge.acked"
+POINTS = (*LATER, ACKED)
 
 
 def agent_dies(hub: Frontend, agent: Shared, points: Sequence[str]) -> None:
@@ -112,8 +116,11 @@ def test_nothing_is_doubled_or_forgotten_where_the_agent_dies_once(hub: Frontend
 
 
 @pytest.mark.slow
-def test_nothing_is_doubled_or_forgotten_wherever_the_agent_dies(hub: Frontend, agent: Shared):
-    agent_dies(hub, agent, POINTS)
+@pytest.mark.parametrize("points", [LATER, (ACKED,)], ids=["later", "acked"])
+def test_nothing_is_doubled_or_forgotten_wherever_the_agent_dies(
+    hub: Frontend, agent: Shared, points: tuple[str, ...]
+):
+    agent_dies(hub, agent, points)
 
 
 #: Where the hub dies, in the order in which that is passed.

@@ -119,7 +119,9 @@ def test_no_files_are_left_to_open(edge: Edge):
     few = max(int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()) + 2
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, hard))
     keys = whole.post(6)
-    edge.wait(lambda: any("Too many open files" in str(one) for one in edge.heard()))
+    # Each says why it waits, here; a status message of that may need a file itself.
+    why = "SELECT 1 FROM job WHERE state = 'staging_in' AND reason LIKE '%Too many open files%'"
+    edge.wait(lambda: edge.query(why))
     assert edge.process.poll() is None, edge.told()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
     edge.wait_ended(*keys)
