@@ -379,10 +379,10 @@ class EdgePilots:
 
     async def _look(self) -> None:
         try:
-            home: Home | str = await home(self._file)
+            found: Home | str = await home(self._file)
         except errors.Unavailable as error:
-            home = str(error)
-        turn = functools.partial(self._turn, home=home, now=self._now())
+            found = str(error)
+        turn = functools.partial(self._turn, home=found, now=self._now())
         ordered, ended = await self._writer.run(turn)
         if ordered:
             crash.point("pilot.ordered")
