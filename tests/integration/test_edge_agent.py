@@ -54,7 +54,7 @@ def status(edge: Edge) -> dict[str, Any]:
     return dict(json.loads(found.stdout)["agent"])
 
 
-def seen(edge: Edge) -> look.Look:
+def seen(edge: Edge) -> look.AgentStatus:
     """Return how the agent says it is, without a command."""
     state = edge.root / ".pilotage"
     edge.wait((state / look.FILE).exists)

@@ -14,7 +14,7 @@ from pilotage.base import errors
 from pilotage.bus import wire
 from pilotage.bus.model import Control, Course, Input, Job
 from pilotage.edge import message
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.flow import accept, job, notify, post
 from pilotage.flow.handoff import Order, Prepared, Unfit
 from pilotage.flow.model import Span, Step
@@ -23,7 +23,7 @@ from pilotage.job import template
 from pilotage.job.model import App, Binding, Command
 from pilotage.project.settings import Bus, Settings
 
-MINE = Address("abcd1234")
+MINE = HubAddress("abcd1234")
 
 
 def order(step: Step, **more: Any) -> Order:

@@ -13,8 +13,8 @@ from msgspec import UNSET
 
 from pilotage.agent import outbox, pilots, records
 from pilotage.agent.app import command, hosts, policy
-from pilotage.agent.app.model import App
-from pilotage.agent.model import Accepted, Arrival, Refusal, Refused, back
+from pilotage.agent.app.model import Application
+from pilotage.agent.model import Accepted, JudgedMessage, RefusedMessage, Rejected, reply_to
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.bus import balsam, key, strict, wire
@@ -25,45 +25,45 @@ from pilotage.edge.order import PILOT
 from pilotage.job.model import Allocation, JobSpec, Resources, Shape
 from pilotage.store import Db
 
-Find = Callable[[str], App]
+Find = Callable[[str], Application]
 _ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
 #: Fields of a message that nobody understood which help its sender to know it again.
 _SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
 
 
-def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Refused:
+def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | Rejected:
     """Decide on the body of a message from a user that the broker has verified."""
     try:
-        understood = balsam.understand(body, settings.site)
+        understood = balsam.read_message(body, settings.site)
     except errors.BadMessage as error:
         stub = guess(body, settings.site)
-        return Refused(kind="message", code="unreadable", reason=_said(error), job=stub)
+        return Rejected(kind="message", code="unreadable", reason=_said(error), job=stub)
     job = understood.message
     if not isinstance(job, Job):
         return _no_job(job, settings.site)
     reason = _place(job, settings)
     if reason:
-        return Refused(kind="message", code="wrong_site", reason=reason, job=job)
+        return Rejected(kind="message", code="wrong_site", reason=reason, job=job)
     if not user:
         reason = "nobody knows who sent it: the broker has verified no name"
-        return Refused(kind="policy", code="no_user", reason=reason, job=job)
+        return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     if reason := posing(user, settings):
-        return Refused(kind="policy", code="no_user", reason=reason, job=job)
+        return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     try:
         app = find(job.application)
     except errors.NotFound:
         # Which there are is for those who may use them.
         reason = f"there is no application `{job.application}` here"
-        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+        return Rejected(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     except errors.ConfigError:
         reason = f"the application `{job.application}` cannot be used: its file has a mistake"
-        return Refused(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
+        return Rejected(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     return _settled(job, user, app, settings, understood.notes)
 
 
 def _settled(
-    job: Job, user: str, app: App, settings: Settings, notes: tuple[str, ...]
-) -> Accepted | Refused:
+    job: Job, user: str, app: Application, settings: Settings, notes: tuple[str, ...]
+) -> Accepted | Rejected:
     settled = policy.settle(app, job, user)
     verdict = policy.judge(app, settled, user)
     others = (
@@ -73,7 +73,7 @@ def _settled(
     reasons = (*verdict.reasons, *others)
     if reasons:
         code = LIMITS if verdict.limits and not others else "denied"
-        return Refused(kind="policy", code=code, reason="; ".join(reasons), job=job)
+        return Rejected(kind="policy", code=code, reason="; ".join(reasons), job=job)
     return Accepted(
         job=settled,
         key=key.of(job, user),
@@ -91,33 +91,33 @@ def posing(user: str, settings: Settings) -> str:
     return f"`{user}` is a hub that this agent dials, and no user of the broker"
 
 
-def too_many(new: Accepted, user: str, live: int) -> Refused | None:
+def too_many(new: Accepted, user: str, live: int) -> Rejected | None:
     """Refuse a job of a user who has too many of this application already."""
     if not new.most or live < new.most:
         return None
     reason = f"the user `{user}` has {live} jobs, {new.most} are the most"
-    return Refused(kind="policy", code=BUSY, reason=reason, job=new.job)
+    return Rejected(kind="policy", code=BUSY, reason=reason, job=new.job)
 
 
-def conflict(new: Accepted, before: int) -> Refused:
+def conflict(new: Accepted, before: int) -> Rejected:
     """Refuse another job under a key that is used already."""
     reason = f"its key is that of job {before}, which asked for something else"
-    return Refused(kind="message", code="conflict", reason=reason, job=new.job)
+    return Rejected(kind="message", code="conflict", reason=reason, job=new.job)
 
 
-def forgotten(new: Accepted) -> Refused:
+def forgotten(new: Accepted) -> Rejected:
     """Refuse a job that was here so long ago that nothing is known of it any more."""
     reason = "a job with its key was here, is over, and is forgotten"
-    return Refused(kind="message", code="forgotten", reason=reason, job=new.job)
+    return Rejected(kind="message", code="forgotten", reason=reason, job=new.job)
 
 
-def repeated(new: Accepted, code: str, reason: str) -> Refused:
+def repeated(new: Accepted, code: str, reason: str) -> Rejected:
     """Refuse a job once more under a key that was refused: its sender may have begun it anew."""
     said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
-    return Refused(kind="policy", code=code, reason=said, job=new.job)
+    return Rejected(kind="policy", code=code, reason=said, job=new.job)
 
 
-def spec_of(job: Job, app: App, site: str) -> JobSpec:
+def spec_of(job: Job, app: Application, site: str) -> JobSpec:
     """Write the definition of a job; its arguments are made when its data is there."""
     needs = job.resources
     return JobSpec(
@@ -168,17 +168,17 @@ def guess(body: bytes, site: str) -> Job | None:
     return made
 
 
-def _no_job(message: Message, site: str) -> Refused:
+def _no_job(message: Message, site: str) -> Rejected:
     if isinstance(message, Chain):
         reason = "a chain of jobs goes to a hub, which gives each site its own"
         stub = Job(
             site=site, application="unknown", key=message.key, name=message.name,
             reply=message.reply, speech=message.speech,
         )  # fmt: skip
-        return Refused(kind="message", code="wrong_kind", reason=reason, job=stub)
+        return Rejected(kind="message", code="wrong_kind", reason=reason, job=stub)
     kind = type(message).__name__.lower()
     reason = f"it is of the kind `{kind}`, and jobs are taken here"
-    return Refused(kind="message", code="wrong_kind", reason=reason)
+    return Rejected(kind="message", code="wrong_kind", reason=reason)
 
 
 def _place(job: Job, settings: Settings) -> str:
@@ -188,7 +188,7 @@ def _place(job: Job, settings: Settings) -> str:
     return ""
 
 
-def _batch(job: Job, app: App, settings: Settings) -> list[str]:
+def _batch(job: Job, app: Application, settings: Settings) -> list[str]:
     """Return what the site does not allow, whatever the application does."""
     if settings.batch.host and app.takes != PILOT:
         return ["the agent reaches its batch system by SSH, and starts pilots there alone"]
@@ -203,7 +203,7 @@ def _batch(job: Job, app: App, settings: Settings) -> list[str]:
     return found
 
 
-def _carried(app: App, job: Job, settings: Settings) -> list[str]:
+def _carried(app: Application, job: Job, settings: Settings) -> list[str]:
     """Say why a job may not carry its inputs."""
     if hosts.carries(app.staging, dials=bool(settings.hub.url)):
         return []
@@ -223,14 +223,16 @@ _MOST_KEPT = 4096
 _LONGEST = 10_000
 
 
-def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -> None:
+def refuse(db: Db, one: JudgedMessage, why: Rejected, settings: Settings, now: float) -> None:
     """Keep a message, tell who watches over the site, and who sent it."""
     digest = records.digest(one.user, one.body)
     # A user of the broker who has the name of a hub is answered by the broker.
     to = "" if posing(one.user, settings) else one.user
     reason = why.reason[:_LONGEST]
     kept = pilots.secretless(one.body)[:_MOST_KEPT]
-    buried = Refusal(digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1)
+    buried = RefusedMessage(
+        digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1
+    )
     count = records.bury(db, buried)
     if count == 1:
         told = _refusal(one, why, settings, now)
@@ -240,13 +242,13 @@ def refuse(db: Db, one: Arrival, why: Refused, settings: Settings, now: float) -
         _answer(db, to, why, settings, now)
 
 
-def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> None:
+def _answer(db: Db, user: str, why: Rejected, settings: Settings, now: float) -> None:
     job = why.job
     if job is None:
         return
-    known = back(job)
+    known = reply_to(job)
     if known.reply and not may_reply(known.reply, settings):
-        known = back(bus.Job(site=job.site, application=job.application, speech=job.speech))
+        known = reply_to(bus.Job(site=job.site, application=job.application, speech=job.speech))
     status = bus.Status(
         site=settings.site, job=0, key=job.key, job_id=job.job_id, argo_job_id=job.argo_job_id,
         seq=1, state="rejected", step="accept", reason=_reason(why), time=now,
@@ -255,7 +257,7 @@ def _answer(db: Db, user: str, why: Refused, settings: Settings, now: float) -> 
     records.send(db, user, outbox.status_topic(known, settings), body, now)
 
 
-def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.Refusal:
+def _refusal(one: JudgedMessage, why: Rejected, settings: Settings, now: float) -> bus.Refusal:
     job = why.job
     return bus.Refusal(
         site=settings.site, time=now, user=one.user, topic=one.topic, key=job.key if job else "",
@@ -264,5 +266,5 @@ def _refusal(one: Arrival, why: Refused, settings: Settings, now: float) -> bus.
     )  # fmt: skip
 
 
-def _reason(why: Refused) -> bus.Reason:
+def _reason(why: Rejected) -> bus.Reason:
     return bus.Reason(kind=why.kind, code=why.code, text=why.reason[:_LONGEST])

@@ -16,12 +16,12 @@ from anyio.abc import TaskGroup
 from pilotage.agent import pilots
 from pilotage.agent.controls import Controls
 from pilotage.agent.ingest import Ingest
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.logs import Logs
 from pilotage.agent.outbox import Outbox
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Hub, Settings
-from pilotage.agent.status import Connection
+from pilotage.agent.settings import DialledHub, Settings
+from pilotage.agent.status import ConnectionStatus
 from pilotage.base import errors, units
 from pilotage.base.supervise import Supervisor
 from pilotage.bus import wire
@@ -30,7 +30,7 @@ from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Bus
 from pilotage.data.transfer.kind.hub import Home
 from pilotage.edge.port import keys
-from pilotage.edge.port.bus import HubBus, Pace
+from pilotage.edge.port.bus import HubBus, LinkTiming
 from pilotage.link import connect
 from pilotage.node.dial import Route
 from pilotage.project.folder import ProjectFolder
@@ -41,7 +41,7 @@ _log = logging.getLogger("pilotage.edge")
 _AGAIN_S = 2.0
 
 
-class Beat:
+class Heartbeats:
     """Publishes heartbeats: the first at once, and each with the facts of its moment."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Beat:
 _UNKNOWN = "not connected yet"
 
 
-class Carrier(Bus, Protocol):
+class ConnectedBus(Bus, Protocol):
     """A bus over a connection, which is made inside `async with`."""
 
     @property
@@ -91,11 +91,11 @@ class Carrier(Bus, Protocol):
     async def __aexit__(self, *what: object) -> None: ...
 
 
-class Parties(msgspec.Struct, frozen=True):
+class AgentServices(msgspec.Struct, frozen=True):
     """What is done with what is heard, and who knows how the site is."""
 
     project: ProjectFolder
-    settings: Followed
+    settings: LiveSettings
     parts: Supervisor
     writer: Writer
     open_reader: Callable[[], Db]
@@ -105,14 +105,14 @@ class Parties(msgspec.Struct, frozen=True):
     beat: Callable[[Settings], Awaitable[Heartbeat]]
 
 
-class Talk:
+class Connection:
     """Jobs and controls come in by one carrier, status messages and heartbeats go out."""
 
-    def __init__(self, carrier: str, among: Parties) -> None:
+    def __init__(self, carrier: str, among: AgentServices) -> None:
         """Take the name of the carrier; nothing happens before `run`."""
         self._name, self._among = carrier, among
         self._known = among.settings().by(carrier)
-        self._bus: Carrier | None = None
+        self._bus: ConnectedBus | None = None
         self._outbox: Outbox | None = None
         self._ingests: list[Ingest] = []
         self._taking = True
@@ -158,19 +158,21 @@ class Talk:
                 _log.info("connecting to %s again, under other settings", settings.source)
                 tasks.cancel_scope.cancel()
 
-    def _carrier(self, settings: Settings) -> Carrier:
+    def _carrier(self, settings: Settings) -> ConnectedBus:
         hub = settings.hub
         if not hub.url:
             return _amqp(settings)
         project = self._among.project
         kept = _keys(settings, project.state, project.clock.now)
-        pace = Pace(beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S)
+        pace = LinkTiming(
+            beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S
+        )
         way = functools.partial(_way, hub)
         return HubBus(
             functools.partial(keys.dial, way, settings.site, kept, hub.heartbeat), pace, hub.user
         )
 
-    async def _converse(self, bus: Carrier, settings: Settings) -> None:
+    async def _converse(self, bus: ConnectedBus, settings: Settings) -> None:
         among, mine = self._among, self.settings
         now, poke = among.project.clock.now, among.poke
         label = f"{self._name}: " if self._name else ""
@@ -193,7 +195,7 @@ class Talk:
             keep("controls", Controls(bus, among.writer, mine, now, poke, logs.follow).run)
             keep("status messages", self._outbox.run)
             keep("logs", logs.run)
-            keep("heartbeats", Beat(bus, mine, lambda: among.beat(mine())).run)
+            keep("heartbeats", Heartbeats(bus, mine, lambda: among.beat(mine())).run)
 
 
 def spoken(settings: Settings) -> object:
@@ -202,7 +204,7 @@ def spoken(settings: Settings) -> object:
     return settings.hub, _broker(settings), settings.job_topics
 
 
-def _amqp(settings: Settings) -> Carrier:
+def _amqp(settings: Settings) -> ConnectedBus:
     try:
         from pilotage.bus.amqp.bus import AmqpBus  # agents that dial a hub do not need it
     except ImportError as error:
@@ -211,7 +213,7 @@ def _amqp(settings: Settings) -> Carrier:
     return AmqpBus(_broker(settings))
 
 
-def _way(hub: Hub) -> Route:
+def _way(hub: DialledHub) -> Route:
     """Say how the hub is reached; what is not encrypted must not leave this machine."""
     way = connect.route(hub.url, hub.proxy or None, hub.ca)
     if way.tls is None and not connect.is_near(way):
@@ -220,10 +222,10 @@ def _way(hub: Hub) -> Route:
     return way
 
 
-def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.Keys:
+def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.AgentKeys:
     """Return what proves the site at a hub: each hub has a folder of its own."""
     folder = state / "hubs" / settings.carrier if settings.carrier else state
-    return keys.Keys(folder, settings.hub.token_file, now)
+    return keys.AgentKeys(folder, settings.hub.token_file, now)
 
 
 def home(settings: Settings, state: Path, now: Callable[[], float]) -> Home | None:
@@ -252,45 +254,45 @@ def _broker(settings: Settings) -> Broker:
     return msgspec.structs.replace(Broker(**same), single=single)
 
 
-class _Kept(msgspec.Struct):
+class _Open(msgspec.Struct):
     """One carrier, and since when its connection is as it is."""
 
-    talk: Talk
+    connection: Connection
     scope: anyio.CancelScope
     trouble: str
     since: float
 
 
-class Carriers:
+class Connections:
     """Speaks with each carrier that the settings name; none of them disturbs another."""
 
-    def __init__(self, among: Parties) -> None:
+    def __init__(self, among: AgentServices) -> None:
         """Get ready; nothing happens before `run`."""
         self._among = among
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _Open] = {}
         self._taking = True
         among.settings.on_renewal.append(self._renew)
 
     @property
     def away(self) -> frozenset[str]:
         """The users that are hubs without a connection."""
-        talks = [one.talk for one in self._kept.values() if one.talk.trouble]
-        return frozenset(one.settings().hub.user for one in talks if one.settings().hub.url)
+        connections = [one.connection for one in self._kept.values() if one.connection.trouble]
+        return frozenset(one.settings().hub.user for one in connections if one.settings().hub.url)
 
     def waiting(self, carrier: str) -> int:
         """Return how many status messages wait to be sent by a carrier."""
         kept = self._kept.get(carrier)
-        return kept.talk.waiting if kept else 0
+        return kept.connection.waiting if kept else 0
 
-    def connections(self) -> tuple[Connection, ...]:
+    def connections(self) -> tuple[ConnectionStatus, ...]:
         """Describe how it goes with each carrier, and since when."""
         found = []
         for name, one in self._kept.items():
-            settings, trouble = one.talk.settings(), one.talk.trouble
+            settings, trouble = one.connection.settings(), one.connection.trouble
             if trouble != one.trouble:
                 one.trouble, one.since = trouble, self._among.project.clock.now()
             found.append(
-                Connection(
+                ConnectionStatus(
                     name=name, kind="hub" if settings.hub.url else "broker",
                     place=settings.source, site=settings.site, trouble=trouble, since=one.since,
                     user=settings.hub.user if settings.hub.url else "",
@@ -302,7 +304,7 @@ class Carriers:
         """Take jobs, or leave them where they come from."""
         self._taking = jobs
         for one in self._kept.values():
-            one.talk.take(jobs=jobs)
+            one.connection.take(jobs=jobs)
 
     async def run(self) -> None:
         """Speak with all carriers until cancelled."""
@@ -328,21 +330,21 @@ class Carriers:
             self._kept.pop(name).scope.cancel()
         for name in names:
             if name not in self._kept:
-                talk = Talk(name, self._among)
-                talk.take(jobs=self._taking)
+                connection = Connection(name, self._among)
+                connection.take(jobs=self._taking)
                 now = self._among.project.clock.now()
-                kept = _Kept(talk, anyio.CancelScope(), talk.trouble, now)
+                kept = _Open(connection, anyio.CancelScope(), connection.trouble, now)
                 self._kept[name] = kept
                 tasks.start_soon(self._keep, name, kept)
 
-    async def _keep(self, name: str, kept: _Kept) -> None:
+    async def _keep(self, name: str, kept: _Open) -> None:
         label = f"messages of {name}" if name else "messages"
         with kept.scope:
-            await self._among.parts.keep(label, kept.talk.run)
+            await self._among.parts.keep(label, kept.connection.run)
 
     def _renew(self, carrier: str) -> None:
         if carrier in self._kept:
-            self._kept[carrier].talk.renew()
+            self._kept[carrier].connection.renew()
 
 
 def _dialled(settings: Settings) -> object:

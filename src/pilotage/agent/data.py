@@ -22,15 +22,15 @@ import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
-from pilotage.agent import aside, pilots, prepare, records, shortage, staging
-from pilotage.agent.app.model import App
+from pilotage.agent import pilots, prepare, records, shortage, side_program, staging
+from pilotage.agent.app.model import Application
 from pilotage.agent.app.trust import Trust
-from pilotage.agent.contents import Contents
+from pilotage.agent.input_cache import InputCache
 from pilotage.agent.model import Blame
-from pilotage.agent.prepare import Kept
+from pilotage.agent.prepare import PreparedJob
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
-from pilotage.agent.staging import Errand, Lanes
+from pilotage.agent.staging import TransferJob, TransferSlots
 from pilotage.base import crash, errors, text, units
 from pilotage.batch.job import Guest, Room
 from pilotage.batch.remote import Remote
@@ -57,7 +57,7 @@ async def _direct(settings: Settings, url: str) -> str:
     return pilots.link(settings, url)
 
 
-class EdgeData:
+class JobData:
     """Sees to the data of all jobs of an agent."""
 
     def __init__(
@@ -78,13 +78,13 @@ class EdgeData:
         self._now = now
         self._trust = Trust()
         self._home, self._link = home, link
-        self._lanes = Lanes(lambda: settings().limits.transfers)
-        self._contents = Contents(lambda: units.size(settings().limits.cache))
+        self._lanes = TransferSlots(lambda: settings().limits.transfers)
+        self._contents = InputCache(lambda: units.size(settings().limits.cache))
         self._streams = Streams(remote, state)
         self._busy: set[asyncio.Task[Any]] = set()
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> TransferSlots:
         """Where all transfers of this site go."""
         return self._lanes
 
@@ -146,17 +146,21 @@ class EdgeData:
         filled = pilots.command(app, job, settings, program, link)
         one.spec, one.folder = prepare.spec_of(one.spec, filled, root), root
 
-    def _look(self, one: Guest, job: Job, user: str, folder: str) -> tuple[App, Kept | None]:
+    def _look(
+        self, one: Guest, job: Job, user: str, folder: str
+    ) -> tuple[Application, PreparedJob | None]:
         """See that a job may run, and what is there of it already."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
         self._trust.require(app)
         if prepare.plain(app, job):
             _make(self._spare(), folder)
-            return app, Kept()
+            return app, PreparedJob()
         return app, _known(self._file(one), folder)
 
-    async def _prepare(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Kept:
+    async def _prepare(
+        self, one: Guest, app: Application, job: Job, user: str, folder: str
+    ) -> PreparedJob:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
         errand = self._errand(one, app, job, user, folder)
@@ -199,7 +203,7 @@ class EdgeData:
                 kept = await run_sync(prepare.read, self._file(one))
                 if not prepare.plain(app, job):
                     kept = self._required(one, kept)
-                filled = prepare.fill(app, job, kept or Kept(), one.claim.job)
+                filled = prepare.fill(app, job, kept or PreparedJob(), one.claim.job)
             one.spec = prepare.spec_of(one.spec, filled, one.folder)
             one.binding = Binding(data=dict(filled.calls))
 
@@ -245,7 +249,7 @@ class EdgeData:
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, errand: Errand, kept: Kept) -> Kept:
+    async def _send(self, one: Guest, errand: TransferJob, kept: PreparedJob) -> PreparedJob:
         await self._step(one, "stage_out")
         prepare.check_outputs(errand.app, errand.job)
         again = kept.sending or await run_sync(self._sent_before, one)
@@ -276,7 +280,7 @@ class EdgeData:
 
         def remove() -> None:
             # An earlier process may have begun something for it that nobody ended.
-            aside.sweep(lock)
+            side_program.sweep(lock)
             lock.unlink(missing_ok=True)
             for beside in (f"{folder}.in", f"{folder}.out") if root else ():
                 _remove(beside)
@@ -288,19 +292,21 @@ class EdgeData:
     def _file(self, one: Guest) -> Path:
         return self._state / FOLDER / f"{one.key}.json"
 
-    def _required(self, one: Guest, kept: Kept | None) -> Kept:
+    def _required(self, one: Guest, kept: PreparedJob | None) -> PreparedJob:
         if kept is None:
             # To guess that nothing is left to do would be to lose its results.
             raise errors.PilotageError(f"{self._file(one)} is gone, which says what is left to do")
         return kept
 
-    async def _keep(self, one: Guest, kept: Kept, **changes: bool) -> Kept:
+    async def _keep(self, one: Guest, kept: PreparedJob, **changes: bool) -> PreparedJob:
         kept = msgspec.structs.replace(kept, **changes)
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
-    def _errand(self, one: Guest, app: App, job: Job, user: str, folder: str) -> Errand:
-        return Errand(
+    def _errand(
+        self, one: Guest, app: Application, job: Job, user: str, folder: str
+    ) -> TransferJob:
+        return TransferJob(
             app=app, job=job, key=one.key, folder=folder, user=user,
             keys=self._settings().credentials, spare=self._spare(), told=self._tell(one),
             home=self._home(user),
@@ -309,12 +315,14 @@ class EdgeData:
     def _spare(self) -> int:
         return units.size(self._settings().limits.free)
 
-    async def _run(self, one: Guest, app: App, folder: str, what: str, argv: Sequence[str]) -> None:
+    async def _run(
+        self, one: Guest, app: Application, folder: str, what: str, argv: Sequence[str]
+    ) -> None:
         """Run a program of the application in the folder of a job."""
         await run_sync(self._trust.require, app)
         await run_sync(folders.real_folder, folder)
         attempt = moves.attempt_dir(str(self._state / "jobs"), *one.attempt)
-        await aside.run(
+        await side_program.run(
             argv, folder=folder, env=app.env, lock=self._file(one).with_suffix(".lock"),
             output=Path(attempt) / f"{what}.out",
         )  # fmt: skip
@@ -385,11 +393,11 @@ def _asked(db: Db, one: Guest) -> tuple[Job, str]:
     return job, records.owner_of(db, one.claim.job) or ""
 
 
-def _to_run(kept: Kept) -> bool:
+def _to_run(kept: PreparedJob) -> bool:
     return kept.after and not kept.postprocessed
 
 
-def _known(file: Path, folder: str) -> Kept | None:
+def _known(file: Path, folder: str) -> PreparedJob | None:
     """Read what is kept of an attempt; without its folder that is worth nothing."""
     return prepare.read(file) if os.path.isdir(folder) else None
 
@@ -417,7 +425,7 @@ class Resends:
 
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], lanes: Lanes, now: Callable[[], float],
+        settings: Callable[[], Settings], lanes: TransferSlots, now: Callable[[], float],
         home: Callable[[str], Home | None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Share the lanes of all transfers; nothing happens before `run`."""
@@ -473,7 +481,7 @@ class Resends:
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):
             raise errors.NotFound("its folder is not there any more")
-        errand = Errand(
+        errand = TransferJob(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
             home=self._home(user),
         )  # fmt: skip

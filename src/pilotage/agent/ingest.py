@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import anyio
 import msgspec
 
-from pilotage.agent import admission, caps, pilots, records
+from pilotage.agent import admission, job_limits, pilots, records
 from pilotage.agent.admission import refuse
-from pilotage.agent.model import Accepted, Arrival, Refused
+from pilotage.agent.model import Accepted, JudgedMessage, Rejected
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors, text
@@ -24,7 +24,7 @@ from pilotage.job.model import JobSpec, State
 from pilotage.store import Db, Writer
 
 
-class Entered(msgspec.Struct):
+class Ingested(msgspec.Struct):
     """What became of messages."""
 
     new: int = 0
@@ -35,10 +35,12 @@ class Entered(msgspec.Struct):
     queued: bool = False
 
 
-def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -> Entered:
+def store_messages(
+    db: Db, arrivals: Sequence[JudgedMessage], settings: Settings, now: float
+) -> Ingested:
     """Make jobs of messages, or say why not."""
     new = [(one, one.verdict) for one in arrivals if isinstance(one.verdict, Accepted)]
-    door = _Door(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
+    door = _Admission(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
     digests = [records.digest(one.user, one.body) for one, verdict in new if verdict.job.key]
     door.refused = records.refusals(db, digests) if digests else {}
     for one in arrivals:
@@ -49,7 +51,7 @@ def enter(db: Db, arrivals: Sequence[Arrival], settings: Settings, now: float) -
     return door.entered
 
 
-class _Door:
+class _Admission:
     """Lets jobs in within one transaction."""
 
     def __init__(
@@ -61,13 +63,13 @@ class _Door:
         self._dialled = bool(settings.hub.url)
         self._now = now
         # What waits for room is older: only what it leaves is for those who come now.
-        self._going, let = caps.settle(db, settings.limits, now)
+        self._going, let = job_limits.settle(db, settings.limits, now)
         self._specs: dict[str, int] = {}
         #: By digest, code and reason with which a message with a key was refused before.
         self.refused: dict[str, tuple[str, str]] = {}
-        self.entered = Entered(queued=bool(let))
+        self.entered = Ingested(queued=bool(let))
 
-    def let_in(self, one: Arrival, new: Accepted) -> Refused | None:
+    def let_in(self, one: JudgedMessage, new: Accepted) -> Rejected | None:
         """Make a job of a message, unless it is there; say why not if it cannot be."""
         if before := self._known.get(new.key.digits):
             return self._again(new, *before)
@@ -80,7 +82,7 @@ class _Door:
         self._known[new.key.digits] = (self._add(one.user, new), new.key.body)
         return None
 
-    def _again(self, new: Accepted, before: int, sha256: str) -> Refused | None:
+    def _again(self, new: Accepted, before: int, sha256: str) -> Rejected | None:
         if not before:
             return admission.forgotten(new)
         if sha256 != new.key.body:
@@ -216,11 +218,13 @@ class Ingest:
         crash.point("edge.acked")
         self._tell(entered)
 
-    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Entered:
+    async def _enter(self, messages: Sequence[Message], unnamed: str) -> Ingested:
         settings = self._settings()
         arrivals = await anyio.to_thread.run_sync(self._judge, messages, unnamed, settings)
         crash.point("edge.judged")
-        step = functools.partial(enter, arrivals=arrivals, settings=settings, now=self._now())
+        step = functools.partial(
+            store_messages, arrivals=arrivals, settings=settings, now=self._now()
+        )
         return await self._writer.run(step)
 
     async def _odd(self, one: Message, unnamed: str) -> None:
@@ -229,22 +233,22 @@ class Ingest:
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(one, done=False)
             return
-        why = Refused(kind="infrastructure", code="mistake", reason=_MISTAKE)
-        arrival = Arrival(one.user or unnamed, one.topic, one.body, why, one.again)
+        why = Rejected(kind="infrastructure", code="mistake", reason=_MISTAKE)
+        arrival = JudgedMessage(one.user or unnamed, one.topic, one.body, why, one.again)
         settings, now = self._settings(), self._now()
-        await self._writer.run(lambda db: enter(db, [arrival], settings, now))
+        await self._writer.run(lambda db: store_messages(db, [arrival], settings, now))
         await self._bus.ack(one)
 
     def _judge(
         self, messages: Sequence[Message], unnamed: str, settings: Settings
-    ) -> list[Arrival]:
+    ) -> list[JudgedMessage]:
         return [self._arrival(one, one.user or unnamed, settings) for one in messages]
 
-    def _arrival(self, one: Message, user: str, settings: Settings) -> Arrival:
+    def _arrival(self, one: Message, user: str, settings: Settings) -> JudgedMessage:
         verdict = admission.judge(one.body, user, self._registry.find, settings)
-        return Arrival(user, one.topic, one.body, verdict, one.again)
+        return JudgedMessage(user, one.topic, one.body, verdict, one.again)
 
-    def _tell(self, entered: Entered) -> None:
+    def _tell(self, entered: Ingested) -> None:
         if entered.refused:
             _log.warning("messages refused: %d; see `pilotage agent status`", entered.refused)
         if entered.queued:

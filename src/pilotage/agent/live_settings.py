@@ -22,7 +22,7 @@ _log = logging.getLogger("pilotage.edge")
 _LOOK_S = 1.0
 
 
-class Followed:
+class LiveSettings:
     """The settings in force."""
 
     def __init__(self, file: Path, hub: str = "") -> None:

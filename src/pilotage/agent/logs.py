@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from pilotage.agent import outbox, records
-from pilotage.agent.model import Writes
+from pilotage.agent.model import LiveOutput
 from pilotage.agent.settings import Settings
 from pilotage.base import errors
 from pilotage.bus import wire
@@ -121,7 +121,7 @@ class Logs:
                 # It comes last in the next round.
                 self._followed[number] = one
 
-    async def _send(self, number: int, one: _Followed, writes: Writes) -> int:
+    async def _send(self, number: int, one: _Followed, writes: LiveOutput) -> int:
         """Send the next piece of a job; return how many bytes that were."""
         one.begin(writes.attempt)
         starts = dict(one.sent)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pilotage.agent import records
-from pilotage.agent.model import Return, Tale, Word
+from pilotage.agent.model import OutboxEntry, ReplyTo, StatusFacts
 from pilotage.agent.records import Receivers
 from pilotage.agent.settings import Settings
 from pilotage.base import crash, errors, paths
@@ -59,7 +59,7 @@ _CAUSES: dict[Cause, tuple[str, str]] = {
 }
 
 
-class Tail(NamedTuple):
+class StreamEnd(NamedTuple):
     """The end of a stream, in base64."""
 
     text: str = ""
@@ -67,11 +67,11 @@ class Tail(NamedTuple):
     at: int | UnsetType = UNSET
 
 
-_NOTHING = (Tail(), Tail())
+_NOTHING = (StreamEnd(), StreamEnd())
 
 
 def status_message(
-    word: Word, tale: Tale, site: str, streams: tuple[Tail, Tail] = _NOTHING
+    word: OutboxEntry, tale: StatusFacts, site: str, streams: tuple[StreamEnd, StreamEnd] = _NOTHING
 ) -> Status:
     """Return the status of a job; `streams` are the ends of its standard output and error."""
     told: dict[str, Any] = {"state": word.state, "step": word.step}
@@ -88,28 +88,28 @@ def status_message(
     )  # fmt: skip
 
 
-def _too_long(tale: Tale) -> bool:
+def _too_long(tale: StatusFacts) -> bool:
     """Say whether no message could carry what a function returned."""
     return len(tale.result.encode()) > MOST_RESULT_TEXT
 
 
-def stream_ends(word: Word, tale: Tale) -> tuple[Tail, Tail]:
+def stream_ends(word: OutboxEntry, tale: StatusFacts) -> tuple[StreamEnd, StreamEnd]:
     """Read the ends of what a job that is over wrote to its two streams."""
     if word.state not in _OVER or not tale.folder:
         return _NOTHING
     out, err = (_tail(f"{tale.folder}/{name}") for name in ("stdout", "stderr"))
     # A hub that follows no logs does not know the fields that say where ends begin.
-    return (out, err) if tale.followed else (Tail(out.text), Tail(err.text))
+    return (out, err) if tale.followed else (StreamEnd(out.text), StreamEnd(err.text))
 
 
-def _tail(path: str) -> Tail:
+def _tail(path: str) -> StreamEnd:
     """Read the end of a file; nothing if it cannot be read."""
     try:
         with paths.regular(path) as file:
             at = max(0, os.fstat(file).st_size - MOST_LOG)
-            return Tail(base64.b64encode(os.pread(file, MOST_LOG, at)).decode(), at)
+            return StreamEnd(base64.b64encode(os.pread(file, MOST_LOG, at)).decode(), at)
     except (OSError, errors.Denied):
-        return Tail()
+        return StreamEnd()
 
 
 def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float) -> bytes:
@@ -123,14 +123,14 @@ def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float)
             return wire.encode(said)
 
 
-def status_topic(back: Return, settings: Settings) -> str:
+def status_topic(back: ReplyTo, settings: Settings) -> str:
     """Say where status messages of a job go."""
     if back.reply:
         return back.reply
     return settings.bus.balsam_status if back.speech == "balsam" else settings.status_topic
 
 
-def reason(word: Word, tale: Tale) -> Reason:
+def reason(word: OutboxEntry, tale: StatusFacts) -> Reason:
     """Say why a job is where it is, and whose doing that is."""
     text = word.reason
     if word.seq == 1 and tale.notes:
@@ -142,7 +142,7 @@ def reason(word: Word, tale: Tale) -> Reason:
     return msgspec.convert({"class": kind, "code": code, "text": text[:_LONGEST]}, Reason)
 
 
-def _blame(word: Word, tale: Tale) -> tuple[str, str]:
+def _blame(word: OutboxEntry, tale: StatusFacts) -> tuple[str, str]:
     match word.state:
         case "waiting":
             return "policy", "limit"
@@ -162,7 +162,7 @@ def _blame(word: Word, tale: Tale) -> tuple[str, str]:
             return "", ""
 
 
-def _end(tale: Tale) -> tuple[str, str]:
+def _end(tale: StatusFacts) -> tuple[str, str]:
     """Say how an attempt ended; one of an older store by its code alone."""
     if tale.cause:
         return _CAUSES[tale.cause]
@@ -266,10 +266,10 @@ class Outbox:
             self._trouble = ""
             _log.info("status messages are sent again")
 
-    async def _round(self, db: Db, words: Sequence[Word]) -> None:
+    async def _round(self, db: Db, words: Sequence[OutboxEntry]) -> None:
         """Send some messages, those on different jobs at once."""
         await self._count(db, len(words))
-        by_job: dict[tuple[int, int], list[Word]] = {}
+        by_job: dict[tuple[int, int], list[OutboxEntry]] = {}
         for word in words:
             # What is not about a job has no order.
             by_job.setdefault((word.job, 0 if word.job else word.id), []).append(word)
@@ -291,7 +291,7 @@ class Outbox:
             self._after = words[-1].id
 
     async def _story(
-        self, db: Db, words: Sequence[Word], sent: list[int], room: anyio.Semaphore
+        self, db: Db, words: Sequence[OutboxEntry], sent: list[int], room: anyio.Semaphore
     ) -> None:
         """Send the messages on one job, one after the other; the first that fails is the last."""
         for word in words:
@@ -310,12 +310,12 @@ class Outbox:
                     return
             sent.append(word.id)
 
-    def _leave(self, word: Word) -> None:
+    def _leave(self, word: OutboxEntry) -> None:
         """Have what is said of a job later wait for what could not be said now."""
         if word.job:
             self._stuck.add(word.job)
 
-    async def _send(self, db: Db, word: Word) -> None:
+    async def _send(self, db: Db, word: OutboxEntry) -> None:
         settings = self._settings()
         if word.body:
             await self.publish(word.topic, word.body.encode())

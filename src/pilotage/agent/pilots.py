@@ -15,8 +15,8 @@ import msgspec
 
 from pilotage.agent import records
 from pilotage.agent.app.command import Command
-from pilotage.agent.app.model import App
-from pilotage.agent.caps import Going
+from pilotage.agent.app.model import Application
+from pilotage.agent.job_limits import ActiveJobs
 from pilotage.agent.settings import Settings
 from pilotage.base import errors, text
 from pilotage.batch.model import Site
@@ -30,7 +30,7 @@ from pilotage.job.retry import Next
 from pilotage.store import Db
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PilotRequest(msgspec.Struct, frozen=True):
     """A pilot that a hub wants, and that was not taken on."""
 
     hub: str
@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True):
     cores: int
 
 
-class Limit(msgspec.Struct, frozen=True):
+class PilotLimit(msgspec.Struct, frozen=True):
     """What a hub may have."""
 
     #: Cores in all, and pilots that wait.
@@ -47,7 +47,7 @@ class Limit(msgspec.Struct, frozen=True):
     pending: int
 
 
-class Use(msgspec.Struct):
+class PilotUse(msgspec.Struct):
     """What a hub has."""
 
     cores: int = 0
@@ -56,10 +56,10 @@ class Use(msgspec.Struct):
     at: dict[str, int] = {}
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class PilotDecision(msgspec.Struct, frozen=True):
     """What is taken on, and why the rest is not."""
 
-    taken: list[Claim]
+    taken: list[PilotRequest]
     #: By hub, the first reason.
     why: dict[str, str]
     #: Places that hubs are to give back at a site, as (hub, site): how many.
@@ -67,19 +67,21 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def share(
-    claims: Mapping[str, Sequence[Claim]], limits: Mapping[str, Limit], uses: Mapping[str, Use],
-    room: Mapping[str, int], leaving: Mapping[str, int],
-) -> Verdict:  # fmt: skip
+    claims: Mapping[str, Sequence[PilotRequest]], limits: Mapping[str, PilotLimit],
+    uses: Mapping[str, PilotUse], room: Mapping[str, int], leaving: Mapping[str, int],
+) -> PilotDecision:  # fmt: skip
     """Say who is taken on; `room` is places free at each site, `leaving` those about to be."""
     left = {hub: list(some) for hub, some in claims.items() if some and hub in limits}
     now = {
-        hub: Use(one.cores, one.waiting, dict(one.at)) if (one := uses.get(hub)) else Use()
+        hub: PilotUse(one.cores, one.waiting, dict(one.at))
+        if (one := uses.get(hub))
+        else PilotUse()
         for hub in limits
     }
     free = dict(room)
-    taken: list[Claim] = []
+    taken: list[PilotRequest] = []
     why: dict[str, str] = {}
-    short: dict[str, list[Claim]] = {}
+    short: dict[str, list[PilotRequest]] = {}
     while left:
         hub = min(left, key=lambda one: (now[one].cores / limits[one].cores, one))
         claim = left[hub].pop(0)
@@ -98,10 +100,10 @@ def share(
     for site, some in short.items():
         for hub in _givers(site, some[leaving.get(site, 0) :], limits, now):
             back[hub, site] = back.get((hub, site), 0) + 1
-    return Verdict(taken, why, back)
+    return PilotDecision(taken, why, back)
 
 
-def _full(limit: Limit, use: Use, claim: Claim) -> str:
+def _full(limit: PilotLimit, use: PilotUse, claim: PilotRequest) -> str:
     if use.cores + claim.cores > limit.cores:
         return f"{use.cores} of {limit.cores} cores for this hub are taken"
     if use.waiting >= limit.pending:
@@ -109,14 +111,17 @@ def _full(limit: Limit, use: Use, claim: Claim) -> str:
     return ""
 
 
-def _count(use: Use, claim: Claim) -> None:
+def _count(use: PilotUse, claim: PilotRequest) -> None:
     use.cores += claim.cores
     use.waiting += 1
     use.at[claim.site] = use.at.get(claim.site, 0) + 1
 
 
 def _givers(
-    site: str, claims: Sequence[Claim], limits: Mapping[str, Limit], now: Mapping[str, Use]
+    site: str,
+    claims: Sequence[PilotRequest],
+    limits: Mapping[str, PilotLimit],
+    now: Mapping[str, PilotUse],
 ) -> list[str]:
     """Say who has to give a place back for each claim that deserves one more."""
     found = []
@@ -158,7 +163,7 @@ _ANYWHERE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - compared with
 # -- what runs -------------------------------------------------------------------------------------
 
 
-def objections(app: App, job: Job, settings: Settings) -> list[str]:
+def objections(app: Application, job: Job, settings: Settings) -> list[str]:
     """Return why pilots of this site do not go to the hub that an order names."""
     if app.takes != PILOT:
         return []
@@ -189,7 +194,7 @@ def _same(one: str, other: str) -> bool:
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
-def check(app: App, job: Job, settings: Settings, attempt: int) -> None:
+def check(app: Application, job: Job, settings: Settings, attempt: int) -> None:
     """Raise `Denied` for a pilot that may not start, or not any more."""
     if attempt > 1:
         hint = "the hub orders another if it needs one"
@@ -217,7 +222,7 @@ def _read(file: str) -> str:
         raise errors.Unavailable(f"cannot read {file}: {error}") from error
 
 
-def command(app: App, job: Job, settings: Settings, program: str, link: str) -> Command:
+def command(app: Application, job: Job, settings: Settings, program: str, link: str) -> Command:
     """Write what starts a pilot in the folder that has its files: `program` is the agent's own."""
     asked, site = order.pilot(job.config), settings.batch
     argv = [site.python, program, "--hub", _home(asked, settings), "--link", link]
@@ -271,7 +276,7 @@ class _Row(NamedTuple):
 
 
 def settle(
-    db: Db, app: App | None, settings: Settings, going: Going, now: float,
+    db: Db, app: Application | None, settings: Settings, going: ActiveJobs, now: float,
     away: Collection[str] = (),
 ) -> int:  # fmt: skip
     """Let pilots go on that their hubs may have; return how many.
@@ -289,12 +294,12 @@ def settle(
         return 0
     there = [one for one in rows if one.state not in ("waiting", "held")]
     by_job = {one.job: one for one in rows}
-    site, claims = settings.site, dict[str, list[Claim]]()
+    site, claims = settings.site, dict[str, list[PilotRequest]]()
     for one in waiting:
         if one.user in away:
             _say(db, one, _AWAY, now)
         else:
-            claims.setdefault(one.user, []).append(Claim(one.user, one.job, site, one.cores))
+            claims.setdefault(one.user, []).append(PilotRequest(one.user, one.job, site, one.cores))
     limits = {user: _limit(app, user) for user in {one.user for one in rows}}
     free = _room(settings) - going.all
     leaving = sum(bool(one.asked) for one in there)
@@ -309,7 +314,7 @@ def settle(
     return let
 
 
-class Held(msgspec.Struct):
+class HubPilots(msgspec.Struct):
     """The pilots that a hub has here."""
 
     #: Orders that wait for their turn, pilots that wait in the batch queue, and those that run.
@@ -322,11 +327,11 @@ class Held(msgspec.Struct):
     why: str = ""
 
 
-def held(db: Db) -> dict[str, Held]:
+def held(db: Db) -> dict[str, HubPilots]:
     """Count the pilots of each hub."""
-    found: dict[str, Held] = {}
+    found: dict[str, HubPilots] = {}
     for one in (_Row(*row) for row in db.rows("edge_pilots")):
-        mine = found.setdefault(one.user, Held())
+        mine = found.setdefault(one.user, HubPilots())
         if one.state in ("waiting", "held"):
             mine.ordered += 1
             mine.why = one.reason
@@ -346,7 +351,7 @@ def cancel_unserved(db: Db, settings: Settings, now: float) -> int:
     return len(rows)
 
 
-def most(app: App, user: str) -> int:
+def most(app: Application, user: str) -> int:
     """Return how many jobs of an application a user may have that are not over; 0 means any.
 
     Orders wait for their turn, which must not take longer with each: no hub needs many.
@@ -355,19 +360,19 @@ def most(app: App, user: str) -> int:
     return limits.jobs or (limits.maximum + _SPARE if app.takes == PILOT else 0)
 
 
-def _limit(app: App, user: str) -> Limit:
+def _limit(app: Application, user: str) -> PilotLimit:
     limits = app.limits_of(user)
-    return Limit(limits.maximum, limits.pending or limits.maximum)
+    return PilotLimit(limits.maximum, limits.pending or limits.maximum)
 
 
 def _room(settings: Settings) -> int:
     return min(settings.batch.jobs, settings.limits.jobs or settings.batch.jobs)
 
 
-def _uses(there: list[_Row], site: str) -> dict[str, Use]:
-    found: dict[str, Use] = {}
+def _uses(there: list[_Row], site: str) -> dict[str, PilotUse]:
+    found: dict[str, PilotUse] = {}
     for one in there:
-        use = found.setdefault(one.user, Use())
+        use = found.setdefault(one.user, PilotUse())
         use.cores += one.cores
         if one.waits:
             use.waiting += 1
@@ -375,7 +380,7 @@ def _uses(there: list[_Row], site: str) -> dict[str, Use]:
     return found
 
 
-def _let(db: Db, one: _Row, settings: Settings, going: Going, now: float) -> bool:
+def _let(db: Db, one: _Row, settings: Settings, going: ActiveJobs, now: float) -> bool:
     """Let one go on, unless the limits of all jobs keep it."""
     group = (one.user, one.queue)
     if words := going.why_not(group, settings.limits):
@@ -400,7 +405,7 @@ def _give_back(db: Db, mine: list[_Row], count: int, now: float) -> None:
         moves.cancel(db, jobs.get(db, one.job), now=now, reason=ROOM)
 
 
-def found(find: Callable[[str], App]) -> App | None:
+def found(find: Callable[[str], Application]) -> Application | None:
     """Return the application that takes pilots; nothing if there is none that may be used."""
     try:
         app = find(PILOT)

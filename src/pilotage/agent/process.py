@@ -1,8 +1,8 @@
 """The agent process: jobs come from the bus, run at this site, and are reported by the bus.
 
-Carriers: Talk ◀──▶ bus: Ingest ──▶ store ──▶ Caps ──▶ Queue ◀──▶ Direct ──▶ batch system: Work
-               Controls ──▶ store ──▶ Outbox              ▲
-                                                          └── EdgeData ◀──▶ transfer servers
+Connections ◀──▶ bus: Ingest ──▶ store ──▶ JobLimits ──▶ Queue ◀──▶ Direct ──▶ BatchSystem
+                      Controls ──▶ store ──▶ Outbox                   ▲
+                                                                      └── JobData ◀──▶ servers
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import anyio.to_thread
 import msgspec
 
 from pilotage.agent import pilots, records
-from pilotage.agent.caps import Caps, Going
-from pilotage.agent.connection import Carriers, Parties
-from pilotage.agent.janitor import Janitor
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.batch_system import BatchSystem, Relays
+from pilotage.agent.cleanup import Cleanup
+from pilotage.agent.connection import AgentServices, Connections
+from pilotage.agent.job_limits import ActiveJobs, JobLimits
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.registry import Registry
 from pilotage.agent.settings import Settings
-from pilotage.agent.status import Certificate, Look, free, write
-from pilotage.agent.work import Wayout, Work
+from pilotage.agent.status import AgentStatus, Certificate, free, write
 from pilotage.base import clock, durable, errors
 from pilotage.base.backoff import Backoff
 from pilotage.base.supervise import Supervisor
@@ -46,7 +46,7 @@ from pilotage.store import Db, Writer
 _OVER = "stop that one, and see that its jobs are over; then: `pilotage agent run --take-over`"
 
 
-class Owner(msgspec.Struct, frozen=True):
+class SiteClaim(msgspec.Struct, frozen=True):
     """Which agent serves a site."""
 
     #: The identity of its store.
@@ -60,12 +60,12 @@ def claim_file(folder: str, site: str) -> Path:
     return Path.home() / folder / f"agent-{site}.json"
 
 
-def this_agent(store: str, now: float) -> Owner:
+def this_agent(store: str, now: float) -> SiteClaim:
     """Describe the agent of this process."""
-    return Owner(store, socket.gethostname(), now)
+    return SiteClaim(store, socket.gethostname(), now)
 
 
-def claim_site(file: Path, mine: Owner, *, over: bool = False) -> None:
+def claim_site(file: Path, mine: SiteClaim, *, over: bool = False) -> None:
     """Be the agent of a site, or raise `Conflict` if another is; `over` takes it from that one."""
     try:
         durable.folder(file.parent, mode=0o700)
@@ -79,10 +79,10 @@ def claim_site(file: Path, mine: Owner, *, over: bool = False) -> None:
     check_claim(file, mine)
 
 
-def check_claim(file: Path, mine: Owner) -> None:
+def check_claim(file: Path, mine: SiteClaim) -> None:
     """Raise `Conflict` unless this is still the agent of the site."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Owner)
+        found = msgspec.json.decode(file.read_bytes(), type=SiteClaim)
     except OSError:
         # Nobody has taken it over, as far as one can see now.
         return
@@ -137,21 +137,21 @@ class Agent:
         """Read the settings; nothing happens before `run`. Jobs come from `hub`, if it is named."""
         self._project, self._writer, self._take_over = project, writer, take_over
         self._now, self._version = project.clock.now, version
-        self._settings = Followed(project.root / AGENT_FILE, hub)
+        self._settings = LiveSettings(project.root / AGENT_FILE, hub)
         self._parts = Supervisor(project.clock, _log, _RESTART)
         self._queue = Queue(
             writer, config.matcher(project.settings), str(project.state / "jobs"), project.clock,
             clock.dice(),
         )  # fmt: skip
         registry = self._registry = Registry(project.root)
-        self._wayout = Wayout(self._settings, self._parts)
-        self._carriers = Carriers(
-            Parties(
+        self._wayout = Relays(self._settings, self._parts)
+        self._carriers = Connections(
+            AgentServices(
                 project, self._settings, self._parts, writer, open_reader, registry,
                 self._queue.poke, self._beat,
             )
         )  # fmt: skip
-        self._work = Work(
+        self._work = BatchSystem(
             project, self._settings, writer, self._queue, registry, open_reader, self._wayout.link
         )
         self._reader = open_reader()
@@ -188,8 +188,10 @@ class Agent:
         return {
             "the batch system": self._work.run,
             "messages": self._carriers.run,
-            "limits": Caps(self._writer, self._settings, self._now, poke, self._let_pilots).run,
-            "clearing up": Janitor(
+            "limits": JobLimits(
+                self._writer, self._settings, self._now, poke, self._let_pilots
+            ).run,
+            "clearing up": Cleanup(
                 state, self._writer, self._settings, self._now, lambda: self._work.root_here
             ).run,
             "settings": self._settings.run,
@@ -199,7 +201,7 @@ class Agent:
             "looking": self._show,
         }
 
-    def _let_pilots(self, db: Db, going: Going, now: float) -> int:
+    def _let_pilots(self, db: Db, going: ActiveJobs, now: float) -> int:
         """Let pilots of hubs go on, within what each may have."""
         app = pilots.found(self._registry.find)
         return pilots.settle(db, app, self._settings(), going, now, self._carriers.away)
@@ -220,7 +222,7 @@ class Agent:
         by, since, why = found
         return Drain(by=message.line(by), since=since, why=message.line(why))
 
-    async def _guard(self, file: Path, mine: Owner) -> None:
+    async def _guard(self, file: Path, mine: SiteClaim) -> None:
         """End this process once another one serves the site."""
         while True:
             await anyio.sleep(_SHOW_S)
@@ -240,7 +242,7 @@ class Agent:
             for name in waits.keys() - told.keys():
                 _log.warning("the application %s: %s", name, waits[name])
             told = waits
-            look = Look(
+            look = AgentStatus(
                 beat=beat, carriers=self._carriers.connections(),
                 parts=dict(self._parts.troubles), settings=self._settings.trouble,
                 queue=queue, waits=waits,

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pilotage.agent.model import Accepted, Blame, Facts, Refusal, Return, Tale, Word, Writes, back
+from pilotage.agent.model import (
+    Accepted,
+    Blame,
+    LiveOutput,
+    MessageFacts,
+    OutboxEntry,
+    RefusedMessage,
+    ReplyTo,
+    StatusFacts,
+    reply_to,
+)
 from pilotage.base import errors, text
 from pilotage.base.owner import me
 from pilotage.bus import fields, key
@@ -18,7 +28,7 @@ from pilotage.job.outcome import Cause
 from pilotage.store import Db
 
 _job = msgspec.json.Decoder(Job)
-_return = msgspec.json.Decoder(Return)
+_return = msgspec.json.Decoder(ReplyTo)
 _notes = msgspec.json.Decoder(tuple[str, ...])
 _left = msgspec.json.Decoder(tuple[Left, ...])
 _NOTHING = text.dump(Binding())
@@ -62,7 +72,7 @@ def accept(
     )  # fmt: skip
     db.run(
         "edge_job_add", job=number, user=user, application=job.application, queue=new.queue,
-        token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(back(job)),
+        token=job.key, digest=new.key.body, message=text.dump(job), back=text.dump(reply_to(job)),
         notes=text.dump(new.notes), dialled=dialled,
     )  # fmt: skip
     # Now that it is known where the job came from, the line makes the message.
@@ -84,13 +94,13 @@ def message(db: Db, job: int) -> Job:
     return _job.decode(body)
 
 
-def facts(db: Db, job: int) -> Facts:
+def facts(db: Db, job: int) -> MessageFacts:
     """Return what is known of a job beside the job itself."""
     row = db.row("edge_facts", job=job)
     if row is None:
         raise errors.NotFound(f"job {job} did not come as a message")
     user, application, queue, token, sha256, notes, *rest = row
-    return Facts(user, application, queue, token, sha256, _notes.decode(notes), *rest)
+    return MessageFacts(user, application, queue, token, sha256, _notes.decode(notes), *rest)
 
 
 def owner_of(db: Db, job: int) -> str | None:
@@ -191,10 +201,10 @@ def send(db: Db, user: str, topic: str, body: bytes, now: float) -> None:
     db.run("edge_send", user=user, topic=topic, body=body.decode(), now=now)
 
 
-def unsent(db: Db, after: int, most: int, to: Receivers = Receivers()) -> list[Word]:  # noqa: B008 - frozen
+def unsent(db: Db, after: int, most: int, to: Receivers = Receivers()) -> list[OutboxEntry]:  # noqa: B008 - frozen
     """List messages that the bus does not have, in their order."""
     rows = db.rows("edge_outbox_next", after=after, most=most, **to.named())
-    return [Word(*row) for row in rows]
+    return [OutboxEntry(*row) for row in rows]
 
 
 def waiting(db: Db, to: Receivers = Receivers()) -> int:  # noqa: B008 - frozen
@@ -222,13 +232,13 @@ def thin(db: Db) -> None:
     db.run("edge_outbox_thin")
 
 
-def tale(db: Db, job: int, attempt: int) -> Tale | None:
+def tale(db: Db, job: int, attempt: int) -> StatusFacts | None:
     """Return what a status message needs of a job."""
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
         return None
     made, created, state, code, signal, cause, number, notes, sent, read, folder, result, seen = row
-    return Tale(
+    return StatusFacts(
         _return.decode(made), created, state or "", code, signal, Cause(cause or ""), number or "",
         _notes.decode(notes), _left.decode(sent) if sent else (), read or 0,
         text.load_path(folder) if folder else "", result or "", bool(seen),
@@ -240,19 +250,21 @@ def follow(db: Db, job: int) -> None:
     db.run("edge_followed", job=job)
 
 
-def writes(db: Db, job: int) -> Writes | None:
+def writes(db: Db, job: int) -> LiveOutput | None:
     """Return where a job writes; nothing if it is over."""
     row = db.row("edge_writes", job=job)
     if row is None:
         return None
     attempt, folder, made, token = row
-    return Writes(attempt, text.load_path(folder) if folder else "", _return.decode(made), token)
+    return LiveOutput(
+        attempt, text.load_path(folder) if folder else "", _return.decode(made), token
+    )
 
 
 # -- messages that were refused ------------------------------------------------------------------
 
 
-def bury(db: Db, one: Refusal) -> int:
+def bury(db: Db, one: RefusedMessage) -> int:
     """Keep a message that was refused, once; say how often it came."""
     return int(
         db.value(
@@ -268,9 +280,9 @@ def refusals(db: Db, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {digest: (code, reason) for digest, code, reason in rows}
 
 
-def refused(db: Db, most: int) -> list[Refusal]:
+def refused(db: Db, most: int) -> list[RefusedMessage]:
     """List messages that were refused, the newest first."""
-    return [Refusal(*row) for row in db.rows("edge_buried", most=most)]
+    return [RefusedMessage(*row) for row in db.rows("edge_buried", most=most)]
 
 
 def forget_refused(db: Db, before: float) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from pilotage.agent import shortage
 from pilotage.agent.app import files, hosts, policy, trust
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import errors, toml
 from pilotage.bus.model import BatchQueue
 from pilotage.data.transfer.version import Version
@@ -31,7 +31,7 @@ class Registry:
         """Take the folder that has `apps/`."""
         self._root = root
         self._folder = root / files.FOLDER
-        self._known: dict[str, tuple[Version, App]] = {}
+        self._known: dict[str, tuple[Version, Application]] = {}
 
     def names(self) -> list[str]:
         """List applications, those with mistakes in their files too."""
@@ -72,7 +72,7 @@ class Registry:
         digest.update(msgspec.json.encode(others))
         return digest.hexdigest()
 
-    def find(self, name: str) -> App:
+    def find(self, name: str) -> Application:
         """Return an application; raise `NotFound`, or `ConfigError` if its file cannot be used.
 
         If only this machine cannot read it now, that is `Unavailable`.
@@ -86,7 +86,7 @@ class Registry:
             message = f"the application `{name}` cannot be read: {error.strerror}"
             raise errors.ConfigError(message) from error
 
-    def _read(self, name: str, file: str) -> App:
+    def _read(self, name: str, file: str) -> Application:
         try:
             facts = os.stat(file)
         except FileNotFoundError:

@@ -34,7 +34,7 @@ _LIMITS = {
 _APP = 'apps/pilot.toml:\ntakes = "pilot"'
 
 
-def instead(root: Path) -> str:
+def settings_for_factory(root: Path) -> str:
     """Return what the files of an agent would say; empty if a folder is not that of a factory."""
     found = {name: _read(root / FOLDER / f"{name}.toml") for name in toml.names(root / FOLDER)}
     if not found:
@@ -98,7 +98,7 @@ _MEASURES: dict[tuple[str, ...], Callable[[Any], object]] = {
 }  # fmt: skip
 
 
-class Bus(BrokerSettings, frozen=True, kw_only=True):
+class SiteBroker(BrokerSettings, frozen=True, kw_only=True):
     """The broker, and the topics of this site."""
 
     #: Seconds between two attempts to connect, at most; the first come sooner.
@@ -122,7 +122,7 @@ class Bus(BrokerSettings, frozen=True, kw_only=True):
     ahead: int = 500
 
 
-class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A hub that the agent dials at its port."""
 
     #: Such as `https://hub.example.org:8420`.
@@ -150,7 +150,7 @@ class Hub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     retry: float = 30.0
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SiteLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How many jobs go on at once; the others wait. 0 means any number."""
 
     #: Of all.
@@ -171,7 +171,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cache: str = "10G"
 
 
-class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KeepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long what is over is kept."""
 
     #: Jobs that ended well, with their folders.
@@ -201,17 +201,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     #: Time between two heartbeats.
     heartbeat: str = "30s"
     #: The broker, unless the agent dials a hub.
-    bus: Bus = Bus()
+    bus: SiteBroker = SiteBroker()
     #: The hub, unless there is a broker.
-    hub: Hub = Hub()
+    hub: DialledHub = DialledHub()
     #: Further hubs that the agent dials, by name.
-    hubs: dict[str, Hub] = {}
+    hubs: dict[str, DialledHub] = {}
     #: The batch system, with the settings that a site has.
     batch: Site
     #: How many jobs go on at once.
-    limits: Limits = Limits()
+    limits: SiteLimits = SiteLimits()
     #: How long what is over is kept.
-    keep: Keep = Keep()
+    keep: KeepTimes = KeepTimes()
     #: A way out for pilots.
     relay: Relay = Relay()
     #: By host that data comes from or goes to: the files that open it.
@@ -234,7 +234,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return (*first, *self.hubs)
 
     @property
-    def dialled(self) -> dict[str, Hub]:
+    def dialled(self) -> dict[str, DialledHub]:
         """The hubs that this agent dials, by carrier."""
         return {**({"": self.hub} if self.hub.url else {}), **self.hubs}
 
@@ -253,7 +253,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             return self
         same = {name: getattr(self, name) for name in Settings.__struct_fields__}
         hub = self.hubs[carrier]
-        changed = {"bus": Bus(), "hub": hub, "site": hub.site or self.site}
+        changed = {"bus": SiteBroker(), "hub": hub, "site": hub.site or self.site}
         return _ByCarrier(**same | changed, carrier=carrier, here=self.site)
 
     @property
@@ -301,7 +301,7 @@ def read(file: Path, hub: str = "") -> Settings:
     except FileNotFoundError:
         message = f"there is no {file}"
         hint = "the page on the edge service shows one; `pilotage agent run FOLDER` runs it"
-        if told := instead(file.parent):
+        if told := settings_for_factory(file.parent):
             message = f"{file.parent} is the folder of a factory, and a factory is an agent now"
             hint = f"write instead\n\n{told}"
         raise errors.NotFound(message, hint=hint) from None
@@ -372,7 +372,7 @@ def _named(name: str, table: object) -> object:
 
 def _check_carrier(made: Settings) -> None:
     """Have jobs come by a broker or a hub, and from further hubs, each a user of its own."""
-    if made.hub.url and made.bus != Bus():
+    if made.hub.url and made.bus != SiteBroker():
         message = "`bus` cannot be there beside `hub`: jobs come by a broker, or from a hub"
         raise errors.ConfigError(message, hint="leave one of the two tables out", keys=("bus",))
     if not made.carriers:
@@ -397,7 +397,7 @@ def _check_carrier(made: Settings) -> None:
         users[one.user] = ".".join(keys)
 
 
-def _check_hub(table: tuple[str, ...], one: Hub) -> None:
+def _check_hub(table: tuple[str, ...], one: DialledHub) -> None:
     wrong: dict[str, str] = {}
     if not one.url.startswith(("https://", "http://")):
         wrong["url"] = "cannot be that: it must begin with `https://`"
@@ -468,14 +468,16 @@ failed = "30d"
 """
 
 
-def write(file: Path, site: str, by: Bus | Hub, batch: str, admins: tuple[str, ...]) -> Path:
+def write(
+    file: Path, site: str, by: SiteBroker | DialledHub, batch: str, admins: tuple[str, ...]
+) -> Path:
     """Write the file, if there is none and it says nothing that cannot be."""
-    names = ("url", "ca", "token_file") if isinstance(by, Hub) else _BUS
+    names = ("url", "ca", "token_file") if isinstance(by, DialledHub) else _BUS
     given = {name: getattr(by, name) for name in names}
     lines = [f"{name} = {_text(value)}" for name, value in given.items() if value]
     source = _FORM.format(
         site=_text(site), admins=f"[{', '.join(map(_text, admins))}]", carrier="\n".join(lines),
-        table="hub" if isinstance(by, Hub) else "bus", batch=_text(batch),
+        table="hub" if isinstance(by, DialledHub) else "bus", batch=_text(batch),
     )  # fmt: skip
     parse(source, file)
     try:

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import UNSET
 
 from pilotage.agent.app import fill, hosts
-from pilotage.agent.app.model import App, Staging
-from pilotage.agent.contents import Contents, Shelf, Turn
+from pilotage.agent.app.model import Application, Staging
+from pilotage.agent.input_cache import CacheTurn, InputCache, UserCache
 from pilotage.base import durable, errors, paths, text, units
 from pilotage.base.supervise import together
 from pilotage.bus.model import Input, Job, Left
@@ -43,10 +43,10 @@ PATIENCE = Patience(attempts=10_000)
 _PLACED = "placed"
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class TransferJob(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the transfers of one attempt."""
 
-    app: App
+    app: Application
     job: Job
     #: What the attempt is known by, everywhere.
     key: str
@@ -95,7 +95,7 @@ def check_room(folder: str, spare: int) -> None:
         raise errors.Unavailable(message, hint="free space")
 
 
-class Lanes:
+class TransferSlots:
     """Lets so many transfers go on at once; one that only waits is not counted."""
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -105,7 +105,7 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def one(
-        self, turn: Turn | None = None
+        self, turn: CacheTurn | None = None
     ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:  # fmt: skip
         """Have a lane within the block; what it gives is how to wait without it, and a `turn`."""
         mine = object()
@@ -139,7 +139,7 @@ class Lanes:
 # -- to the job ------------------------------------------------------------------------------------
 
 
-async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) -> int:
+async def fetch(errand: TransferJob, aside: str, lanes: TransferSlots, contents: InputCache) -> int:
     """Bring all inputs of a job into its folder; what an earlier process brought is kept.
 
     What another job has brought, and `contents` holds, is not brought again.
@@ -164,7 +164,7 @@ async def fetch(errand: Errand, aside: str, lanes: Lanes, contents: Contents) ->
 
 
 async def _fetch(
-    errand: Errand, one: Input, target: str, lanes: Lanes, contents: Contents
+    errand: TransferJob, one: Input, target: str, lanes: TransferSlots, contents: InputCache
 ) -> Receipt:  # fmt: skip
     """Bring one input."""
     reason = hosts.why_not_input(one, errand.app.staging)
@@ -188,7 +188,7 @@ async def _fetch(
 
 
 async def _bring(
-    errand: Errand, one: Input, target: str, sleep: Sleep, shelf: Shelf | None
+    errand: TransferJob, one: Input, target: str, sleep: Sleep, shelf: UserCache | None
 ) -> Receipt:  # fmt: skip
     work = _courier(errand, sleep).fetch(
         one.url, target, replace=True, spare=errand.spare, pinned=one.sha256, known=shelf
@@ -204,7 +204,7 @@ def _written(job: Job, path: str) -> bool:
     return any("/" in (mine, one) or mine.startswith(one) or one.startswith(mine) for one in theirs)
 
 
-def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
+def _known(shelf: UserCache, one: Input, target: str) -> Receipt | None:
     """Have a file whose content is here already."""
     os.makedirs(target, exist_ok=True)
     name = url.parse(one.url).above[1]
@@ -212,7 +212,7 @@ def _known(shelf: Shelf, one: Input, target: str) -> Receipt | None:
     return Receipt(1, size, 0, "", folder=False) if size >= 0 else None
 
 
-def _courier(errand: Errand, sleep: Callable[[float], Awaitable[None]]) -> Courier:
+def _courier(errand: TransferJob, sleep: Callable[[float], Awaitable[None]]) -> Courier:
     courier = Courier(
         allowed(errand.app.staging), keys=errand.keys, key=errand.key, patience=PATIENCE,
         sleep=sleep,
@@ -247,7 +247,7 @@ def _unpack(one: Input, target: str) -> Receipt:
     return Receipt(1, len(body), 0, "", folder=False)
 
 
-def _check_sum(one: Input, target: str, shelf: Shelf) -> None:
+def _check_sum(one: Input, target: str, shelf: UserCache) -> None:
     (item,) = tree.walk(target)
     with paths.opened(target, item.name) as file:
         found = tree.digest(file)
@@ -277,7 +277,7 @@ def _marked(done: str) -> int | None:
 
 
 async def send(
-    errand: Errand, aside: str, lanes: Lanes, *, again: bool, anew: bool = False
+    errand: TransferJob, aside: str, lanes: TransferSlots, *, again: bool, anew: bool = False
 ) -> tuple[Left, ...]:
     """Send all outputs of a job; `again` means that an earlier process may have sent some.
 

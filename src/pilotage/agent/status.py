@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 _READ_S = 10.0
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How it goes with one carrier."""
 
     #: Its name among the hubs; empty for `[bus]` or `[hub]`.
@@ -37,12 +37,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent was at a time."""
 
     beat: Heartbeat
     #: What jobs come by.
-    carriers: tuple[Connection, ...] = ()
+    carriers: tuple[ConnectionStatus, ...] = ()
     #: What is wrong with parts of the process, and with its settings.
     parts: dict[str, str] = {}
     settings: str = ""
@@ -52,15 +52,15 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     waits: dict[str, str] = {}
 
 
-def write(state: Path, look: Look) -> None:
+def write(state: Path, look: AgentStatus) -> None:
     """Leave it where commands find it."""
     durable.swap(state / FILE, msgspec.json.encode(look))
 
 
-def read(state: Path) -> Look:
+def read(state: Path) -> AgentStatus:
     """Return how the agent was when it was last seen."""
     try:
-        return msgspec.json.decode((state / FILE).read_bytes(), type=Look)
+        return msgspec.json.decode((state / FILE).read_bytes(), type=AgentStatus)
     except FileNotFoundError:
         message = f"no agent has run in {state.parent} yet"
         raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None

@@ -55,7 +55,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+-]*)://(.*)", re.DOTALL)
 _MOST_JOBS = 1000
 
 
-class Understood(msgspec.Struct, frozen=True):
+class ReadMessage(msgspec.Struct, frozen=True):
     """A message, whoever's words it was in."""
 
     message: Message
@@ -63,15 +63,15 @@ class Understood(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def understand(body: bytes, site: str = "") -> Understood:
+def read_message(body: bytes, site: str = "") -> ReadMessage:
     """Read a message of ours, of Balsam's or of Argo's; `site` is who reads it."""
     found = strict.load(body)
     if "v" in found or "kind" in found:
-        return Understood(wire.read(found))
+        return ReadMessage(wire.read(found))
     return argo(found, site) if "subjobs" in found else balsam(found, site)
 
 
-def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
+def balsam(found: Mapping[str, Any], site: str = "") -> ReadMessage:
     """Read a job definition of Balsam's."""
     _closed(found, _JOB)
     given = _Fields(found)
@@ -97,10 +97,10 @@ def balsam(found: Mapping[str, Any], site: str = "") -> Understood:
         "outputs": _staged(given.text("output_url")),
         "speech": "balsam",
     }
-    return Understood(_convert(plain, Job), notes)
+    return ReadMessage(_convert(plain, Job), notes)
 
 
-def argo(found: Mapping[str, Any], site: str = "") -> Understood:
+def argo(found: Mapping[str, Any], site: str = "") -> ReadMessage:
     """Read a job definition of Argo's: jobs of Balsam's, one after the other."""
     _closed(found, _CHAIN)
     given = _Fields(found)
@@ -130,7 +130,7 @@ def argo(found: Mapping[str, Any], site: str = "") -> Understood:
         "speech": "argo",
         "jobs": [msgspec.to_builtins(one) for one in jobs],
     }
-    return Understood(_convert(plain, Chain), tuple(notes))
+    return ReadMessage(_convert(plain, Chain), tuple(notes))
 
 
 class _Fields:
@@ -226,8 +226,8 @@ def _convert(plain: dict[str, Any], kind: type[Job | Chain]) -> Job | Chain:
 
 
 def _within(
-    place: str, read: Callable[[Mapping[str, Any]], Understood], value: object
-) -> Understood:
+    place: str, read: Callable[[Mapping[str, Any]], ReadMessage], value: object
+) -> ReadMessage:
     if not isinstance(value, dict):
         raise _wrong(place, "is not a job definition")
     try:

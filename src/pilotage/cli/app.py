@@ -109,7 +109,7 @@ def _switch(name: str, at: Common, *, enabled: bool) -> Answer:
     return Answer({"app": name, "enabled": enabled}, (said,), (name,))
 
 
-def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
+def _look(root: Path, name: str) -> tuple[model.Application | None, str, str]:
     """Return an application, how it is, and what is wrong with it."""
     try:
         one = files.read(root, name)
@@ -123,7 +123,7 @@ def _look(root: Path, name: str) -> tuple[model.App | None, str, str]:
     return one, "ready" if one.enabled else "disabled", ""
 
 
-def _row(name: str, one: model.App | None, state: str, trouble: str) -> tuple[Cell, ...]:
+def _row(name: str, one: model.Application | None, state: str, trouble: str) -> tuple[Cell, ...]:
     styled = Styled(state, _STYLES.get(state, "red"))
     if one is None:
         return name, "", styled, "", "", trouble
@@ -132,7 +132,7 @@ def _row(name: str, one: model.App | None, state: str, trouble: str) -> tuple[Ce
     )  # fmt: skip
 
 
-def _sheet(one: model.App, trouble: str, file: str) -> list[Shown]:
+def _sheet(one: model.Application, trouble: str, file: str) -> list[Shown]:
     limits = msgspec.to_builtins(one.limits)
     told = {
         "about": one.about,

@@ -47,7 +47,7 @@ class Described:
         tuple[str, ...], Parameter(help="Host that data may come from and go to; repeatable.")
     ] = ()
 
-    def app(self, executable: str, argv: tuple[str, ...]) -> model.App:
+    def app(self, executable: str, argv: tuple[str, ...]) -> model.Application:
         """Make an application of it."""
         given = {
             "executable": executable, "sha256": trust.digest(executable), "argv": argv,
@@ -61,7 +61,7 @@ class Described:
             "staging": {"hosts": self.host},
         }  # fmt: skip
         try:
-            return msgspec.convert(given, model.App)
+            return msgspec.convert(given, model.Application)
         except msgspec.ValidationError as error:
             raise errors.UsageError(str(error)) from None
 

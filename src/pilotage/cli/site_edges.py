@@ -10,7 +10,7 @@ from pilotage.base import errors, units
 from pilotage.cli import shape
 from pilotage.cli.answer import Answer
 from pilotage.cli.common import HERE, Common
-from pilotage.edge.view import Edge
+from pilotage.edge.view import EdgeSite
 from pilotage.hub.project import Project
 from pilotage.status.sites import Looked
 
@@ -45,7 +45,7 @@ def notes(project: Project, seen: Looked) -> tuple[str, ...]:
     return () if agents else (f"no site was heard of by the broker yet: {SOON}",)
 
 
-def facts(one: Edge) -> dict[str, str]:
+def facts(one: EdgeSite) -> dict[str, str]:
     """Write what an agent says of its site for people."""
     jobs = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in one.jobs.items())
     days = one.certificate_days

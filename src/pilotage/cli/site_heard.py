@@ -12,7 +12,7 @@ from pilotage.bus.model import Answer, Control
 from pilotage.cli import shape
 from pilotage.cli.doctor import Check
 from pilotage.edge import broker, health
-from pilotage.edge.view import Edge
+from pilotage.edge.view import EdgeSite
 from pilotage.hub.project import Project
 from pilotage.status.sites import Seen
 
@@ -38,7 +38,7 @@ def check(project: Project, one: Seen) -> list[Check]:
     return found
 
 
-def _agent(one: Edge) -> list[Check]:
+def _agent(one: EdgeSite) -> list[Check]:
     heard = f"heard of at {shape.clock(one.heard)}, each {units.for_people(one.interval)}"
     scheduler, days = one.scheduler, one.certificate_days
     apps = ", ".join(one.applications)

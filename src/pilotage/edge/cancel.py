@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pilotage.edge import message, records
-from pilotage.edge.message import Address
-from pilotage.edge.records import Attempt, End
+from pilotage.edge.message import HubAddress
+from pilotage.edge.records import AttemptEnd, RemoteAttempt
 from pilotage.store import Db
 
 #: How often a site may know nothing of an attempt before that is believed, and the first pause.
@@ -14,7 +14,7 @@ _SOON_S = 0.5
 UNHEARD = "unheard"
 
 
-def cancel(db: Db, attempt: Attempt, words: str, address: Address, now: float) -> bool:
+def cancel(db: Db, attempt: RemoteAttempt, words: str, address: HubAddress, now: float) -> bool:
     """Have an attempt cancelled; say whether that ends it at once, since it was never sent."""
     if attempt.sent is None and attempt.heard is None and _refused(db, attempt):
         # If it is on the way just now, `crossed` finds that out.
@@ -24,7 +24,7 @@ def cancel(db: Db, attempt: Attempt, words: str, address: Address, now: float) -
     return False
 
 
-def unknown(db: Db, attempt: Attempt, address: Address, now: float) -> bool:
+def unknown(db: Db, attempt: RemoteAttempt, address: HubAddress, now: float) -> bool:
     """Take in that a site does not know what it is to cancel; say whether that ends it.
 
     The message of the job may be behind: so the site is told again, and only then believed.
@@ -36,36 +36,36 @@ def unknown(db: Db, attempt: Attempt, address: Address, now: float) -> bool:
     return False
 
 
-def crossed(db: Db, job: int, number: int, address: Address, now: float) -> None:
+def crossed(db: Db, job: int, number: int, address: HubAddress, now: float) -> None:
     """Take in that a job was sent whose message was dropped meanwhile, if it was cancelled."""
     attempt = records.get(db, job, number)
     if attempt is not None and attempt.heard is None and (attempt.cancel or attempt.over):
         _tell(db, attempt, address, "", now)
 
 
-def revived(db: Db, attempt: Attempt, address: Address, now: float) -> None:
+def revived(db: Db, attempt: RemoteAttempt, address: HubAddress, now: float) -> None:
     """Take in that a site goes on with an attempt that was ended here without its word."""
     if attempt.code == UNHEARD:
         _tell(db, attempt, address, "", now)
 
 
-def give_up(db: Db, attempt: Attempt, reason: str, now: float) -> Attempt:
+def give_up(db: Db, attempt: RemoteAttempt, reason: str, now: float) -> RemoteAttempt:
     """End an attempt that is to be cancelled, though its site says nothing."""
     return _over(db, attempt, reason, now)
 
 
-def _refused(db: Db, attempt: Attempt) -> bool:
+def _refused(db: Db, attempt: RemoteAttempt) -> bool:
     """Say whether the broker has refused the message of an attempt, so that no site has it."""
     found = db.value("edge_job_refused", job=attempt.job, number=attempt.number)
     return found is not None
 
 
-def _tell(db: Db, attempt: Attempt, address: Address, words: str, when: float) -> None:
+def _tell(db: Db, attempt: RemoteAttempt, address: HubAddress, words: str, when: float) -> None:
     topic, body = message.control("cancel", attempt.site, [attempt.key], address, words)
     records.put(db, topic, body, (attempt.job, attempt.number), after=when)
     db.run("edge_attempt_cancel", job=attempt.job, number=attempt.number, when=when)
 
 
-def _over(db: Db, attempt: Attempt, reason: str, now: float) -> Attempt:
+def _over(db: Db, attempt: RemoteAttempt, reason: str, now: float) -> RemoteAttempt:
     records.drop_job(db, attempt.job, attempt.number)
-    return records.end(db, attempt, End("cancelled", reason, "infrastructure", UNHEARD), now)
+    return records.end(db, attempt, AttemptEnd("cancelled", reason, "infrastructure", UNHEARD), now)

@@ -20,7 +20,7 @@ from pilotage.base import durable, errors, text
 from pilotage.bus.fields import MOST_LOG as MOST_CARRIED
 from pilotage.bus.model import Input
 from pilotage.edge import handoff, reach, records
-from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.handoff import HUB, InputPiece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import ASIDE, INPUTS, NOWHERE, Publisher
 from pilotage.edge.reach import Reach
@@ -70,7 +70,7 @@ class EdgeData:
                 continue
             own = path.removeprefix(f"{self._root}/")
             async with self._lanes:
-                piece = await self._publisher.own(_JOBS, Piece(own, there), uses.add)
+                piece = await self._publisher.own(_JOBS, InputPiece(own, there), uses.add)
             url = handoff.seen(self._stores, piece.url, site)
             found[path] = Input(url=url, path=there, sha256=piece.sha256)
         return tuple(found.values())

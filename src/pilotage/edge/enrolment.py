@@ -12,8 +12,8 @@ import msgspec
 from pilotage.base import crash, errors, text
 from pilotage.base.supervise import Background
 from pilotage.edge.port import model
-from pilotage.edge.port.serve import Served
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.port.serve import AgentSession
+from pilotage.edge.port.sites import AgentLines
 from pilotage.pilot import messages
 from pilotage.pilot.data_link import streams
 from pilotage.project import tokens
@@ -22,7 +22,7 @@ from pilotage.store import Db, Writer
 _log = logging.getLogger("pilotage.link")
 
 
-class Admitted(msgspec.Struct, frozen=True):
+class AdmittedAgent(msgspec.Struct, frozen=True):
     """An agent that has proved its site."""
 
     site: str
@@ -31,11 +31,11 @@ class Admitted(msgspec.Struct, frozen=True):
     beat: float
 
 
-class Agents:
+class AgentEnrolment:
     """Lets agents in, and ends their connections when their tokens count no longer."""
 
     def __init__(
-        self, writer: Writer, gate: tokens.Gate, lines: Lines, now: Callable[[], float],
+        self, writer: Writer, gate: tokens.Gate, lines: AgentLines, now: Callable[[], float],
         versions: model.Versions = model.VERSIONS,
     ) -> None:  # fmt: skip
         """Take who knows tokens, who hears sites that are connected, and what we speak."""
@@ -43,7 +43,7 @@ class Agents:
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
         self._beside = Background(_log, "agents at the port")
 
-    async def admit(self, message: messages.Agent) -> tuple[Admitted, int]:
+    async def admit(self, message: messages.Agent) -> tuple[AdmittedAgent, int]:
         """Find out which site speaks, and in which version."""
         try:
             version = model.agree(message.versions, self._versions)
@@ -57,16 +57,16 @@ class Agents:
         grant = await self._writer.run(step)
         crash.point("link.admitted")
         self._gate.forget()
-        return Admitted(grant.site, message.key, message.beat), version
+        return AdmittedAgent(grant.site, message.key, message.beat), version
 
-    def take_over(self, transport: asyncio.Transport, one: Admitted) -> None:
+    def take_over(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
         """Go on with the connection of an agent."""
         self._beside.start(self._serve(transport, one))
 
-    async def _serve(self, transport: asyncio.Transport, one: Admitted) -> None:
+    async def _serve(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
         reader, writer = streams(transport)
         line = self._lines.open(one.site)
-        served = Served(line, reader, writer, one.beat)
+        served = AgentSession(line, reader, writer, one.beat)
         _log.info("the agent of %s is connected", one.site)
         try:
             async with anyio.create_task_group() as tasks:
@@ -85,7 +85,7 @@ class Agents:
             transport.abort()
             _log.info("the agent of %s is not connected any more", one.site)
 
-    async def _revoked(self, one: Admitted, served: Served) -> None:
+    async def _revoked(self, one: AdmittedAgent, served: AgentSession) -> None:
         """Return once the key of an agent counts no longer."""
         while True:
             try:

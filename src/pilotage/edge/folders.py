@@ -20,11 +20,11 @@ from pilotage.batch.data import join
 from pilotage.data.transfer import tree
 from pilotage.data.transfer.courier import Courier
 from pilotage.edge import reach
-from pilotage.edge.handoff import Piece
+from pilotage.edge.handoff import InputPiece
 from pilotage.edge.reach import Reach
 
 
-async def bring(here: Reach, root: Path, pieces: Sequence[Piece], folder: Path) -> int:
+async def bring(here: Reach, root: Path, pieces: Sequence[InputPiece], folder: Path) -> int:
     """Bring inputs into a folder; say how many bytes those are."""
     done, aside = folder.with_name(f"{folder.name}.read"), folder.with_name(f"{folder.name}.in")
     before = await run_sync(_begin, folder, aside)
@@ -49,7 +49,7 @@ def read(folder: Path) -> int | None:
         return None
 
 
-def _source(here: Reach, root: Path, piece: Piece) -> tuple[Courier, str]:
+def _source(here: Reach, root: Path, piece: InputPiece) -> tuple[Courier, str]:
     if "://" not in piece.url:
         return here.own, reach.own(root, piece.url)
     return (here.inside if piece.own else here.outside), piece.url
@@ -66,13 +66,13 @@ def _begin(folder: Path, aside: Path) -> int | None:
     return before
 
 
-def _put(piece: Piece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
+def _put(piece: InputPiece, target: str, is_folder: bool, folder: Path) -> None:  # noqa: FBT001 - for a thread
     if piece.sha256 and not is_folder:
         _check(piece, target)
     put_in_place(piece.path, target, is_folder, str(folder))
 
 
-def _check(piece: Piece, target: str) -> None:
+def _check(piece: InputPiece, target: str) -> None:
     (item,) = tree.walk(target)
     with paths.opened(target, item.name) as file:
         found = tree.digest(file)

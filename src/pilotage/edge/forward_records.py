@@ -22,7 +22,7 @@ _CURSOR = "forward"
 _MARK = "hub:"
 
 
-class Out(msgspec.Struct, eq=False):
+class ForwardedJob(msgspec.Struct, eq=False):
     """A job that is at the hub, or on its way there."""
 
     claim: moves.Claim
@@ -41,7 +41,7 @@ class Out(msgspec.Struct, eq=False):
         return self.claim.rule
 
 
-class Where(msgspec.Struct):
+class ForwardState(msgspec.Struct):
     """Which hub we speak with, as whom, and how far we have heard of it."""
 
     #: What makes our keys and our label unlike those of all other projects.
@@ -54,13 +54,13 @@ class Where(msgspec.Struct):
         """The label of our jobs at the hub."""
         return f"watch-{self.project}"
 
-    def key(self, out: Out) -> str:
+    def key(self, out: ForwardedJob) -> str:
         """Write the key of an attempt: sent twice, it is one job."""
         name = f"{self.project} {out.claim.job}.{out.claim.attempt}"
         return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-class End(msgspec.Struct, frozen=True):
+class ForwardEnd(msgspec.Struct, frozen=True):
     """The end of a job, as the hub tells it."""
 
     job: int
@@ -71,14 +71,14 @@ class End(msgspec.Struct, frozen=True):
     result: Any = msgspec.UNSET
 
 
-def where(db: Db, hub: str) -> tuple[Where, bool]:
+def where(db: Db, hub: str) -> tuple[ForwardState, bool]:
     """Read how far we are with a hub; say whether it is another one than the last time."""
     body = events.cursor(db, _CURSOR)
     if body is None:
-        found = Where(secrets.token_hex(16), hub)
+        found = ForwardState(secrets.token_hex(16), hub)
         note(db, found)
         return found, False
-    found = msgspec.json.decode(body, type=Where)
+    found = msgspec.json.decode(body, type=ForwardState)
     if found.hub == hub:
         return found, False
     found.hub, found.after = hub, 0
@@ -91,16 +91,16 @@ def forwards(db: Db) -> bool:
     return events.cursor(db, _CURSOR) is not None
 
 
-def note(db: Db, at: Where) -> None:
+def note(db: Db, at: ForwardState) -> None:
     """Write down how far we are."""
     events.advance(db, _CURSOR, text.dump(at))
 
 
-def load(db: Db, *, anew: bool) -> list[Out]:
+def load(db: Db, *, anew: bool) -> list[ForwardedJob]:
     """Read what is away; `anew` forgets the numbers that another hub gave."""
     found = []
     for row in db.rows("forward_away"):
-        out = Out(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
+        out = ForwardedJob(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
         number = row[8].removeprefix(_MARK)
         if number and not anew:
             out.remote = int(number)
@@ -108,7 +108,9 @@ def load(db: Db, *, anew: bool) -> list[Out]:
     return found
 
 
-def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float) -> list[Out]:
+def take(
+    db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float
+) -> list[ForwardedJob]:
     """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
     shut = [key for key, count in full.items() if count >= _most(key)]
     limits: dict[int, str] = {}
@@ -120,13 +122,13 @@ def take(db: Db, full: dict[str, int], most: int, folder: str, base: str, now: f
         limits[job] = limit
     claims = bulk.claim(db, dict.fromkeys(limits, _MARK), folder, now, State.SUBMITTED)
     return [
-        _declare(db, Out(claims[job], _spec(db, claims[job].spec), limit), base)
+        _declare(db, ForwardedJob(claims[job], _spec(db, claims[job].spec), limit), base)
         for job, limit in limits.items()
         if job in claims
     ]
 
 
-def _declare(db: Db, out: Out, base: str) -> Out:
+def _declare(db: Db, out: ForwardedJob, base: str) -> ForwardedJob:
     """Write down which files a job will write, so that events on them know their cause."""
     spec = out.spec
     if spec.outputs or spec.optional_outputs:
@@ -138,14 +140,14 @@ def _declare(db: Db, out: Out, base: str) -> Out:
     return out
 
 
-def confirm(db: Db, out: Out, remote: int, hub: str) -> None:
+def confirm(db: Db, out: ForwardedJob, remote: int, hub: str) -> None:
     """Write down the number that the hub gave a job."""
     job, attempt = out.claim.job, out.claim.attempt
     db.run("attempt_starter", job=job, number=attempt, starter=f"{_MARK}{remote}")
     db.run("forward_note", id=job, attempt=attempt, reason=f"job {remote} of {hub}")
 
 
-def finish(db: Db, out: Out, end: End, now: float) -> None:
+def finish(db: Db, out: ForwardedJob, end: ForwardEnd, now: float) -> None:
     """Record how a job ended at the hub; only the attempt that is away is heard."""
     job, attempt = out.claim.job, out.claim.attempt
     row = db.row("job_end_facts", id=job)
@@ -162,7 +164,7 @@ def finish(db: Db, out: Out, end: End, now: float) -> None:
     moves.move(db, job, attempt, State.SUBMITTED, following, now=now)
 
 
-def _following(end: End, asked: str) -> Next:
+def _following(end: ForwardEnd, asked: str) -> Next:
     state = State(end.state)
     if asked == "hold" and state is not State.DONE:
         return Next(State.HELD, "held by a person while it was at the hub", "cancelled")
@@ -170,7 +172,7 @@ def _following(end: End, asked: str) -> Next:
     return Next(state, end.reason, recorded, failed=state is State.FAILED)
 
 
-def order(out: Out, at: Where, base: str) -> dict[str, object]:
+def order(out: ForwardedJob, at: ForwardState, base: str) -> dict[str, object]:
     """Write a job as the hub is to run it: recipes travel, what only we can see was looked at."""
     spec = msgspec.structs.replace(
         launch.carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None

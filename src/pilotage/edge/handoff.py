@@ -29,7 +29,7 @@ _LONGEST = 120
 _SAFE = "/~!$&'()*+,;=:@"
 
 
-class Store(msgspec.Struct, frozen=True):
+class DataStore(msgspec.Struct, frozen=True):
     """A folder that data is in: how those write it who leave data there, and how others read it."""
 
     write: str
@@ -38,7 +38,7 @@ class Store(msgspec.Struct, frozen=True):
     readers: frozenset[str] = frozenset()
 
 
-class Stores(msgspec.Struct, frozen=True):
+class DataStores(msgspec.Struct, frozen=True):
     """All of them."""
 
     #: The folder of this hub, which nobody else reads.
@@ -49,10 +49,10 @@ class Stores(msgspec.Struct, frozen=True):
     #: Whether a site can reach that.
     reaches: Callable[[str], bool] = lambda _: True
     #: By site, those that sites have themselves.
-    sites: Mapping[str, Store] = {}
+    sites: Mapping[str, DataStore] = {}
 
 
-class Place(msgspec.Struct, frozen=True):
+class HandoffFolder(msgspec.Struct, frozen=True):
     """The folder of an attempt."""
 
     #: As the attempt writes it.
@@ -61,7 +61,7 @@ class Place(msgspec.Struct, frozen=True):
     read: str
 
 
-class Source(msgspec.Struct, frozen=True):
+class HandoffSource(msgspec.Struct, frozen=True):
     """What one task has left."""
 
     #: What tells it from the others: its place in the list of its step.
@@ -72,7 +72,7 @@ class Source(msgspec.Struct, frozen=True):
     files: tuple[Artifact, ...] = ()
 
 
-class Piece(msgspec.Struct, frozen=True):
+class InputPiece(msgspec.Struct, frozen=True):
     """Something that a task reads: a folder with all that is in it, or one file."""
 
     url: str
@@ -110,7 +110,7 @@ def below(flow: str, step: str, item: int, attempt: int) -> str:
     return f"{flow}/{word(step)}/{item}/{attempt}/"
 
 
-def base(stores: Stores, site: str, readers: Iterable[str] | None) -> Store | None:
+def base(stores: DataStores, site: str, readers: Iterable[str] | None) -> DataStore | None:
     """Choose where an attempt at a site leaves its data; nothing if there is no such place.
 
     `readers` are the sites that may read it, and `HUB`; nothing means that this is not known.
@@ -118,29 +118,29 @@ def base(stores: Stores, site: str, readers: Iterable[str] | None) -> Store | No
     own = stores.sites.get(site)
     known = None if readers is None else set(readers)
     if known is not None and site == HUB and known <= {HUB} and not _file(stores):
-        return Store(stores.local, stores.local)
+        return DataStore(stores.local, stores.local)
     if known is not None and own is not None and known <= own.readers | {site, HUB}:
         return own
     if not stores.data or not all(map(stores.reaches, {site, *(known or ())} - {HUB})):
         return None
-    return Store(stores.here or stores.data if site == HUB else stores.data, stores.data)
+    return DataStore(stores.here or stores.data if site == HUB else stores.data, stores.data)
 
 
-def _file(stores: Stores) -> bool:
+def _file(stores: DataStores) -> bool:
     """Say whether the transfer server has a folder of this machine."""
     return stores.here.startswith("file:") and not stores.data.startswith(PORT)
 
 
-def place(store: Store, name: str) -> Place:
+def place(store: DataStore, name: str) -> HandoffFolder:
     """Name the folder of an attempt in a store."""
-    return Place(_join(store.write, name), _join(store.read, name))
+    return HandoffFolder(_join(store.write, name), _join(store.read, name))
 
 
 def _join(top: str, name: str) -> str:
     return f"{top.rstrip('/')}/{name}"
 
 
-def seen(stores: Stores, url: str, site: str) -> str:
+def seen(stores: DataStores, url: str, site: str) -> str:
     """Write the address of data as those of a site name it, or the hub."""
     own = stores.sites.get(site)
     if own is not None and site != HUB:
@@ -165,23 +165,23 @@ def pairs(name: str, made: str, read: str) -> bool:
     return bool(made) and read in (made, f'"{{{name}.result}}"')
 
 
-def pieces(take: Take, sources: Sequence[Source], *, many: bool) -> list[Piece]:
+def pieces(take: Take, sources: Sequence[HandoffSource], *, many: bool) -> list[InputPiece]:
     """List what a task reads of a step; of `many` tasks each has a folder of its own.
 
     Nothing is returned for an output that is not there.
     """
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for one in sources:
         within = f"{take.path.rstrip('/') or take.step}/{one.item}/" if many else ""
         if not take.output:
             path = within or take.path
-            found.append(Piece(one.place, path.rstrip("/"), one.digest, own=True))
+            found.append(InputPiece(one.place, path.rstrip("/"), one.digest, own=True))
         else:
             found += _files(take, one, within)
     return found
 
 
-def _files(take: Take, source: Source, within: str) -> list[Piece]:
+def _files(take: Take, source: HandoffSource, within: str) -> list[InputPiece]:
     top = f"{take.output.rstrip('/')}/"
     found = []
     for file in source.files:
@@ -193,7 +193,7 @@ def _files(take: Take, source: Source, within: str) -> list[Piece]:
             path = f"{within}{own}"
         else:
             continue
-        found.append(Piece(address(source.place, file.name), path, file.sha256, own=True))
+        found.append(InputPiece(address(source.place, file.name), path, file.sha256, own=True))
     return found
 
 

@@ -20,8 +20,8 @@ from pilotage.bus import wire
 from pilotage.bus.model import Heartbeat
 from pilotage.bus.port import Message
 from pilotage.edge import broker, health, view
-from pilotage.edge.port.sites import Lines
-from pilotage.edge.view import Record
+from pilotage.edge.port.sites import AgentLines
+from pilotage.edge.view import SiteRecord
 from pilotage.project.folder import ProjectFolder
 from pilotage.store import Db, Writer
 
@@ -43,10 +43,10 @@ _PORT = "its token, at the hub's port"
 _MOST_ODD = 100
 
 
-class Edges:
+class HeartbeatMonitor:
     """All sites with an agent that this hub hears of."""
 
-    def __init__(self, project: ProjectFolder, writer: Writer, lines: Lines) -> None:
+    def __init__(self, project: ProjectFolder, writer: Writer, lines: AgentLines) -> None:
         """Get ready; nothing happens before `run`. Agents at this hub's port are `lines`."""
         self._writer, self._now, self._lines = writer, project.clock.now, lines
         self._root, self._settings = project.root, project.settings.bus
@@ -166,7 +166,7 @@ class Edges:
         files = {row[1] for row in db.rows("site_all") if row[10] == "batch"}
         self._alarm(db, _alarms(known, files, trouble, self._since, now), due=due)
 
-    def _judged(self, db: Db, one: Record, listening: float, now: float) -> Record:
+    def _judged(self, db: Db, one: SiteRecord, listening: float, now: float) -> SiteRecord:
         """Say anew how a site is; of one that was not heard of since we listen, what is known."""
         word = health.judge(one.beat, now - max(one.heard, listening), one.gaps)
         if word != "silent" and one.heard < listening:
@@ -223,7 +223,7 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
 
 
 def _alarms(
-    known: list[Record], files: Collection[str], trouble: str, since: float, now: float
+    known: list[SiteRecord], files: Collection[str], trouble: str, since: float, now: float
 ) -> dict[str, tuple[float, str]]:
     """Say what needs a person, since when and in which words."""
     found = {}

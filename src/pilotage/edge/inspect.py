@@ -15,7 +15,7 @@ from pilotage.base import errors, text
 from pilotage.data.transfer.courier import Courier
 from pilotage.data.transfer.model import UNKNOWN, Item
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Stores
+from pilotage.edge.handoff import HUB, DataStores
 from pilotage.flow.ends import MOST_RETURNED_BYTES
 from pilotage.flow.model import Artifact
 from pilotage.flow.results import Kept
@@ -24,7 +24,7 @@ from pilotage.flow.results import Kept
 _MOST_FILES = 100_000
 
 
-class Found(msgspec.Struct):
+class LeftData(msgspec.Struct):
     """What was found at a place."""
 
     url: str
@@ -44,16 +44,16 @@ class Found(msgspec.Struct):
 class Inspector:
     """Looks at places as this hub names them."""
 
-    def __init__(self, courier: Courier, stores: Stores, scratch: Path) -> None:
+    def __init__(self, courier: Courier, stores: DataStores, scratch: Path) -> None:
         """Take a folder that is nobody else's."""
         self._courier, self._stores, self._scratch = courier, stores, scratch
 
-    async def look(self, place: str, digest: str, *, deep: bool = False) -> Found:
+    async def look(self, place: str, digest: str, *, deep: bool = False) -> LeftData:
         """See whether all is there that a manifest of this digest tells of.
 
         Names and sizes are looked at; with `deep` every byte is. Raises what may pass by itself.
         """
-        found = Found(handoff.seen(self._stores, place, HUB))
+        found = LeftData(handoff.seen(self._stores, place, HUB))
         try:
             manifest = await self._courier.look(found.url)
             found.digest, found.bytes = manifest.digest, manifest.bytes
@@ -70,7 +70,7 @@ class Inspector:
             found.trouble = error.message
         return found
 
-    async def _missing(self, found: Found) -> str:
+    async def _missing(self, found: LeftData) -> str:
         try:
             listed = await self._courier.look(found.url, plain=True)
         except errors.NotFound:
@@ -84,14 +84,14 @@ class Inspector:
                 return f"{text.show(name)} at {found.url} has {sizes[name]} bytes, not {item.size}"
         return ""
 
-    async def _fetch(self, found: Found) -> None:
+    async def _fetch(self, found: LeftData) -> None:
         folder = self._scratch / secrets.token_hex(8)
         try:
             await self._courier.fetch(found.url, str(folder), pinned=found.digest)
         finally:
             await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
-    async def small(self, found: Found, name: str) -> bytes:
+    async def small(self, found: LeftData, name: str) -> bytes:
         """Bring a small file; it is what the manifest says, or `Damaged`."""
         item = found.items.get(name)
         if item is None:

@@ -26,7 +26,7 @@ from pilotage.bus import wire
 from pilotage.bus.fields import MOST_FOLLOWED
 from pilotage.bus.model import Answer, Follow, Log, Status, Wanted
 from pilotage.edge import records
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.edge.records import OVER
 from pilotage.run import output
 from pilotage.store import Db, Writer
@@ -43,7 +43,7 @@ _MOST, _MOST_WAITING = 200, 200
 At = tuple[int, int]
 
 
-class Has(msgspec.Struct, frozen=True):
+class LogOffsets(msgspec.Struct, frozen=True):
     """How far the log of an attempt goes."""
 
     #: The number of the attempt at the site.
@@ -51,42 +51,42 @@ class Has(msgspec.Struct, frozen=True):
     stdout: int = 0
     stderr: int = 0
 
-    def of(self, attempt: int) -> Has:
+    def of(self, attempt: int) -> LogOffsets:
         """Return how far it goes for an attempt at the site: each begins with nothing."""
-        return self if attempt == self.attempt else Has(attempt)
+        return self if attempt == self.attempt else LogOffsets(attempt)
 
 
-class Piece(msgspec.Struct, frozen=True):
+class LogPiece(msgspec.Struct, frozen=True):
     """What is to be written to a stream."""
 
     at: int
     data: bytes
 
 
-def joined(has: int, at: int, data: bytes) -> Piece | None:
+def joined(has: int, at: int, data: bytes) -> LogPiece | None:
     """Return what of a piece is new to a log; nothing if something is missing before it."""
     if at > has:
         return None
-    return Piece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
+    return LogPiece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
 
 
-def ended(has: int, at: int | UnsetType, data: bytes) -> Piece:
+def ended(has: int, at: int | UnsetType, data: bytes) -> LogPiece:
     """Return what completes a log of which the end has come."""
     if at is UNSET:
         # A site that was never asked for it, or an older one, sends the end alone.
         told = "\n[its end follows; what is missing before it is at the site]\n" if has else ""
-        return Piece(has, told.encode() + data)
+        return LogPiece(has, told.encode() + data)
     if at <= has:
-        return Piece(has, data[has - at :])
+        return LogPiece(has, data[has - at :])
     line = "\n" if has else ""
-    return Piece(has, f"{line}[{at - has} bytes are at the site only]\n".encode() + data)
+    return LogPiece(has, f"{line}[{at - has} bytes are at the site only]\n".encode() + data)
 
 
 class EdgeLogs:
     """The logs of all attempts at sites with an agent."""
 
     def __init__(
-        self, reader: Db, writer: Writer, address: Address, folder: str, now: Callable[[], float]
+        self, reader: Db, writer: Writer, address: HubAddress, folder: str, now: Callable[[], float]
     ) -> None:
         """Keep them with the attempts of the project, below `folder`."""
         self._reader, self._writer, self._address = reader, writer, address
@@ -155,7 +155,7 @@ class EdgeLogs:
                 await self._write([self._waiting.popleft() for _ in range(len(self._waiting))])
 
     async def _write(self, pieces: list[Log]) -> None:
-        grown: dict[At, Has] = {}
+        grown: dict[At, LogOffsets] = {}
         troubles: dict[At, str] = {}
         for one in pieces:
             self._unheard.pop(one.site, None)
@@ -164,7 +164,7 @@ class EdgeLogs:
             if row is None or row[2] != one.site or (row[0], row[1]) in self._ending:
                 # It is not asked for, not of the current attempt, or over.
                 continue
-            at, before = (row[0], row[1]), Has(*row[3:])
+            at, before = (row[0], row[1]), LogOffsets(*row[3:])
             try:
                 has = await anyio.to_thread.run_sync(self._grow, at, grown.get(at, before), one)
             except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ class EdgeLogs:
             step = functools.partial(_note, grown=grown, troubles=troubles)
             await self._writer.run(step)
 
-    def _grow(self, at: At, before: Has, one: Log) -> Has:
+    def _grow(self, at: At, before: LogOffsets, one: Log) -> LogOffsets:
         """Write what is new in a piece; return how far the log goes now."""
         if one.attempt < before.attempt:
             return before
@@ -191,7 +191,7 @@ class EdgeLogs:
                 self._behind.discard(at)
         return has
 
-    def _put(self, at: At, stream: str, piece: Piece) -> None:
+    def _put(self, at: At, stream: str, piece: LogPiece) -> None:
         output.put(self._folder, *at, stream, piece.at, piece.data, last=True)
 
     # -- the end ---------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class EdgeLogs:
             self._unheard.pop(one.site, None)
         last = [one for one in words if isinstance(one, Status) and one.state in OVER]
         ending = {
-            at: (Has(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
+            at: (LogOffsets(row.log_attempt, row.stdout_size, row.stderr_size).of(one.attempt), one)
             for one in last
             if (one.stdout or one.stderr) and (row := self._current(one))
             for at in [(row.job, row.number)]
@@ -224,7 +224,7 @@ class EdgeLogs:
         finally:
             self._ending -= ending.keys()
 
-    def _current(self, one: Status) -> records.Attempt | None:
+    def _current(self, one: Status) -> records.RemoteAttempt | None:
         """Return the attempt that a site ends, if it is the current one of its job."""
         key = self._address.attempt(one.key)
         row = records.by_key(self._reader, key) if key else None
@@ -233,7 +233,7 @@ class EdgeLogs:
         current = self._reader.value("edge_attempt_current", job=row.job)
         return row if current == row.number else None
 
-    def _complete(self, at: At, has: Has, one: Status) -> str:
+    def _complete(self, at: At, has: LogOffsets, one: Status) -> str:
         """Write the ends of both streams; return why that cannot be done."""
         told = {"stdout": (one.stdout_at, one.stdout), "stderr": (one.stderr_at, one.stderr)}
         try:
@@ -255,7 +255,7 @@ def _put(db: Db, bodies: Mapping[str, bytes]) -> None:
         records.put(db, topic, body, kind="follow")
 
 
-def _note(db: Db, grown: Mapping[At, Has], troubles: Mapping[At, str]) -> None:
+def _note(db: Db, grown: Mapping[At, LogOffsets], troubles: Mapping[At, str]) -> None:
     """Write down how far logs go, and with jobs why their logs cannot be kept."""
     for (job, number), has in grown.items():
         db.run(

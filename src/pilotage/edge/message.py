@@ -24,7 +24,7 @@ _LONGEST = 200
 _JOB, _PILOT = "job.", "pilot."
 
 
-class Address(msgspec.Struct, frozen=True):
+class HubAddress(msgspec.Struct, frozen=True):
     """How sites know this hub, and where they answer."""
 
     #: What the keys of all its jobs begin with: other hubs may be the same user of the broker.
@@ -80,7 +80,7 @@ def handoff(binding: Binding) -> Handoff | None:
     return None if binding.handoff is None else msgspec.convert(binding.handoff, Handoff)
 
 
-class Remote(msgspec.Struct, frozen=True):
+class RemoteJob(msgspec.Struct, frozen=True):
     """A job as a site gets it: all templates are filled, paths are those at the site."""
 
     application: str
@@ -98,7 +98,7 @@ def attempt_key(job: int, number: int) -> str:
     return f"{_JOB}{job}.{number}" if job else f"{_PILOT}{number}"
 
 
-def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
+def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> RemoteJob:
     """Fill the templates of a job for the folder that it will have at a site.
 
     That folder stands for the project's: `{path}` is relative to it, and `{base}` is `.`. Raises
@@ -118,7 +118,7 @@ def remote(spec: JobSpec, binding: Binding, base: str, job: int) -> Remote:
     parameters = template.parameters(spec, binding, known)
     values = known | parameters
     own = isinstance(spec.recipe, App)
-    return Remote(
+    return RemoteJob(
         application=application,
         config="" if own else _config(spec, binding, base, values),
         parameters={name: _plain(name, value) for name, value in parameters.items() if own},
@@ -181,13 +181,13 @@ def _below(path: str, values: dict[str, Any], base: str) -> str:
     return found
 
 
-def outputs(one: Remote, url: str) -> tuple[Output, ...]:
+def outputs(one: RemoteJob, url: str) -> tuple[Output, ...]:
     """Say where a site sends the outputs of a job."""
     return tuple(Output(path=path, url=url, below=path) for path in one.outputs.values())
 
 
 def job(
-    one: Remote, spec: JobSpec, data: Handoff, *, site: str, key: str, reply: str
+    one: RemoteJob, spec: JobSpec, data: Handoff, *, site: str, key: str, reply: str
 ) -> bytes:  # fmt: skip
     """Write the message of an attempt; raise `UsageError` for one that no site could accept."""
     needs, asked = spec.resources, spec.allocation
@@ -237,7 +237,7 @@ def pilot(wish: Wish, asked: PilotOrder, *, site: str, key: str, reply: str) -> 
 
 
 def control(
-    verb: str, site: str, keys: Sequence[str], address: Address, reason: str = ""
+    verb: str, site: str, keys: Sequence[str], address: HubAddress, reason: str = ""
 ) -> tuple[str, bytes]:
     """Write what is asked of a site about attempts; return its topic, too."""
     plain: dict[str, Any] = {

@@ -13,9 +13,9 @@ import msgspec
 from pilotage.base import text
 from pilotage.batch.wish import Wish
 from pilotage.edge import cancel, message, records
-from pilotage.edge.message import Address, Handoff
+from pilotage.edge.message import Handoff, HubAddress
 from pilotage.edge.order import PilotOrder
-from pilotage.edge.records import Attempt
+from pilotage.edge.records import RemoteAttempt
 from pilotage.pilot.model import State
 from pilotage.store import Db
 
@@ -28,7 +28,7 @@ _LONGEST = 300
 _OFF = "called off before it was ordered"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedPilot(msgspec.Struct, frozen=True):
     """A pilot that is wanted at a site, and was not ordered."""
 
     number: int
@@ -39,7 +39,7 @@ class Wanted(msgspec.Struct, frozen=True):
     reason: str
 
 
-def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
+def wanted(db: Db, sites: list[str], now: float) -> list[WantedPilot]:
     """List pilots to be ordered at some sites; end those that were called off before that."""
     found = []
     for number, pool, site, body, asked, reason in db.rows(
@@ -49,11 +49,11 @@ def wanted(db: Db, sites: list[str], now: float) -> list[Wanted]:
             db.run("pilot_never", id=number, state=State.DOWN, reason=_OFF, now=now)
         else:
             wish = msgspec.json.decode(body, type=Wish)
-            found.append(Wanted(number, pool, site, wish, reason))
+            found.append(WantedPilot(number, pool, site, wish, reason))
     return found
 
 
-def order(db: Db, one: Wanted, asked: PilotOrder, address: Address, now: float) -> None:
+def order(db: Db, one: WantedPilot, asked: PilotOrder, address: HubAddress, now: float) -> None:
     """Have a pilot ordered, once; raise `UsageError` for one that no site could accept."""
     key = address.key(message.attempt_key(0, one.number))
     body = message.pilot(one.wish, asked, site=one.site, key=key, reply=address.reply)
@@ -61,18 +61,18 @@ def order(db: Db, one: Wanted, asked: PilotOrder, address: Address, now: float) 
     records.say(db, 0, one.number, f"on its way to {one.site}")
 
 
-def say(db: Db, one: Wanted, words: str) -> None:
+def say(db: Db, one: WantedPilot, words: str) -> None:
     """Let people see why a pilot is not ordered."""
     if words != one.reason:
         records.say(db, 0, one.number, words)
 
 
-def refuse(db: Db, one: Wanted, words: str, now: float) -> None:
+def refuse(db: Db, one: WantedPilot, words: str, now: float) -> None:
     """End a pilot that cannot be ordered."""
     db.run("pilot_never", id=one.number, state=State.FAILED, reason=words, now=now)
 
 
-def call_off(db: Db, address: Address, now: float) -> None:
+def cancel_unwanted(db: Db, address: HubAddress, now: float) -> None:
     """Have orders cancelled that are no longer wanted, and batch jobs that outlive their pilots."""
     for (number,) in db.rows("edge_pilots_unwanted", before=now - _TIDY_S, most=_MOST):
         attempt = records.get(db, 0, number)
@@ -81,7 +81,7 @@ def call_off(db: Db, address: Address, now: float) -> None:
             over(db, ended or attempt, now)
 
 
-def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
+def hear(db: Db, one: RemoteAttempt, state: str, reason: str) -> None:
     """Take in how far the order of a pilot is at its site."""
     ids = text.dump([one.number])
     match state:
@@ -97,7 +97,7 @@ def hear(db: Db, one: Attempt, state: str, reason: str) -> None:
             db.run("pilot_say", ids=ids, reason=words)
 
 
-def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
+def over(db: Db, one: RemoteAttempt, now: float, log: str = "") -> None:
     """Take in that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
 
     A pilot that had come is given up by who looks after it, unless it has left by itself. That a
@@ -111,7 +111,7 @@ def over(db: Db, one: Attempt, now: float, log: str = "") -> None:
         db.run("pilot_end_add", pilot=one.number, words=words)
 
 
-def _end(one: Attempt, line: str) -> str:
+def _end(one: RemoteAttempt, line: str) -> str:
     """Return how the order of a pilot ended, with the last line that it wrote."""
     match one.state:
         case "rejected":

@@ -54,14 +54,14 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = 1000
 
 
-class Sum(Protocol):
+class Hasher(Protocol):
     """What hashes."""
 
     def update(self, data: bytes, /) -> None:
         """Take bytes in."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PortLimits(msgspec.Struct, frozen=True):
     """How much one attempt may leave, and what stays free whoever sends."""
 
     bytes: int
@@ -86,7 +86,7 @@ Who = Callable[[], str]
 class PortData:
     """Serves a folder to agents, each what is its site's."""
 
-    def __init__(self, folder: Path, reader: Db, limits: Limits) -> None:
+    def __init__(self, folder: Path, reader: Db, limits: PortLimits) -> None:
         """Take the folder, which is the hub's alone, and a connection that is read from."""
         self._top, self._reader, self._limits = os.path.realpath(folder), reader, limits
         self._threads = anyio.CapacityLimiter(_THREADS)
@@ -381,7 +381,7 @@ def _create(part: str) -> FileIO:
     return FileIO(os.open(part, _NEW, 0o600), "w")
 
 
-def _write(file: FileIO, data: bytes, at: int, digest: Sum) -> None:
+def _write(file: FileIO, data: bytes, at: int, digest: Hasher) -> None:
     durable.write_all(file.fileno(), data, at)
     digest.update(data)
 

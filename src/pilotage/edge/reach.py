@@ -15,7 +15,7 @@ from pilotage.data.transfer.courier import Courier, flags
 from pilotage.data.transfer.keys import Keys
 from pilotage.data.transfer.patience import Patience
 from pilotage.data.transfer.url import PORT
-from pilotage.edge.handoff import Store, Stores
+from pilotage.edge.handoff import DataStore, DataStores
 from pilotage.project.settings import FLOWS, Flows, port_folder
 from pilotage.store import Db
 
@@ -23,18 +23,18 @@ from pilotage.store import Db
 PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
-def stores(settings: Flows, state: Path, db: Db) -> Stores:
+def stores(settings: Flows, state: Path, db: Db) -> DataStores:
     """Say where data of workflows lies, and that of jobs at sites with an agent.
 
     Without a transfer server, sites whose agents dial this hub use its own port.
     """
-    return Stores(
+    return DataStores(
         local=f"file://{state / FLOWS / 'data'}",
         data=settings.data or PORT,
         here=settings.here if settings.data else f"file://{port_folder(state)}",
         reaches=lambda site: bool(settings.data) or dials(db, site),
         sites={
-            name: Store(one.data, one.read, frozenset(one.readers))
+            name: DataStore(one.data, one.read, frozenset(one.readers))
             for name, one in settings.site.items()
         },
     )

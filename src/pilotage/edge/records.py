@@ -24,7 +24,7 @@ _RETRY = Backoff(first=1.0, limit=15.0)
 Kind = Literal["job", "control", "follow"]
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class RemoteAttempt(msgspec.Struct, frozen=True):
     """An attempt at a site, as far as the site has said."""
 
     #: Its job and its number; of a pilot, no job, and the number of the pilot.
@@ -67,7 +67,7 @@ class Attempt(msgspec.Struct, frozen=True):
         return 0 if self.job else self.number
 
 
-class End(msgspec.Struct, frozen=True):
+class AttemptEnd(msgspec.Struct, frozen=True):
     """How an attempt ended."""
 
     state: str
@@ -93,16 +93,16 @@ class Outgoing(msgspec.Struct, frozen=True):
         return (self.job, self.number) if self.number else (-1, self.id)
 
 
-def get(db: Db, job: int, number: int) -> Attempt | None:
+def get(db: Db, job: int, number: int) -> RemoteAttempt | None:
     """Read an attempt."""
     row = db.row("edge_attempt_get", job=job, number=number)
-    return None if row is None else Attempt(*row)
+    return None if row is None else RemoteAttempt(*row)
 
 
-def by_key(db: Db, key: str) -> Attempt | None:
+def by_key(db: Db, key: str) -> RemoteAttempt | None:
     """Read the attempt that a site knows by a key."""
     row = db.row("edge_attempt_by_key", key=key)
-    return None if row is None else Attempt(*row)
+    return None if row is None else RemoteAttempt(*row)
 
 
 def add(
@@ -155,7 +155,7 @@ def leaves(db: Db, job: int, number: int) -> bool:
     return db.value("edge_access_leaves", job=job, number=number) is not None
 
 
-def end(db: Db, attempt: Attempt, how: End, now: float) -> Attempt:
+def end(db: Db, attempt: RemoteAttempt, how: AttemptEnd, now: float) -> RemoteAttempt:
     """Write down the last word on an attempt that its site did not say; return what is known."""
     db.run(
         "edge_attempt_hear", job=attempt.job, number=attempt.number, state=how.state,

@@ -12,7 +12,7 @@ import anyio
 from pilotage.base import crash, errors
 from pilotage.bus.port import Bus
 from pilotage.edge import cancel, records
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.edge.records import Outgoing
 from pilotage.store import Db, Writer
 
@@ -34,11 +34,11 @@ class _Done(NamedTuple):
     doubtful: list[Outgoing]
 
 
-class Sender:
+class MessageSender:
     """Sends what the store holds for sites."""
 
     def __init__(
-        self, bus: Bus, writer: Writer, reader: Db, address: Address, now: Callable[[], float],
+        self, bus: Bus, writer: Writer, reader: Db, address: HubAddress, now: Callable[[], float],
         wait: Callable[[float | None], Awaitable[None]], site: str = "",
     ) -> None:  # fmt: skip
         """Get ready; `wait` returns when there may be something to send, or some time is over.

@@ -21,12 +21,12 @@ from pilotage.bus.model import Log
 from pilotage.bus.port import Bus, Message
 from pilotage.edge import records, silence, statuses
 from pilotage.edge.logs import At, EdgeLogs
-from pilotage.edge.place import EdgePlace, Facts, Hub
-from pilotage.edge.port.sites import Lines, SiteLine
-from pilotage.edge.records import Attempt
-from pilotage.edge.send import Sender
-from pilotage.edge.silence import Patience
-from pilotage.edge.statuses import Steps, Word
+from pilotage.edge.place import EdgeHub, EdgePlace, SiteFacts
+from pilotage.edge.port.sites import AgentLines, SiteLine
+from pilotage.edge.records import RemoteAttempt
+from pilotage.edge.send import MessageSender
+from pilotage.edge.silence import SilenceLimits
+from pilotage.edge.statuses import StepEvents, Word
 from pilotage.job.bulk import Ended
 from pilotage.match.turn import Ledger
 from pilotage.store import Db
@@ -38,7 +38,7 @@ _LOOK_S = 0.5
 _RESTART = backoff.fixed(5.0)
 
 
-class Broker(Protocol):
+class Monitored(Protocol):
     """A connection to the broker."""
 
     @property
@@ -47,7 +47,7 @@ class Broker(Protocol):
         ...
 
 
-class Connection(Bus, Broker, Protocol):
+class MonitoredBus(Bus, Monitored, Protocol):
     """Carries messages, and says whether it does."""
 
 
@@ -55,18 +55,18 @@ class Carriers(NamedTuple):
     """How messages go to sites and come from them."""
 
     #: Reaches the broker, if there is one.
-    connect: Callable[[], AbstractAsyncContextManager[Connection]] | None
+    connect: Callable[[], AbstractAsyncContextManager[MonitoredBus]] | None
     #: Agents at this hub's port.
-    lines: Lines
+    lines: AgentLines
 
 
 class EdgeSites:
     """Has jobs run at all sites with an agent that this hub hears of."""
 
     def __init__(
-        self, hub: Hub, open_reader: Callable[[], Db], clock: Clock,
-        patience: Patience, carriers: Carriers,
-        known: Callable[[Db, float], Mapping[str, Facts]], steps: Steps,
+        self, hub: EdgeHub, open_reader: Callable[[], Db], clock: Clock,
+        patience: SilenceLimits, carriers: Carriers,
+        known: Callable[[Db, float], Mapping[str, SiteFacts]], steps: StepEvents,
     ) -> None:  # fmt: skip
         """Get ready; `known` reads which sites there are, `steps` are those of workflows."""
         self._hub, self._steps = hub, steps
@@ -138,7 +138,7 @@ class EdgeSites:
 
     # -- the broker ------------------------------------------------------------------------------
 
-    async def _talk(self, connect: Callable[[], AbstractAsyncContextManager[Connection]]) -> None:
+    async def _talk(self, connect: Callable[[], AbstractAsyncContextManager[MonitoredBus]]) -> None:
         reader = self._open_reader()
         pattern = self._address.reply or "status.**"
         with contextlib.closing(reader):
@@ -147,7 +147,7 @@ class EdgeSites:
                 hear = functools.partial(self._hear, reader)
                 await tasks.start(self._listen, bus, pattern, hear)
                 wait = functools.partial(_wait, self._stirred)
-                sender = Sender(bus, self._writer, reader, self._address, self._now, wait)
+                sender = MessageSender(bus, self._writer, reader, self._address, self._now, wait)
                 tasks.start_soon(sender.run)
                 tasks.start_soon(
                     silence.while_heard, lambda: bus.trouble, self._now, self._patience,
@@ -197,7 +197,7 @@ class EdgeSites:
 
     async def _send_to(self, line: SiteLine, reader: Db) -> None:
         bell = self._bells[line.site] = asyncio.Event()
-        sender = Sender(
+        sender = MessageSender(
             self._lines, self._writer, reader, self._address, self._now,
             functools.partial(_wait, bell), line.site,
         )  # fmt: skip
@@ -244,8 +244,8 @@ class EdgeSites:
         rest = [one for one in words if not isinstance(one, Log)]
         if not rest:
             return
-        ended: list[Attempt] = []
-        left: list[Attempt] = []
+        ended: list[RemoteAttempt] = []
+        left: list[RemoteAttempt] = []
 
         def take(ledger: Ledger, db: Db, now: float) -> None:
             ended.clear()
@@ -270,7 +270,7 @@ class EdgeSites:
             self._places[row.site].ended(row)
         self._over(left, troubles)
 
-    def _over(self, ended: Sequence[Attempt], troubles: Mapping[At, str] = {}) -> None:
+    def _over(self, ended: Sequence[RemoteAttempt], troubles: Mapping[At, str] = {}) -> None:
         for row in ended:
             if place := self._places.get(row.site):
                 place.over(row, troubles.get((row.job, row.number), ""))

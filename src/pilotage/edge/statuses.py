@@ -13,8 +13,8 @@ from pilotage.bus import wire
 from pilotage.bus.model import Answer, Log, Result, Status
 from pilotage.bus.port import Message
 from pilotage.edge import cancel, pilots, records
-from pilotage.edge.message import Address
-from pilotage.edge.records import OVER, Attempt, End
+from pilotage.edge.message import HubAddress
+from pilotage.edge.records import OVER, AttemptEnd, RemoteAttempt
 from pilotage.job import moves
 from pilotage.job import records as jobs
 from pilotage.job.model import State
@@ -27,7 +27,7 @@ _PORTED = "\n"
 Word = Status | Answer | Log
 
 
-class Said(msgspec.Struct, frozen=True):
+class ReceivedWord(msgspec.Struct, frozen=True):
     """What somebody says of attempts."""
 
     #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
@@ -35,9 +35,9 @@ class Said(msgspec.Struct, frozen=True):
     word: Word
 
 
-def read(messages: Iterable[Message]) -> list[Said]:
+def read(messages: Iterable[Message]) -> list[ReceivedWord]:
     """Read what sites say; what is for others, or nobody understands, is left out."""
-    found: list[Said] = []
+    found: list[ReceivedWord] = []
     for one in messages:
         try:
             word = wire.decode(one.body)
@@ -45,11 +45,11 @@ def read(messages: Iterable[Message]) -> list[Said]:
             # Statuses in the words of others come by the same topics.
             continue
         if isinstance(word, Word):
-            found.append(Said(one.user, word))
+            found.append(ReceivedWord(one.user, word))
     return found
 
 
-def proved(said: Iterable[Said]) -> list[Word]:
+def proved(said: Iterable[ReceivedWord]) -> list[Word]:
     """Leave out what agents at this hub's port say of another site than their token is for."""
     found: list[Word] = []
     for one in said:
@@ -60,7 +60,7 @@ def proved(said: Iterable[Said]) -> list[Word]:
     return found
 
 
-def own(db: Db, said: Iterable[Said]) -> Iterator[Word]:
+def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
     """Leave out what others say of a site than whom its heartbeats come from.
 
     Who may send those is for the broker to say; of a site that sends none, anybody is heard.
@@ -91,7 +91,7 @@ _PROGRESS = {
 _BEGUN = frozenset({"running", "staging_out", "done"})
 
 
-class Steps(Protocol):
+class StepEvents(Protocol):
     """What workflows want to know of their steps at sites; all of it in our transaction."""
 
     def resent(
@@ -110,11 +110,11 @@ class Steps(Protocol):
 
 
 def hear(
-    db: Db, said: Iterable[Status | Answer], address: Address, now: float,
-    steps: Steps | None = None,
-) -> list[Attempt]:  # fmt: skip
+    db: Db, said: Iterable[Status | Answer], address: HubAddress, now: float,
+    steps: StepEvents | None = None,
+) -> list[RemoteAttempt]:  # fmt: skip
     """Take in what sites say; return the attempts of jobs that are over by it."""
-    over: list[Attempt] = []
+    over: list[RemoteAttempt] = []
     for one in said:
         words: Iterable[Status | Result] = [one] if isinstance(one, Status) else one.results
         for word in words:
@@ -136,8 +136,8 @@ def hear(
 
 
 def _ends(
-    db: Db, attempt: Attempt, said: Status | Answer, word: Status | Result, address: Address,
-    now: float,
+    db: Db, attempt: RemoteAttempt, said: Status | Answer, word: Status | Result,
+    address: HubAddress, now: float,
 ) -> bool:  # fmt: skip
     """Take in one word on an attempt; say whether it was the last."""
     if isinstance(word, Result) and not word.job:
@@ -148,13 +148,13 @@ def _ends(
     return _word(db, attempt, word, now)
 
 
-def _goes_on(attempt: Attempt, word: Status | Result) -> bool:
+def _goes_on(attempt: RemoteAttempt, word: Status | Result) -> bool:
     """Say whether a word is a new one of an attempt that is not over at its site."""
     new = isinstance(word, Status) and word.seq > attempt.seq
     return new and word.state not in OVER
 
 
-def _resent(said: Status | Answer, word: Status | Result, attempt: Attempt | None) -> bool:
+def _resent(said: Status | Answer, word: Status | Result, attempt: RemoteAttempt | None) -> bool:
     """Say whether a word is on outputs that were asked for again."""
     if isinstance(said, Answer):
         return said.verb == "resend" and isinstance(word, Result) and not word.ok
@@ -163,7 +163,7 @@ def _resent(said: Status | Answer, word: Status | Result, attempt: Attempt | Non
     return said.state == "done" and again
 
 
-def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
+def _word(db: Db, attempt: RemoteAttempt, word: Status | Result, now: float) -> bool:
     """Take in one word on an attempt; say whether it was the last."""
     job, number = attempt.job, attempt.number
     if attempt.heard is None:
@@ -200,7 +200,7 @@ def _word(db: Db, attempt: Attempt, word: Status | Result, now: float) -> bool:
     return False
 
 
-def _keep_result(db: Db, attempt: Attempt, result: str) -> None:
+def _keep_result(db: Db, attempt: RemoteAttempt, result: str) -> None:
     """Keep what a function returned, if the attempt is the one that its job is in."""
     try:
         found = text.dump(text.load(result))
@@ -217,7 +217,9 @@ def _waiting(site: str, state: str, reason: str) -> str:
     return ": ".join(part for part in (f"at {site}" if words else "", words, reason) if part)
 
 
-def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, now: float) -> bool:
+def _unknown(
+    db: Db, attempt: RemoteAttempt, said: Status | Answer, address: HubAddress, now: float
+) -> bool:
     """Take in that a site knows nothing of an attempt; say whether that ends it.
 
     Its message may still be on the way, since what is asked comes by another queue: so it is sent,
@@ -240,5 +242,5 @@ def _unknown(db: Db, attempt: Attempt, said: Status | Answer, address: Address, 
     if attempt.heard > (attempt.asked or 0.0):
         return False
     reason = f"{attempt.site} does not know it any more"
-    records.end(db, attempt, End("failed", reason, "infrastructure", records.FORGOTTEN), now)
+    records.end(db, attempt, AttemptEnd("failed", reason, "infrastructure", records.FORGOTTEN), now)
     return True

@@ -17,7 +17,7 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.bus import key, strict
 from pilotage.bus import model as bus
-from pilotage.bus.balsam import understand
+from pilotage.bus.balsam import read_message
 from pilotage.bus.port import Message
 from pilotage.flow import moves, outbox, post, read
 from pilotage.flow.model import Flow, NewFlow, Notify
@@ -108,7 +108,7 @@ def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:
             raise errors.Denied("nobody knows who sent it: the broker has verified no name")
         if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
-        asked = understand(message.body, ANY).message
+        asked = read_message(message.body, ANY).message
         flow = _flow(asked, settings.bus.balsam_status)
         _check(flow, settings)
     except errors.PilotageError as error:

@@ -19,7 +19,7 @@ from pilotage.base import errors
 from pilotage.bus.model import Input, Output
 from pilotage.data.transfer.url import PORT
 from pilotage.edge import folders, handoff, reach
-from pilotage.edge.handoff import HUB, Piece, Place
+from pilotage.edge.handoff import HUB, HandoffFolder, InputPiece
 from pilotage.edge.inspect import Inspector
 from pilotage.edge.publish import NOWHERE, Publisher
 from pilotage.edge.reach import Reach
@@ -79,14 +79,14 @@ class Hand:
 
     async def _ready(self, order: Order, leaves: Leaves) -> Prepared:
         pieces = reads.pieces(self._reader, order)
-        place = self._place(order) if leaves.outputs else Place("", "")
+        place = self._place(order) if leaves.outputs else HandoffFolder("", "")
         if order.way == "here":
             return await self._here(order, pieces, place)
         inputs = await self._inputs(order, pieces)
         outputs = tuple(Output(path=one, url=place.write, below=one) for one in leaves.outputs)
         return Prepared(inputs=inputs, outputs=outputs, place=place.read)
 
-    def _place(self, order: Order) -> Place:
+    def _place(self, order: Order) -> HandoffFolder:
         readers = reads.readers(self._reader, order.flow, order.step)
         site = order.site if order.way == "edge" else HUB
         store = handoff.base(self._stores, site, readers)
@@ -97,7 +97,7 @@ class Hand:
     def _below(self, flow: int, step: str, item: int, number: int) -> str:
         return handoff.below(mark(self._reader, flow), step, item, number)
 
-    async def _inputs(self, order: Order, pieces: Sequence[Piece]) -> tuple[Input, ...]:
+    async def _inputs(self, order: Order, pieces: Sequence[InputPiece]) -> tuple[Input, ...]:
         """Name what a site fetches by itself, as it is named there."""
         if any(one.url.startswith(PORT) and not one.own for one in pieces):
             message = "a workflow cannot name what lies at the hub's port"
@@ -121,10 +121,12 @@ class Hand:
             for one in found
         )
 
-    async def _here(self, order: Order, pieces: Sequence[Piece], place: Place) -> Prepared:
+    async def _here(
+        self, order: Order, pieces: Sequence[InputPiece], place: HandoffFolder
+    ) -> Prepared:
         folder = self._folder(order.flow, order.step, order.item, order.number)
         named = [
-            Piece(handoff.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
+            InputPiece(handoff.seen(self._stores, one.url, HUB), one.path, one.sha256, one.own)
             for one in pieces
         ]
         try:
@@ -232,7 +234,7 @@ class Hand:
         return End(state="lost", reason=attempt.reason, kind="staging", code=attempt.code)
 
 
-def _at_port(piece: Piece) -> bool:
+def _at_port(piece: InputPiece) -> bool:
     """Say whether something is at the hub's port, or would be put there."""
     return piece.url.startswith(PORT) or "://" not in piece.url
 

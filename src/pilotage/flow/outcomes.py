@@ -94,7 +94,7 @@ def end_of(attempt: AttemptRow) -> End:
 
 
 class FlowSteps:
-    """Hears of steps what concerns their workflows; see `edge.statuses.Steps`."""
+    """Hears of steps what concerns their workflows; see `edge.statuses.StepEvents`."""
 
     def resent(
         self, db: Db, site: str, key: str, word: Status | Result, now: float, /

@@ -8,7 +8,7 @@ import msgspec
 
 from pilotage.base import text
 from pilotage.edge import handoff
-from pilotage.edge.handoff import HUB, Piece
+from pilotage.edge.handoff import HUB, InputPiece
 from pilotage.flow import definition, records
 from pilotage.flow.handoff import Order, Unfit
 from pilotage.flow.model import Artifact, Take
@@ -16,13 +16,13 @@ from pilotage.flow.records import Source
 from pilotage.store import Db
 
 
-def pieces(db: Db, order: Order) -> list[Piece]:
+def pieces(db: Db, order: Order) -> list[InputPiece]:
     """List what a task reads, in the order in which its step names it."""
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for feed in order.inputs:
         take = feed.take
         if not take.step:
-            found.append(Piece(take.url, take.path, take.sha256))
+            found.append(InputPiece(take.url, take.path, take.sha256))
             continue
         sources = of_item(db, order.flow, order.step, order.item, take, feed.sources)
         some = _of_step(db, order, take, sources)
@@ -52,15 +52,15 @@ def _lists(db: Db, flow: int, made: str, read: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _of_step(db: Db, order: Order, take: Take, sources: Sequence[Source]) -> list[Piece]:
+def _of_step(db: Db, order: Order, take: Take, sources: Sequence[Source]) -> list[InputPiece]:
     nested = _nested(order.flow, sources)
     made, read = _lists(db, order.flow, take.step, order.step)
     many = len(sources) > 1 if nested else bool(made) and not handoff.pairs(take.step, made, read)
-    found: list[Piece] = []
+    found: list[InputPiece] = []
     for at, one in enumerate(sources):
         files = _files(db, one) if one.output else ()
         # What several flows within have left is told apart by its place among all of that.
-        source = handoff.Source(at if nested else one.item, one.place, one.digest, files)
+        source = handoff.HandoffSource(at if nested else one.item, one.place, one.digest, files)
         wanted = msgspec.structs.replace(take, output=one.output)
         found += handoff.pieces(wanted, [source], many=many)
     return found

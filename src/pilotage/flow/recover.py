@@ -10,7 +10,7 @@ import msgspec
 
 from pilotage.base import units
 from pilotage.edge.inspect import Inspector
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.flow import broker, moves, reads, records, results
 from pilotage.flow.records import AttemptRow
 from pilotage.project.folder import ProjectFolder
@@ -50,7 +50,7 @@ class Healer:
         """Have what an attempt has left sent again; say whether it may still come."""
         if attempt.way != "edge":
             return False
-        address = Address(broker.hub(self._reader), self._reply)
+        address = HubAddress(broker.hub(self._reader), self._reply)
         return await self._writer.run(
             functools.partial(
                 results.ask, attempt=attempt, reason=why, address=address, now=self._now(),

@@ -13,7 +13,7 @@ import msgspec
 from pilotage.base import errors, text
 from pilotage.edge import message
 from pilotage.edge import records as edge
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.flow import definition, moves
 from pilotage.flow.ends import MOST_RETURNED_BYTES
 from pilotage.flow.model import Artifact, Step, Take
@@ -143,7 +143,7 @@ def _inner(value: object) -> Iterable[object]:
 
 
 def ask(
-    db: Db, attempt: AttemptRow, reason: str, address: Address, now: float, patience: float
+    db: Db, attempt: AttemptRow, reason: str, address: HubAddress, now: float, patience: float
 ) -> bool:  # fmt: skip
     """Have the data of an attempt sent again by its site, once; say whether there is hope.
 

@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from pilotage.base import units
 from pilotage.edge import broker, view
 from pilotage.edge.data import EdgeData
-from pilotage.edge.message import Address
-from pilotage.edge.place import Facts, Hub
-from pilotage.edge.port.sites import Lines
-from pilotage.edge.service import Carriers, Connection, EdgeSites
-from pilotage.edge.silence import Patience
-from pilotage.edge.view import Edge
+from pilotage.edge.message import HubAddress
+from pilotage.edge.place import EdgeHub, SiteFacts
+from pilotage.edge.port.sites import AgentLines
+from pilotage.edge.service import Carriers, EdgeSites, MonitoredBus
+from pilotage.edge.silence import SilenceLimits
+from pilotage.edge.view import EdgeSite
 from pilotage.flow import broker as line
 from pilotage.flow.outcomes import FlowSteps
 from pilotage.hub.project import Project
@@ -24,7 +24,7 @@ from pilotage.store import Db, Writer
 
 def make(
     project: Project, writer: Writer, open_reader: Callable[[], Db], queue: Queue,
-    listener: Listener, lines: Lines, address: Address,
+    listener: Listener, lines: AgentLines, address: HubAddress,
 ) -> EdgeSites:  # fmt: skip
     """Put the service together; `address` is how sites know this hub.
 
@@ -32,20 +32,20 @@ def make(
     """
     settings = project.settings
     data = EdgeData(project, open_reader())
-    shared = Hub(
+    shared = EdgeHub(
         queue, writer, data, listener, address, str(project.root), str(project.state / "jobs")
     )
 
-    def connect() -> AbstractAsyncContextManager[Connection]:
+    def connect() -> AbstractAsyncContextManager[MonitoredBus]:
         pattern = settings.flows.reply or "status.**"
         own = {pattern: f"{settings.bus.exchange}:jobs:{address.hub}"}
         return broker.connect(settings.bus, project.root, queues=own, fading=(pattern,))
 
-    def known(db: Db, now: float) -> Mapping[str, Facts]:
+    def known(db: Db, now: float) -> Mapping[str, SiteFacts]:
         # Names that stand for a file of the project are not theirs.
         rows = {row[1]: row for row in db.rows("site_all")}
         return {
-            one.name: Facts(
+            one.name: SiteFacts(
                 one.batch,
                 one.applications,
                 _closed(one, rows[one.name][6]),
@@ -57,12 +57,14 @@ def make(
             if one.name in rows and rows[one.name][10] == "agent"
         }
 
-    patience = Patience(units.seconds(settings.flows.ask), units.seconds(settings.flows.silence))
+    patience = SilenceLimits(
+        units.seconds(settings.flows.ask), units.seconds(settings.flows.silence)
+    )
     carriers = Carriers(connect if settings.bus.url else None, lines)
     return EdgeSites(shared, open_reader, project.clock, patience, carriers, known, FlowSteps())
 
 
-def _closed(one: Edge, asked: str) -> str:
+def _closed(one: EdgeSite, asked: str) -> str:
     """Say why a site is given no jobs; empty if it is."""
     if asked:
         return "a person had it drained"
@@ -71,6 +73,6 @@ def _closed(one: Edge, asked: str) -> str:
     return "its administrator accepts no jobs" if one.draining else ""
 
 
-def address(db: Db, project: Project) -> Address:
+def address(db: Db, project: Project) -> HubAddress:
     """Return how sites know this hub, and where they answer."""
-    return Address(line.own(db), project.settings.flows.reply)
+    return HubAddress(line.own(db), project.settings.flows.reply)

@@ -26,7 +26,7 @@ from pilotage.base.wakeup import Wakeup
 from pilotage.batch import files, records
 from pilotage.edge import records as edges
 from pilotage.edge.forward import Forward, Target
-from pilotage.edge.port.sites import Lines
+from pilotage.edge.port.sites import AgentLines
 from pilotage.flow import events as flow_events
 from pilotage.flow import start as flows
 from pilotage.hub import housekeeping
@@ -108,7 +108,7 @@ class Hub:
             self._look,
         )  # fmt: skip
         self._queue.on_end.append(lambda _: self._reception.ring_ended())
-        self._lines = Lines()
+        self._lines = AgentLines()
         self._service = Service(
             project, writer, open_reader, self._queue, self._reception, self._reception.doors.app,
             self._lines,
@@ -188,7 +188,7 @@ class Hub:
             ported = await self._writer.run(edges.ported)
             while not (ported or self._lines.sites):
                 await self._lines.changed()
-        from pilotage.edge.heartbeats import Edges
+        from pilotage.edge.heartbeats import HeartbeatMonitor
         from pilotage.hub import edge  # most projects have none, and it is much to load
         from pilotage.pool.edge_orders import EdgePilots
 
@@ -203,7 +203,7 @@ class Hub:
             self._writer, self._service.roster, address, project.state / ADDRESS, project.clock
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Edges(project, self._writer, self._lines).run)
+            tasks.start_soon(HeartbeatMonitor(project, self._writer, self._lines).run)
             tasks.start_soon(sites.run)
             tasks.start_soon(pilots.run)
 

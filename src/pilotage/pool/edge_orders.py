@@ -16,9 +16,9 @@ from pilotage.base.clock import Clock
 from pilotage.base.owner import me
 from pilotage.base.supervise import Supervisor
 from pilotage.edge import pilots, view
-from pilotage.edge.message import Address
+from pilotage.edge.message import HubAddress
 from pilotage.edge.order import PilotOrder
-from pilotage.edge.pilots import Wanted
+from pilotage.edge.pilots import WantedPilot
 from pilotage.pilot.model import State
 from pilotage.pilot.table import Roster
 from pilotage.pool import orders
@@ -38,7 +38,7 @@ class EdgePilots:
     """Orders pilots at all sites with an agent, and gives up those whose batch jobs are over."""
 
     def __init__(
-        self, writer: Writer, roster: Roster, address: Address, file: Path, clock: Clock
+        self, writer: Writer, roster: Roster, address: HubAddress, file: Path, clock: Clock
     ) -> None:
         """Get ready; `file` says where pilots find this hub."""
         self._writer, self._roster, self._address = writer, roster, address
@@ -73,7 +73,7 @@ class EdgePilots:
     ) -> tuple[int, list[tuple[int, str]]]:  # fmt: skip
         """Order pilots and call others off; return how many are new, and which are over there."""
         ordered = self._order(db, home, now)
-        pilots.call_off(db, self._address, now)
+        pilots.cancel_unwanted(db, self._address, now)
         return ordered, [(number, words) for number, words in db.rows("edge_pilots_ended")]
 
     def _order(self, db: Db, home: Home | str, now: float) -> int:
@@ -88,7 +88,7 @@ class EdgePilots:
                 ordered += self._order_one(db, one, home, now)
         return ordered
 
-    def _order_one(self, db: Db, one: Wanted, home: Home, now: float) -> bool:
+    def _order_one(self, db: Db, one: WantedPilot, home: Home, now: float) -> bool:
         secret, number = tokens.mint(
             db, tokens.Scope.ENROL, me(), now=now, lifetime=orders.WEEK_S, pool=one.pool,
             site=one.site, label=f"pilot {one.number}", uses=1, pilot=one.number,

@@ -15,7 +15,7 @@ from pilotage.base import errors
 from pilotage.batch import files
 from pilotage.edge import forward_records, view
 from pilotage.edge.health import MISSING, USUAL_S
-from pilotage.edge.view import FRESH_S, Broker, Edge
+from pilotage.edge.view import FRESH_S, BrokerView, EdgeSite
 from pilotage.flow.model import Flow, Step
 from pilotage.job.model import JobSpec, Workflow
 from pilotage.match import wish
@@ -76,7 +76,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     #: When its agent or one of its pilots was heard of.
     heard: float | None = None
     #: What its agent says of it.
-    agent: Edge | None = None
+    agent: EdgeSite | None = None
     #: Why its name stands for two things; empty if it does not.
     conflict: str = ""
 
@@ -85,7 +85,7 @@ class Looked(NamedTuple):
     """All sites, and how it goes with the broker; nothing if there is none."""
 
     sites: list[Seen]
-    broker: Broker | None
+    broker: BrokerView | None
 
 
 def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = True) -> Looked:
@@ -99,7 +99,7 @@ def look(db: Db, root: Path, settings: Settings, now: float, *, running: bool = 
 class _List:
     """What all rows of the list need."""
 
-    def __init__(self, db: Db, root: Path, now: float, agents: dict[str, Edge]) -> None:
+    def __init__(self, db: Db, root: Path, now: float, agents: dict[str, EdgeSite]) -> None:
         self._root, self._now, self._agents = root, now, agents
         self._rows = {row[1]: row for row in db.rows("site_all")}
         self._jobs: dict[str, dict[str, int]] = {}
@@ -158,7 +158,7 @@ class _List:
         )  # fmt: skip
         return _told(made, row[2]) if kept and row else made
 
-    def _agent(self, one: Edge) -> Seen:
+    def _agent(self, one: EdgeSite) -> Seen:
         return Seen(
             name=one.name, kind="agent", state=one.state, words=one.words, since=one.since,
             batch=one.batch, heard=one.heard, agent=one, kept=one.state != "unknown",
@@ -332,7 +332,7 @@ def _known(one: Seen, orders: Collection[str]) -> Known:
     )  # fmt: skip
 
 
-def _unsure(db: Db, broker: Broker | None, now: float) -> str:
+def _unsure(db: Db, broker: BrokerView | None, now: float) -> str:
     """Say why there may be sites that are not known yet."""
     if forward_records.forwards(db):
         return _FORWARDS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from pilotage.agent.app import fill
-from pilotage.agent.app.model import App, Config, Limits, OwnLimits, Parameter, Staging
+from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging, UserLimits
 from pilotage.base import errors, toml, units
 from pilotage.batch.system import known
 from pilotage.bus.strict import BAD
@@ -44,7 +44,7 @@ class Mistake(errors.ConfigError):
         super().__init__(f"`{'.'.join(at)}` cannot be {text}", hint=hint, keys=at)
 
 
-def check(name: str, app: App) -> None:
+def check(name: str, app: Application) -> None:
     """Raise `ConfigError` for what cannot be."""
     if not _NAME.fullmatch(name):
         raise errors.ConfigError(f"{name!r} cannot be the name of an application")
@@ -71,7 +71,7 @@ def check(name: str, app: App) -> None:
     _staging(app.staging)
 
 
-def _takes(name: str, app: App) -> None:
+def _takes(name: str, app: Application) -> None:
     """See that what takes something of others has the name that hubs know, and nothing else."""
     _pilots(app)
     if app.takes == "parameters":
@@ -92,9 +92,9 @@ def _takes(name: str, app: App) -> None:
             raise Mistake((key,), f"given: the application takes {app.takes}")
 
 
-def _pilots(app: App) -> None:
+def _pilots(app: Application) -> None:
     """See that pilots have a limit for each hub, and other applications nothing of theirs."""
-    every: dict[_At, Limits | OwnLimits] = {("limits",): app.limits}
+    every: dict[_At, AppLimits | UserLimits] = {("limits",): app.limits}
     every |= {("user", user): own for user, own in app.user.items()}
     if app.takes == "pilot":
         for url in app.hubs:
@@ -110,7 +110,7 @@ def _pilots(app: App) -> None:
             raise Mistake((*at, "maximum"), "given: it is for pilots")
 
 
-def _pilot_limits(at: _At, one: Limits | OwnLimits) -> None:
+def _pilot_limits(at: _At, one: AppLimits | UserLimits) -> None:
     if one.maximum is not None and not 1 <= one.maximum <= _MOST_CORES:
         text = f"{one.maximum}: it says how many cores the pilots of each hub may have"
         raise Mistake((*at, "maximum"), text)
@@ -142,7 +142,7 @@ def _parameter(at: _At, one: Parameter) -> None:
             raise Mistake((*at, "default"), f"{one.default!r}: {reason}")
 
 
-def _argv(app: App) -> None:
+def _argv(app: Application) -> None:
     groups: Iterable[tuple[str, tuple[str, ...]]] = [
         *(("argv", (one,) if isinstance(one, str) else one) for one in app.argv),
         ("preprocess", app.preprocess), ("postprocess", app.postprocess),
@@ -157,7 +157,7 @@ def _argv(app: App) -> None:
         raise Mistake(("argv",), text)
 
 
-def _token(app: App, at: _At, token: str) -> None:
+def _token(app: Application, at: _At, token: str) -> None:
     if BAD.search(token):
         raise Mistake(at, f"{token!r}: it has control characters")
     if token == fill.STAR:
@@ -176,7 +176,7 @@ def _token(app: App, at: _At, token: str) -> None:
             raise Mistake(at, f"{token!r}: the flag `{name}` is an argument of its own")
 
 
-def _environment(app: App) -> None:
+def _environment(app: Application) -> None:
     for name in app.env_allow:
         if not _VARIABLE.fullmatch(name) or _NEVER.fullmatch(name):
             text = f"{name!r}: with it a user could have another program run"
@@ -205,7 +205,7 @@ def _config(config: Config) -> None:
         raise Mistake(("config", "program"), "without `{file}`, which is the file to read")
 
 
-def _limits(at: _At, limits: Limits | OwnLimits) -> None:
+def _limits(at: _At, limits: AppLimits | UserLimits) -> None:
     for key in ("nodes", "tasks", "cpus"):
         value = getattr(limits, key)
         if value is not None and value < 1:
@@ -239,7 +239,7 @@ def _staging(staging: Staging) -> None:
         raise Mistake(("staging", "roots"), "empty while `file` is among the protocols")
 
 
-def _place(app: App, program: str) -> _At:
+def _place(app: Application, program: str) -> _At:
     """Say which key names a program."""
     named = {"executable": (app.executable,), "preprocess": app.preprocess,
              "postprocess": app.postprocess}  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pilotage.agent.app import check
-from pilotage.agent.app.model import App, Parameter
+from pilotage.agent.app.model import Application, Parameter
 from pilotage.base import durable, errors, toml
 
 FOLDER = "apps"
@@ -38,13 +38,14 @@ _TABLE_ABOUT = {
 
 
 APPS = toml.Folder(
-    folder=FOLDER, kind=App, noun="application", page="applications", hint="`pilotage app add`",
+    folder=FOLDER, kind=Application, noun="application", page="applications",
+    hint="`pilotage app add`",
     check=check.check, mode=0o644,
 )  # fmt: skip
 file_of, names, read, parse = APPS.file, APPS.names, APPS.read, APPS.parse
 
 
-def write(root: Path, name: str, app: App) -> Path:
+def write(root: Path, name: str, app: Application) -> Path:
     """Write the file of a new application, which only its owner may change."""
     check.check(name, app)
     return APPS.create(root, name, text(name, app))
@@ -70,14 +71,14 @@ def switch(root: Path, name: str, *, enabled: bool) -> Path:
     return file
 
 
-def text(name: str, app: App) -> str:
+def text(name: str, app: Application) -> str:
     """Write an application as TOML: what differs from the defaults, with a word on each."""
     lines = [
         f"# Application {name}. `pilotage app test {name}` shows what runs for which parameters.",
     ]
-    fresh = App(executable="", sha256="")
+    fresh = Application(executable="", sha256="")
     tables: list[str] = []
-    for key in App.__struct_fields__:
+    for key in Application.__struct_fields__:
         value = getattr(app, key)
         if isinstance(value, msgspec.Struct) or (isinstance(value, dict) and value):
             tables += ["", f"# {_TABLE_ABOUT[key]}", *_table(key, value, getattr(fresh, key))[1:]]

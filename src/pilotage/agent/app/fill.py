@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pilotage.agent.app.model import App, Parameter
+from pilotage.agent.app.model import Application, Parameter
 from pilotage.base import errors
 from pilotage.bus.strict import BAD
 from pilotage.job import template
@@ -36,7 +36,9 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[
 _SWITCH = {"true": True, "false": False, "on": True, "off": False, "yes": True, "no": False}
 
 
-def values(app: App, given: Mapping[str, object]) -> tuple[dict[str, str | None], list[str]]:
+def values(
+    app: Application, given: Mapping[str, object]
+) -> tuple[dict[str, str | None], list[str]]:
     """Check all parameters; return their text, and what is wrong with them in sentences."""
     found: dict[str, str | None] = {}
     reasons: list[str] = []
@@ -176,7 +178,7 @@ def _shown(name: str) -> str:
     return f"`{ascii(name[:80])[1:-1]}`"
 
 
-def require(app: App, given: Mapping[str, object]) -> dict[str, str | None]:
+def require(app: Application, given: Mapping[str, object]) -> dict[str, str | None]:
     """Return the text of all parameters, or raise `Denied` with all that is wrong."""
     found, reasons = values(app, given)
     if reasons:

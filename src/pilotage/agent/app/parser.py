@@ -20,7 +20,7 @@ import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
 from pilotage.agent.app import bounded, fill
-from pilotage.agent.app.model import App, Config
+from pilotage.agent.app.model import Application, Config
 from pilotage.base import errors, paths, text, units
 from pilotage.bus import strict
 
@@ -43,7 +43,7 @@ class Parsed(msgspec.Struct, frozen=True):
     words: tuple[str, ...] = ()
 
 
-async def parse(app: App, folder: str, file: str) -> Parsed:
+async def parse(app: Application, folder: str, file: str) -> Parsed:
     """Read a config file; `file` is below the folder of the job."""
     if app.config is None:
         raise errors.Denied("the application reads no config")

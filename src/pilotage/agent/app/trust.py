@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 
-from pilotage.agent.app.model import App
+from pilotage.agent.app.model import Application
 from pilotage.base import errors
 from pilotage.data.transfer.version import Version
 
@@ -76,12 +76,12 @@ class Trust:
         """Begin with nothing known."""
         self._known: dict[str, tuple[Version, str]] = {}
 
-    def reasons(self, app: App) -> list[str]:
+    def reasons(self, app: Application) -> list[str]:
         """Say what is wrong with the programs of an application."""
         found = [self._why_not(path, sha256) for path, sha256 in app.programs().items()]
         return [reason for reason in found if reason]
 
-    def require(self, app: App) -> None:
+    def require(self, app: Application) -> None:
         """Raise `Denied` if a program of an application is not to be trusted."""
         if reasons := self.reasons(app):
             hint = "whoever runs the site must look at it: `pilotage app test NAME`"

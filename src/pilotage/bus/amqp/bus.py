@@ -21,7 +21,13 @@ from anyio.abc import TaskStatus
 from pilotage.base import errors
 from pilotage.base.supervise import race
 from pilotage.bus.amqp import link
-from pilotage.bus.amqp.link import TROUBLES, Line, Link, asked, closed
+from pilotage.bus.amqp.link import (
+    TROUBLES,
+    BrokerConnection,
+    BrokerLink,
+    close,
+    raise_silence_as_loss,
+)
 from pilotage.bus.amqp.model import Broker, binding, checked, queue
 from pilotage.bus.port import Message
 
@@ -37,7 +43,7 @@ class Receiver:
 
     def __init__(
         self,
-        link: Link,
+        link: BrokerLink,
         find: Callable[[AbstractChannel], Awaitable[AbstractQueue]],
         read: Callable[[AbstractIncomingMessage], Message],
         *,
@@ -80,7 +86,7 @@ class Receiver:
         if not taken:
             return
         # A connection that broke has given it back already.
-        with contextlib.suppress(*TROUBLES), asked():
+        with contextlib.suppress(*TROUBLES), raise_silence_as_loss():
             last = max(taken, key=_number)
             if done and self._all_before(last):
                 await last.ack(multiple=True)
@@ -102,7 +108,7 @@ class Receiver:
                     line = await self._link.line()
                     # If it was not the connection, this would be tried without a rest.
                     try:
-                        with asked():
+                        with raise_silence_as_loss():
                             await self._consume(line, task_status)
                     except TROUBLES as error:
                         self._complain(line, str(error))
@@ -110,7 +116,7 @@ class Receiver:
         finally:
             self._closed.set()
 
-    async def _consume(self, line: Line, task_status: TaskStatus[None]) -> None:
+    async def _consume(self, line: BrokerConnection, task_status: TaskStatus[None]) -> None:
         """Consume while a connection and a queue last, and forget what was delivered after that."""
         channel = await line.connection.channel(publisher_confirms=False)
         gone = asyncio.Event()
@@ -129,9 +135,9 @@ class Receiver:
         finally:
             self._here.clear()
             self._held.clear()
-            await closed(channel)
+            await close(channel)
 
-    def _complain(self, line: Line, trouble: str) -> None:
+    def _complain(self, line: BrokerConnection, trouble: str) -> None:
         """Say why nothing is delivered, once; of a connection that is lost others tell."""
         if line is self._link.now and trouble != self.trouble:
             self.trouble = trouble
@@ -166,12 +172,12 @@ class AmqpBus:
     def __init__(self, broker: Broker) -> None:
         """Get ready; nothing happens before `async with`."""
         self._broker = broker
-        self._link = Link(broker)
+        self._link = BrokerLink(broker)
         self._tasks = anyio.create_task_group()
         self._tags = itertools.count(1)
         self._receivers: set[Receiver] = set()
         self._asked: dict[str, Callable[[bytes], None]] = {}
-        self._hears: Line | None = None
+        self._hears: BrokerConnection | None = None
         self._hearing = anyio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -253,10 +259,10 @@ class AmqpBus:
         )
 
     async def _send(
-        self, line: Line, topic: str, message: aio_pika.Message, *, heard: bool
+        self, line: BrokerConnection, topic: str, message: aio_pika.Message, *, heard: bool
     ) -> None:
         try:
-            with asked():
+            with raise_silence_as_loss():
                 await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
             raise errors.Unheard(f"nobody listens to {topic!r}") from error
@@ -280,7 +286,7 @@ class AmqpBus:
             why = self._link.trouble or "the broker does not answer"
             raise errors.Unavailable(f"{what}: {why}") from error
 
-    async def _hear_answers(self, line: Line) -> None:
+    async def _hear_answers(self, line: BrokerConnection) -> None:
         async def answer(message: AbstractIncomingMessage) -> None:
             hear = self._asked.get(message.correlation_id or "")
             if hear is not None:
@@ -289,7 +295,7 @@ class AmqpBus:
         # The broker takes no request of a channel that does not listen for answers.
         async with self._hearing:
             if self._hears is not line:
-                with asked():
+                with raise_silence_as_loss():
                     answers = await line.channel.get_queue(_ANSWERS, ensure=False)
                     await answers.consume(answer, no_ack=True)
                 self._hears = line
@@ -357,7 +363,10 @@ class AmqpBus:
                 body, correlation_id=name, delivery_mode=DeliveryMode.NOT_PERSISTENT
             )
             # Whoever asked may be gone; then nobody hears it.
-            with contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException), asked():
+            with (
+                contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException),
+                raise_silence_as_loss(),
+            ):
                 await line.channel.default_exchange.publish(answer, where, mandatory=False)
 
         return reply

@@ -40,7 +40,7 @@ _FILES = "`ca`, `certificate` and `key` are PEM files; certificate and key belon
 TROUBLES = (aiormq.exceptions.AMQPError, OSError, TimeoutError, ConnectionError, RuntimeError)
 
 
-class Line:
+class BrokerConnection:
     """A connection while it lasts."""
 
     def __init__(
@@ -56,25 +56,25 @@ class Line:
         await race(self.connection.closed(), self.channel.closed())
 
 
-class Link:
+class BrokerLink:
     """Keeps a connection; `line` waits for it."""
 
     def __init__(self, broker: Broker, chance: random.Random | None = None) -> None:
         """Get ready; nothing happens before `keep`."""
         self._pauses = Pauses(Backoff(_FIRST_S, broker.retry, jitter=0.5), chance or dice())
         self._broker = broker
-        self._line: Line | None = None
+        self._line: BrokerConnection | None = None
         self._changed = anyio.Event()
         self._renewed = anyio.Event()
         #: Why there is no connection; empty if there is one.
         self.trouble = "not connected yet"
 
     @property
-    def now(self) -> Line | None:
+    def now(self) -> BrokerConnection | None:
         """The connection, if there is one."""
         return self._line
 
-    async def line(self) -> Line:
+    async def line(self) -> BrokerConnection:
         """Return the connection, as soon as there is one."""
         while self._line is None:
             await self._changed.wait()
@@ -103,36 +103,36 @@ class Link:
         self._renewed.set()
         self._renewed = anyio.Event()
 
-    async def _renewal(self, line: Line) -> bool:
+    async def _renewal(self, line: BrokerConnection) -> bool:
         """Wait until a connection is lost, or is to be another one; say which."""
         renewed, lost = await race(self._renewed.wait(), line.lost())
         return renewed and not lost
 
-    def _set(self, line: Line | None, trouble: str) -> None:
+    def _set(self, line: BrokerConnection | None, trouble: str) -> None:
         self._line, self.trouble = line, trouble
         self._changed.set()
         self._changed = anyio.Event()
 
     @contextlib.asynccontextmanager
-    async def _dialled(self) -> AsyncIterator[Line]:
+    async def _dialled(self) -> AsyncIterator[BrokerConnection]:
         broker = self._broker
         url = _url(broker)
-        with anyio.fail_after(broker.patience), asked():
-            context = await anyio.to_thread.run_sync(secured, broker)
-            connection = await connected(url, context, broker.patience)
+        with anyio.fail_after(broker.patience), raise_silence_as_loss():
+            context = await anyio.to_thread.run_sync(tls_context, broker)
+            connection = await connect(url, context, broker.patience)
         try:
-            with anyio.fail_after(broker.patience), asked():
+            with anyio.fail_after(broker.patience), raise_silence_as_loss():
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
                 kind = aio_pika.ExchangeType.TOPIC
                 await channel.declare_exchange(broker.dead, kind, durable=True)
                 exchange = await channel.declare_exchange(broker.exchange, kind, durable=True)
-            yield Line(connection, channel, exchange)
+            yield BrokerConnection(connection, channel, exchange)
         finally:
-            await closed(connection)
+            await close(connection)
 
 
 @contextlib.contextmanager
-def asked() -> Iterator[None]:
+def raise_silence_as_loss() -> Iterator[None]:
     """Take a cancellation that nobody here asked for as what it is: a connection that was lost.
 
     The library cancels whoever waits for a broker that has fallen silent.
@@ -146,7 +146,7 @@ def asked() -> Iterator[None]:
         raise ConnectionError("the broker has fallen silent") from error
 
 
-async def connected(
+async def connect(
     url: str | URL, context: ssl.SSLContext | None, patience: float
 ) -> AbstractConnection:
     """Connect; a try that failed is closed at once, and not by whoever collects garbage."""
@@ -159,13 +159,17 @@ async def connected(
     return connection
 
 
-async def closed(one: AbstractConnection | AbstractChannel) -> None:
+async def close(one: AbstractConnection | AbstractChannel) -> None:
     """Close what may be broken already, whoever is cancelled."""
-    with anyio.move_on_after(2, shield=True), contextlib.suppress(*TROUBLES), asked():
+    with (
+        anyio.move_on_after(2, shield=True),
+        contextlib.suppress(*TROUBLES),
+        raise_silence_as_loss(),
+    ):
         await one.close()
 
 
-def secured(broker: Broker) -> ssl.SSLContext | None:
+def tls_context(broker: Broker) -> ssl.SSLContext | None:
     """Say how the connection is encrypted, with what is in the files now."""
     if not broker.url.startswith("amqps:"):
         return None

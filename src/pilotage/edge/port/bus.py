@@ -33,7 +33,7 @@ _FIRST_S = 1.0
 Dial = Callable[[Callable[[dict[str, Any]], None]], AbstractAsyncContextManager[Line]]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class LinkTiming(msgspec.Struct, frozen=True):
     """How long things may take, in seconds."""
 
     #: Between two signs of life.
@@ -49,7 +49,7 @@ class Pace(msgspec.Struct, frozen=True):
 class HubBus:
     """A bus over the hub's own port, connected inside `async with`."""
 
-    def __init__(self, dial: Dial, pace: Pace, user: str = "") -> None:
+    def __init__(self, dial: Dial, pace: LinkTiming, user: str = "") -> None:
         """Get ready; messages are from `user`, or from whom the hub says."""
         self._dial, self._pace, self._user = dial, pace, user
         self._tasks = anyio.create_task_group()

@@ -43,7 +43,7 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     used: str = ""
 
 
-class Keys:
+class AgentKeys:
     """Keeps the keys of one agent where only it can read them."""
 
     def __init__(self, state: Path, token_file: str, now: Callable[[], float]) -> None:
@@ -124,7 +124,7 @@ def _digest(token: str) -> str:
 
 @contextlib.asynccontextmanager
 async def dial(
-    way: Callable[[], Route], site: str, keys: Keys, beat: float,
+    way: Callable[[], Route], site: str, keys: AgentKeys, beat: float,
     hear: Callable[[dict[str, Any]], None], *, versions: model.Versions = model.VERSIONS,
 ) -> AsyncIterator[Line]:  # fmt: skip
     """Connect as the agent of a site, with whatever proves it."""

@@ -31,7 +31,7 @@ _BEATS_S = (1.0, 300.0)
 _LONGEST_S = 60.0
 
 
-class Served:
+class AgentSession:
     """A connection on which an agent has proved its site."""
 
     def __init__(

@@ -82,7 +82,7 @@ class _Box:
 class SiteLine:
     """The connection of one site's agent, with the bus as that agent may use it."""
 
-    def __init__(self, site: str, lines: Lines) -> None:
+    def __init__(self, site: str, lines: AgentLines) -> None:
         self.site = site
         #: Set when the connection is over, or another one of the site has taken its place.
         self.over = asyncio.Event()
@@ -137,7 +137,7 @@ class SiteLine:
         return sent.done
 
 
-class Lines:
+class AgentLines:
     """The bus between this hub and the agents that are connected to its port."""
 
     #: There is always a way to listen at one's own port.

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pilotage.edge.view import Broker
+from pilotage.edge.view import BrokerView
 from pilotage.flow.detail import Task
 from pilotage.flow.records import Line
 from pilotage.flow.view import Row as FlowRow
@@ -251,7 +251,7 @@ class Sites(msgspec.Struct, frozen=True):
 
     sites: list[Seen]
     #: How it goes with the broker of sites with an agent; nothing if there is none.
-    broker: Broker | None
+    broker: BrokerView | None
 
 
 class Pools(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
     mtime: int
 
 
-class Turn:
+class CacheTurn:
     """The right to bring some content; who only waits for a server leaves it to others."""
 
     def __init__(self, lock: anyio.Lock) -> None:
@@ -57,7 +57,7 @@ class Turn:
             self._lock.release()
 
 
-class Contents:
+class InputCache:
     """Files that jobs of this site have read, up to a limit; threads may share it."""
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -70,11 +70,11 @@ class Contents:
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[Turn]:
+    async def turn(self, key: str) -> AsyncIterator[CacheTurn]:
         """Bring some content alone: others that want the same wait, and find it here then."""
         lock, users = self._turns.get(key, (anyio.Lock(), 0))
         self._turns[key] = (lock, users + 1)
-        turn = Turn(lock)
+        turn = CacheTurn(lock)
         try:
             await turn.take()
             yield turn
@@ -84,7 +84,7 @@ class Contents:
             if users > 1:
                 self._turns[key] = (lock, users - 1)
 
-    def of(self, jobs: str, user: str, *, copy: bool) -> Shelf:
+    def of(self, jobs: str, user: str, *, copy: bool) -> UserCache:
         """Return what is kept for a sender beside the folders of jobs.
 
         With `copy` nothing of it is shared.
@@ -93,7 +93,7 @@ class Contents:
             if self._folder != os.path.join(jobs, FOLDER):
                 self._folder = os.path.join(jobs, FOLDER)
                 self._known = _load(self._folder)
-        return Shelf(self, user, copy)
+        return UserCache(self, user, copy)
 
     def take(self, key: str, path: str, *, executable: bool | None, copy: bool) -> int:
         """Put content in a place; return its bytes, and -1 if it is not here.
@@ -158,10 +158,10 @@ class Contents:
                 os.unlink(found.path)
 
 
-class Shelf(msgspec.Struct, frozen=True):
+class UserCache(msgspec.Struct, frozen=True):
     """What is kept, for one input of a job; see `payload.transfer.fetch.Known`."""
 
-    contents: Contents
+    contents: InputCache
     #: Who has sent the job.
     user: str
     #: Whether the job gets files of its own, since it writes over them.

@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 
 from pilotage.agent import records
 from pilotage.agent.data import FOLDER
-from pilotage.agent.settings import Keep, Settings
+from pilotage.agent.settings import KeepTimes, Settings
 from pilotage.base import text, units
 from pilotage.job import purge
 from pilotage.store import Db, Writer
@@ -37,7 +37,7 @@ _TRASH = ".trash"
 _NAME = re.compile(r"([0-9]+)\.[0-9]+(\.(in|out|json|lock|part))?")
 
 
-class Janitor:
+class Cleanup:
     """Forgets jobs that ended long ago, and removes what they left."""
 
     def __init__(
@@ -92,13 +92,13 @@ class Janitor:
         return root is not None
 
 
-def _pause(keep: Keep) -> float:
+def _pause(keep: KeepTimes) -> float:
     """Look often enough that nothing is kept much longer than it is to be."""
     shortest = min(units.seconds(one) for one in (keep.done, keep.failed, keep.refused))
     return min(_LOOK_S, max(1.0, shortest / 10))
 
 
-def _forget(db: Db, keep: Keep, now: float) -> tuple[int, list[str]] | None:
+def _forget(db: Db, keep: KeepTimes, now: float) -> tuple[int, list[str]] | None:
     done, failed = now - units.seconds(keep.done), now - units.seconds(keep.failed)
     rows = db.rows("edge_purgeable", done=done, failed=failed, most=_AT_ONCE)
     found = [int(row[0]) for row in rows]

@@ -15,10 +15,10 @@ import msgspec
 
 from pilotage.agent import pilots
 from pilotage.agent.connection import home
-from pilotage.agent.data import EdgeData, Resends
-from pilotage.agent.live_settings import Followed
+from pilotage.agent.data import JobData, Resends
+from pilotage.agent.live_settings import LiveSettings
 from pilotage.agent.registry import Registry
-from pilotage.agent.settings import Limits, Settings
+from pilotage.agent.settings import Settings, SiteLimits
 from pilotage.base import errors
 from pilotage.base.supervise import Supervisor
 from pilotage.batch.connections import Ways
@@ -42,7 +42,7 @@ from pilotage.store import Db, Writer
 _LOOPBACK = "127.0.0.1:0"
 
 
-class Way(msgspec.Struct, frozen=True):
+class RelayRoute(msgspec.Struct, frozen=True):
     """Where bytes to one hub are taken."""
 
     url: str
@@ -51,10 +51,10 @@ class Way(msgspec.Struct, frozen=True):
     proxy: str = ""
 
 
-def ways(settings: Settings) -> tuple[Way, ...]:
+def relay_routes(settings: Settings) -> tuple[RelayRoute, ...]:
     """Return where bytes are taken, for each hub that needs it."""
-    found = [Way(settings.relay.hub, settings.relay.listen)] if settings.relay.hub else []
-    found += [Way(one.url, one.relay, one.proxy) for one in settings.dialled.values()]
+    found = [RelayRoute(settings.relay.hub, settings.relay.listen)] if settings.relay.hub else []
+    found += [RelayRoute(one.url, one.relay, one.proxy) for one in settings.dialled.values()]
     if through_login(settings):
         found = [msgspec.structs.replace(one, listen=_LOOPBACK) for one in found]
     return tuple(dict.fromkeys(one for one in found if one.listen))
@@ -65,10 +65,10 @@ def through_login(settings: Settings) -> bool:
     return bool(settings.batch.host) and settings.batch.link == "relay"
 
 
-class Wayout:
+class Relays:
     """Carries bytes between pilots and hubs."""
 
-    def __init__(self, settings: Followed, parts: Supervisor) -> None:
+    def __init__(self, settings: LiveSettings, parts: Supervisor) -> None:
         """Get ready; nothing happens before `run`."""
         self._settings, self._parts = settings, parts
         #: The port here that leads to each hub, by its address.
@@ -77,15 +77,15 @@ class Wayout:
     async def run(self) -> None:
         """Carry bytes by the settings in force, until cancelled."""
         while True:
-            asked = ways(self._settings())
+            asked = relay_routes(self._settings())
             async with anyio.create_task_group() as tasks:
                 for one in asked:
                     carry = functools.partial(self._carry, one)
                     tasks.start_soon(self._parts.keep, f"the relay to {one.url}", carry)
-                await self._settings.other(ways, asked)
+                await self._settings.other(relay_routes, asked)
                 tasks.cancel_scope.cancel()
 
-    async def _carry(self, way: Way) -> None:
+    async def _carry(self, way: RelayRoute) -> None:
         host, _, port = way.listen.rpartition(":")
         relay = Relay(connect.route(way.url, way.proxy or None))
         server = await relay.listen(host.strip("[]"), int(port))
@@ -100,7 +100,9 @@ class Wayout:
 
     async def link(self, doors: Doors, settings: Settings, url: str) -> str:
         """Return how pilots reach a hub; `settings` are those of what its orders come by."""
-        if not through_login(settings) or all(one.url != url for one in ways(self._settings())):
+        if not through_login(settings) or all(
+            one.url != url for one in relay_routes(self._settings())
+        ):
             return pilots.link(settings, url)
         port = self._ports.get(url)
         if port is None:
@@ -120,11 +122,11 @@ _ASK_S, _SOON_S = 60.0, 5.0
 _DOORS_S = 1.0
 
 
-class Work:
+class BatchSystem:
     """Has jobs run, under the settings of each time."""
 
     def __init__(
-        self, project: ProjectFolder, settings: Followed, writer: Writer, queue: Queue,
+        self, project: ProjectFolder, settings: LiveSettings, writer: Writer, queue: Queue,
         registry: Registry, open_reader: Callable[[], Db],
         link: Callable[[Doors, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
@@ -161,7 +163,7 @@ class Work:
         settings, (queues, seen) = self._settings(), self._queues
         return Scheduler(
             batch=settings.batch.batch, well=well, since=since, text=trouble[:_MOST_WORDS],
-            queues=told(queues, settings.limits), seen=seen,
+            queues=queue_facts(queues, settings.limits), seen=seen,
         )  # fmt: skip
 
     async def run(self) -> None:
@@ -180,7 +182,7 @@ class Work:
     async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
         """Have jobs run while there is a driver."""
         self._driver = driver
-        data = EdgeData(
+        data = JobData(
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
             self._project.clock.now, self._home, functools.partial(self._link, doors),
         )  # fmt: skip
@@ -262,7 +264,7 @@ class Work:
             await anyio.sleep(_SOON_S if driver.trouble else _ASK_S)
 
 
-def told(queues: Iterable[BatchQueue], limits: Limits) -> tuple[bus.BatchQueue, ...]:
+def queue_facts(queues: Iterable[BatchQueue], limits: SiteLimits) -> tuple[bus.BatchQueue, ...]:
     """Write what queues have, and how many jobs this site lets into each, for a heartbeat."""
     found: list[bus.BatchQueue] = []
     for one in queues:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from pilotage.agent.settings import Limits, Settings
+from pilotage.agent.settings import Settings, SiteLimits
 from pilotage.job import moves
 from pilotage.job.model import State
 from pilotage.job.retry import Next
@@ -27,7 +27,7 @@ _MOST = 500
 Group = tuple[str, str]
 
 
-class Going:
+class ActiveJobs:
     """How many jobs go on."""
 
     def __init__(self, counts: Mapping[Group, int]) -> None:
@@ -45,7 +45,7 @@ class Going:
         self.users[user] = self.users.get(user, 0) + count
         self.queues[queue] = self.queues.get(queue, 0) + count
 
-    def why_not(self, group: Group, limits: Limits) -> str:
+    def why_not(self, group: Group, limits: SiteLimits) -> str:
         """Say why one more must wait; nothing if it need not."""
         user, queue = group
         bounds = (
@@ -64,7 +64,7 @@ class Going:
 
 
 def grant(
-    waiting: Mapping[Group, Sequence[int]], going: Going, limits: Limits, most: int = _MOST
+    waiting: Mapping[Group, Sequence[int]], going: ActiveJobs, limits: SiteLimits, most: int = _MOST
 ) -> list[int]:
     """Choose the jobs that may go on now, the oldest first, and count them."""
     chosen: list[int] = []
@@ -81,9 +81,9 @@ def grant(
     return chosen
 
 
-def settle(db: Db, limits: Limits, now: float) -> tuple[Going, int]:
+def settle(db: Db, limits: SiteLimits, now: float) -> tuple[ActiveJobs, int]:
     """Let go on what there is room for; return what goes on then, and how many were let."""
-    going = Going({(user, queue): count for user, queue, count in db.rows("edge_going")})
+    going = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
     groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]
     attempts: dict[int, int] = {}
     waiting: dict[Group, list[int]] = {}
@@ -99,12 +99,12 @@ def settle(db: Db, limits: Limits, now: float) -> tuple[Going, int]:
     return going, len(chosen)
 
 
-class Caps:
+class JobLimits:
     """Looks from time to time whether jobs that wait may go on."""
 
     def __init__(
         self, writer: Writer, settings: Callable[[], Settings], now: Callable[[], float],
-        poke: Callable[[], None], pilots: Callable[[Db, Going, float], int],
+        poke: Callable[[], None], pilots: Callable[[Db, ActiveJobs, float], int],
     ) -> None:  # fmt: skip
         """Get ready; nothing happens before `run`. `pilots` lets those of hubs go on."""
         self._writer = writer
