@@ -27,7 +27,7 @@ from pilotage.store import Db
 
 Find = Callable[[str], Application]
 _ANOTHER_KEY = "; a key is decided on once: a higher `attempt` asks again"
-#: Fields of a message that nobody understood which help its sender to know it again.
+#: Fields of an unreadable message by which its sender recognises it.
 _SIGNS = ("application", "name", "key", "reply", "job_id", "argo_job_id")
 
 
@@ -45,14 +45,14 @@ def judge(body: bytes, user: str, find: Find, settings: Settings) -> Accepted | 
     if reason:
         return Rejected(kind="message", code="wrong_site", reason=reason, job=job)
     if not user:
-        reason = "nobody knows who sent it: the broker has verified no name"
+        reason = "the sender is unknown: the broker has verified no name"
         return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     if reason := posing(user, settings):
         return Rejected(kind="policy", code="no_user", reason=reason, job=job)
     try:
         app = find(job.application)
     except errors.NotFound:
-        # Which there are is for those who may use them.
+        # Names of applications are disclosed only to users who may use them.
         reason = f"there is no application `{job.application}` here"
         return Rejected(kind="policy", code=NO_APPLICATION, reason=reason, job=job)
     except errors.ConfigError:
@@ -85,7 +85,7 @@ def _settled(
 
 
 def posing(user: str, settings: Settings) -> str:
-    """Return why nobody of a broker may have a name; empty if it is not that of a hub."""
+    """Return why a user of a broker is refused: the name is that of a hub; empty if it is not."""
     if settings.carrier or user not in settings.hub_users:
         return ""
     return f"`{user}` is a hub that this agent dials, and no user of the broker"
@@ -112,7 +112,7 @@ def forgotten(new: Accepted) -> Rejected:
 
 
 def repeated(new: Accepted, code: str, reason: str) -> Rejected:
-    """Refuse a job once more under a key that was refused: its sender may have begun it anew."""
+    """Refuse a job again under a key that was refused: its sender may have lost the answer."""
     said = reason.removesuffix(_ANOTHER_KEY) + _ANOTHER_KEY
     return Rejected(kind="policy", code=code, reason=said, job=new.job)
 
@@ -142,13 +142,13 @@ def spec_of(job: Job, app: Application, site: str) -> JobSpec:
 
 
 def may_reply(topic: str, settings: Settings) -> bool:
-    """Say whether somebody may have words sent to a topic."""
+    """Return whether status messages may be sent to a topic."""
     known = (settings.status_topic, settings.bus.balsam_status)
     return topic in known or any(matches(one, topic) for one in settings.bus.replies)
 
 
 def guess(body: bytes, site: str) -> Job | None:
-    """Make of a message that nobody understood what its sender needs to know it again."""
+    """Return what can be read of an invalid message, so that its sender recognises the answer."""
     try:
         found = strict.load(body)
     except errors.BadMessage:
@@ -182,7 +182,7 @@ def _no_job(message: Message, site: str) -> Rejected:
 
 
 def _place(job: Job, settings: Settings) -> str:
-    """Say why a job is not for this site; nothing if it is."""
+    """Return why a job is not for this site; empty if it is."""
     if job.site != settings.site:
         return f"it is for the site `{job.site}`, and this is `{settings.site}`"
     return ""
@@ -204,7 +204,7 @@ def _batch(job: Job, app: Application, settings: Settings) -> list[str]:
 
 
 def _carried(app: Application, job: Job, settings: Settings) -> list[str]:
-    """Say why a job may not carry its inputs."""
+    """Return why a job may not carry its inputs."""
     if hosts.carries(app.staging, dials=bool(settings.hub.url)):
         return []
     return [
@@ -218,13 +218,13 @@ def _said(error: errors.BadMessage) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-#: So much is kept of a message that was refused.
+#: Bytes that are kept of a refused message.
 _MOST_KEPT = 4096
 _LONGEST = 10_000
 
 
 def refuse(db: Db, one: JudgedMessage, why: Rejected, settings: Settings, now: float) -> None:
-    """Keep a message, tell who watches over the site, and who sent it."""
+    """Store a refused message, and report it to the site and to its sender."""
     digest = records.digest(one.user, one.body)
     # A user of the broker who has the name of a hub is answered by the broker.
     to = "" if posing(one.user, settings) else one.user
@@ -237,7 +237,7 @@ def refuse(db: Db, one: JudgedMessage, why: Rejected, settings: Settings, now: f
     if count == 1:
         told = _refusal(one, why, settings, now)
         records.send(db, to, settings.refused_topic, wire.encode(told), now)
-    # One that comes anew asks anew; the same delivery once more does not.
+    # A new message is answered again; a repeated delivery of the same one is not.
     if why.job is not None and (count == 1 or not one.again):
         _answer(db, to, why, settings, now)
 

@@ -43,7 +43,7 @@ _LOOPBACK = "127.0.0.1:0"
 
 
 class RelayRoute(msgspec.Struct, frozen=True):
-    """Where bytes to one hub are taken."""
+    """An address at which a relay to one hub listens."""
 
     url: str
     #: An address of the cluster, or one of this machine that a port of the login node leads to.
@@ -52,7 +52,7 @@ class RelayRoute(msgspec.Struct, frozen=True):
 
 
 def relay_routes(settings: Settings) -> tuple[RelayRoute, ...]:
-    """Return where bytes are taken, for each hub that needs it."""
+    """Return the relays that hubs need."""
     found = [RelayRoute(settings.relay.hub, settings.relay.listen)] if settings.relay.hub else []
     found += [RelayRoute(one.url, one.relay, one.proxy) for one in settings.dialled.values()]
     if through_login(settings):
@@ -61,21 +61,21 @@ def relay_routes(settings: Settings) -> tuple[RelayRoute, ...]:
 
 
 def through_login(settings: Settings) -> bool:
-    """Say whether pilots come through the login node that the agent reaches by SSH."""
+    """Return whether pilots come through the login node that the agent reaches by SSH."""
     return bool(settings.batch.host) and settings.batch.link == "relay"
 
 
 class Relays:
-    """Carries bytes between pilots and hubs."""
+    """Relays connections of pilots to hubs."""
 
     def __init__(self, settings: LiveSettings, parts: Supervisor) -> None:
-        """Get ready; nothing happens before `run`."""
+        """Prepare; `run` starts it."""
         self._settings, self._parts = settings, parts
         #: The port here that leads to each hub, by its address.
         self._ports: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Carry bytes by the settings in force, until cancelled."""
+        """Relay by the current settings until cancelled."""
         while True:
             asked = relay_routes(self._settings())
             async with anyio.create_task_group() as tasks:
@@ -123,14 +123,14 @@ _DOORS_S = 1.0
 
 
 class BatchSystem:
-    """Has jobs run, under the settings of each time."""
+    """Runs jobs at the batch system by the current settings."""
 
     def __init__(
         self, project: ProjectFolder, settings: LiveSettings, writer: Writer, queue: Queue,
         registry: Registry, open_reader: Callable[[], Db],
         link: Callable[[Doors, Settings, str], Awaitable[str]],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `link` returns how pilots reach a hub."""
+        """Prepare; `run` starts it. `link` returns how pilots reach a hub."""
         self._link = link
         self._project, self._settings, self._open_reader = project, settings, open_reader
         self._writer, self._queue, self._registry = writer, queue, registry
@@ -154,7 +154,7 @@ class BatchSystem:
         return None if self._settings().batch.host else self.root
 
     def scheduler(self, now: float) -> Scheduler:
-        """Say how the batch system is."""
+        """Return the state of the batch system."""
         driver = self._driver
         trouble = (driver.remote.trouble or driver.trouble) if driver else "not begun yet"
         if self._seen[0] == bool(trouble):
@@ -167,7 +167,7 @@ class BatchSystem:
         )  # fmt: skip
 
     async def run(self) -> None:
-        """Have jobs run until cancelled; with other settings it is begun anew."""
+        """Run jobs until cancelled; restart when the settings of the batch system change."""
         program = await anyio.to_thread.run_sync(pack.archive)
         while True:
             settings = self._settings()
@@ -176,11 +176,11 @@ class BatchSystem:
                 tasks.start_soon(ways.show)
                 tasks.start_soon(ways.keep, settings.site, settings.batch, self._serve)
                 await self._settings.other(lambda one: one.batch, settings.batch)
-                _log.info("the batch system is begun with anew, under other settings")
+                _log.info("the settings of the batch system have changed: restarting it")
                 tasks.cancel_scope.cancel()
 
     async def _serve(self, name: str, driver: Driver, doors: Doors) -> None:
-        """Have jobs run while there is a driver."""
+        """Run jobs while the driver is connected."""
         self._driver = driver
         data = JobData(
             driver.remote, self._writer, self._project.state, self._registry, self._settings,
@@ -221,7 +221,7 @@ class BatchSystem:
         return found
 
     async def _open_doors(self, driver: Driver, doors: Doors) -> None:
-        """Keep the ways open for pilots that an earlier process had submitted."""
+        """Keep tunnels open for pilots that an earlier process had submitted."""
         while self._settings().batch.host:
             await driver.remote.ready()
             rows = await self._writer.run(lambda db: db.rows("edge_pilot_users"))
@@ -234,7 +234,7 @@ class BatchSystem:
             await anyio.sleep(_DOORS_S)
 
     async def _see(self, driver: Driver) -> None:
-        """Look now and then what queues have, if the batch system shows it."""
+        """Read the queues periodically, if the batch system shows them."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()
@@ -250,7 +250,7 @@ class BatchSystem:
             await anyio.sleep(_ASK_S)
 
     async def _ask(self, driver: Driver) -> None:
-        """Ask the batch system how it is while nothing of ours is there; else others do."""
+        """Check the batch system while it has no job of ours; otherwise the driver does."""
         name = self._settings().batch.batch
         while True:
             await driver.remote.ready()

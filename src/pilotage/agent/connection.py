@@ -48,13 +48,13 @@ class Heartbeats:
         self, bus: Bus, settings: Callable[[], Settings],
         facts: Callable[[], Awaitable[Heartbeat]],
     ) -> None:  # fmt: skip
-        """Take who knows how the site is."""
+        """Take a function that returns the facts of a heartbeat."""
         self._bus = bus
         self._settings = settings
         self._facts = facts
 
     async def run(self) -> None:
-        """Beat until cancelled; one that the bus does not take is old by the next."""
+        """Send heartbeats until cancelled; one that fails is not sent again later."""
         trouble = ""
         while True:
             settings = self._settings()
@@ -83,7 +83,7 @@ class ConnectedBus(Bus, Protocol):
         ...
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -92,7 +92,7 @@ class ConnectedBus(Bus, Protocol):
 
 
 class AgentServices(msgspec.Struct, frozen=True):
-    """What is done with what is heard, and who knows how the site is."""
+    """Services of the agent that its connections share."""
 
     project: ProjectFolder
     settings: LiveSettings
@@ -141,12 +141,12 @@ class Connection:
             one.taking = jobs
 
     def renew(self) -> None:
-        """Connect again, with the certificates and the token that there are now."""
+        """Reconnect with the current certificates and token."""
         if self._bus:
             self._bus.renew()
 
     async def run(self) -> None:
-        """Speak with the broker or the hub that the settings name, until cancelled."""
+        """Stay connected to the broker or hub of the settings until cancelled."""
         while True:
             settings = self.settings()
             async with self._carrier(settings) as bus, anyio.create_task_group() as tasks:
@@ -199,8 +199,8 @@ class Connection:
 
 
 def spoken(settings: Settings) -> object:
-    """Return what is another one if the broker is to be called anew."""
-    # Whose jobs come by a topic must not be as it was once the site says otherwise.
+    """Return the settings whose change needs a new connection."""
+    # A changed user of a topic takes effect at once.
     return settings.hub, _broker(settings), settings.job_topics
 
 
@@ -214,7 +214,7 @@ def _amqp(settings: Settings) -> ConnectedBus:
 
 
 def _way(hub: DialledHub) -> Route:
-    """Say how the hub is reached; what is not encrypted must not leave this machine."""
+    """Return the route to the hub; unencrypted connections must not leave this machine."""
     way = connect.route(hub.url, hub.proxy or None, hub.ca)
     if way.tls is None and not connect.is_near(way):
         message = f"{hub.url} is not encrypted and leaves this machine"
@@ -223,7 +223,7 @@ def _way(hub: DialledHub) -> Route:
 
 
 def _keys(settings: Settings, state: Path, now: Callable[[], float]) -> keys.AgentKeys:
-    """Return what proves the site at a hub: each hub has a folder of its own."""
+    """Return the keys of the site at a hub; each hub has a folder of its own."""
     folder = state / "hubs" / settings.carrier if settings.carrier else state
     return keys.AgentKeys(folder, settings.hub.token_file, now)
 
@@ -247,7 +247,7 @@ def _bracketed(host: str) -> str:
 
 
 def _broker(settings: Settings) -> Broker:
-    """Say how the broker is spoken with; one agent at a time gets jobs."""
+    """Return the settings of the broker; one agent at a time gets jobs."""
     bus = settings.bus
     same = {name: getattr(bus, name) for name in Broker.__struct_fields__ if hasattr(bus, name)}
     single = (*settings.job_topics, settings.control_topic)
@@ -255,7 +255,7 @@ def _broker(settings: Settings) -> Broker:
 
 
 class _Open(msgspec.Struct):
-    """One carrier, and since when its connection is as it is."""
+    """One connection with its last known problem."""
 
     connection: Connection
     scope: anyio.CancelScope
@@ -264,10 +264,10 @@ class _Open(msgspec.Struct):
 
 
 class Connections:
-    """Speaks with each carrier that the settings name; none of them disturbs another."""
+    """Connections to the broker and hubs of the settings; failures of one do not affect others."""
 
     def __init__(self, among: AgentServices) -> None:
-        """Get ready; nothing happens before `run`."""
+        """Prepare; `run` starts it."""
         self._among = among
         self._kept: dict[str, _Open] = {}
         self._taking = True
@@ -285,7 +285,7 @@ class Connections:
         return kept.connection.waiting if kept else 0
 
     def connections(self) -> tuple[ConnectionStatus, ...]:
-        """Describe how it goes with each carrier, and since when."""
+        """Return the state of each connection, and since when."""
         found = []
         for name, one in self._kept.items():
             settings, trouble = one.connection.settings(), one.connection.trouble
@@ -307,7 +307,7 @@ class Connections:
             one.connection.take(jobs=jobs)
 
     async def run(self) -> None:
-        """Speak with all carriers until cancelled."""
+        """Stay connected to all carriers until cancelled."""
         settings = self._among.settings
         try:
             async with anyio.create_task_group() as tasks:
@@ -348,5 +348,5 @@ class Connections:
 
 
 def _dialled(settings: Settings) -> object:
-    """Return what is another value if a carrier comes or goes."""
+    """Return the settings whose change opens or closes a connection."""
     return settings.carriers, sorted(one.user for one in settings.dialled.values())

@@ -33,11 +33,11 @@ _MOST_RESULTS = 1000
 
 
 class ControlResult(msgspec.Struct, frozen=True):
-    """What came of a control."""
+    """The result of a control."""
 
-    #: For who waits for an answer.
+    #: Answers to a request.
     answers: tuple[bytes, ...] = ()
-    #: Whether anything is otherwise now.
+    #: Whether anything has changed.
     changed: bool = False
     #: Jobs whose streams are to be sent while they run, by number, and for how many seconds.
     follow: Mapping[int, Wanted] = {}
@@ -45,7 +45,7 @@ class ControlResult(msgspec.Struct, frozen=True):
 
 
 def execute(db: Db, message: Message, settings: Settings, now: float) -> ControlResult:
-    """Do what a control says if its sender may, and write the answer."""
+    """Execute a control if its sender may, and store the answer."""
     user = message.user
     try:
         control = wire.decode(message.body)
@@ -74,7 +74,7 @@ def execute(db: Db, message: Message, settings: Settings, now: float) -> Control
 
 
 def _follow(db: Db, asked: Follow, user: str, *, boss: bool) -> ControlResult:
-    """Have the streams of jobs sent; a job that the user may not know of is left out."""
+    """Follow the output of jobs; unknown jobs are left out."""
     found = {_keyed(db, one.key, user, boss=boss): one for one in asked.jobs if one.key}
     found.pop(0, None)
     for number in found:
@@ -95,7 +95,7 @@ def _check_sender(control: Control | Follow, user: str, settings: Settings) -> N
         message = f"it is for the site `{control.site}`, and this is `{settings.site}`"
         raise errors.BadMessage(message, field="site")
     if not user:
-        raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+        raise errors.Denied("the sender is unknown: the broker has verified no name")
     if reason := admission.posing(user, settings):
         raise errors.Denied(reason)
 
@@ -139,7 +139,7 @@ def _do(db: Db, control: Control, user: str, settings: Settings, now: float) -> 
 
 
 class _Asker:
-    """Does one thing to job after job."""
+    """Applies one control to each of its jobs."""
 
     def __init__(self, db: Db, control: Control, user: str, *, boss: bool, now: float) -> None:
         self._db = db
@@ -222,14 +222,14 @@ _AHEAD = 20
 
 
 class Controls:
-    """Hears controls of the site."""
+    """Receives controls of the site."""
 
     def __init__(
         self, bus: Bus, writer: Writer, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
         follow: Callable[[Mapping[int, Wanted], float], None],
     ) -> None:  # fmt: skip
-        """Get ready; `poke` is called when something was changed.
+        """Prepare; `poke` is called when something was changed.
 
         `follow` is given jobs whose streams are to be sent, and for how long.
         """
@@ -241,7 +241,7 @@ class Controls:
         self._follow = follow
 
     async def run(self) -> None:
-        """Obey until cancelled."""
+        """Execute controls until cancelled."""
         trouble = ""
         while True:
             try:
@@ -271,4 +271,4 @@ class Controls:
 
 
 async def _nobody(_: bytes) -> None:
-    """Answer to nobody: the store must not wait for the bus."""
+    """Discard an answer: the store must not wait for the bus."""

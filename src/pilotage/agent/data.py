@@ -58,7 +58,7 @@ async def _direct(settings: Settings, url: str) -> str:
 
 
 class JobData:
-    """Sees to the data of all jobs of an agent."""
+    """Stages the data of all jobs of an agent."""
 
     def __init__(
         self, remote: Remote, writer: Writer, state: Path, registry: Registry,
@@ -85,7 +85,7 @@ class JobData:
 
     @property
     def lanes(self) -> TransferSlots:
-        """Where all transfers of this site go."""
+        """The transfer slots of this site."""
         return self._lanes
 
     @property
@@ -99,11 +99,11 @@ class JobData:
         return True
 
     async def logs(self, some: Sequence[tuple[Guest, Room]]) -> None:
-        """Bring what jobs have written so far to where commands look for it."""
+        """Fetch the output of jobs so far for commands that show it."""
         await self._streams.bring(some)
 
     async def close(self) -> None:
-        """End what is under way: no program is left behind."""
+        """Stop all transfers and programs."""
         for task in self._busy:
             task.cancel()
         if self._busy:
@@ -112,7 +112,7 @@ class JobData:
     # -- before the job --------------------------------------------------------------------------
 
     async def bring(self, one: Guest) -> None:
-        """Have the folder of a job ready, and say in the guest what runs there."""
+        """Prepare the folder of a job, and set in `one` what runs there."""
         with self._working():
             job, user = await self._writer.run(lambda db: _asked(db, one))
             root = (await self._remote.ready()).root
@@ -134,7 +134,7 @@ class JobData:
             await self._writer.run(lambda db: self._ready(db, one, kept.read))
 
     async def _bring_pilot(self, one: Guest, job: Job, user: str, root: str) -> None:
-        """Say what starts a pilot; all that it needs is in its order, wherever its site is."""
+        """Prepare the start of a pilot; all that it needs is in its order, wherever its site is."""
         settings = self._settings()
         settings = settings.by(settings.carrier_of(user))
         app = await run_sync(self._registry.find, PILOT)
@@ -149,7 +149,7 @@ class JobData:
     def _look(
         self, one: Guest, job: Job, user: str, folder: str
     ) -> tuple[Application, PreparedJob | None]:
-        """See that a job may run, and what is there of it already."""
+        """Check that a job may run, and load its prepared state."""
         app = self._registry.find(job.application)
         prepare.check(app, job, user)
         self._trust.require(app)
@@ -187,7 +187,7 @@ class JobData:
         return kept
 
     def _ready(self, db: Db, one: Guest, read: int) -> None:
-        """Write down that a job can be submitted; one that is further stays there."""
+        """Record that a job can be submitted; one that is further stays there."""
         if read:
             records.brought(db, one.claim.job, read)
         if db.value("edge_staging", job=one.claim.job):
@@ -195,7 +195,7 @@ class JobData:
             moves.progress(db, [one.attempt], State.READY, "", self._now())
 
     async def shaped(self, one: Guest) -> None:
-        """Fill the application in anew, for the shape that a job has got."""
+        """Fill in the application again, for the shape that a job has got."""
         with self._working():
             job, _ = await self._writer.run(lambda db: _asked(db, one))
             async with self._blaming(one):
@@ -210,7 +210,7 @@ class JobData:
     # -- after it --------------------------------------------------------------------------------
 
     async def leaves(self, one: Guest, found: dict[str, Any]) -> bool:
-        """Say whether anything is still to be done after a job."""
+        """Return whether anything is still to be done after a job."""
         del found
         job, _ = await self._writer.run(lambda db: _asked(db, one))
         if job.application == PILOT:
@@ -223,7 +223,7 @@ class JobData:
         if not kept.leaves or kept.sent:
             return False
         step: Step = "postprocess" if _to_run(kept) else "stage_out"
-        # The state changes next, and that is told.
+        # The state changes next, and that is reported.
         await self._writer.run(lambda db: records.step(db, one.claim.job, step))
         return True
 
@@ -266,7 +266,7 @@ class JobData:
         return kept
 
     def _sent_before(self, one: Guest) -> bool:
-        """Say whether an earlier attempt may have sent a part of what it left."""
+        """Return whether an earlier attempt may have sent a part of what it left."""
         job, attempt = one.attempt
         files = [self._state / FOLDER / f"{job}.{number}.json" for number in range(1, attempt)]
         return any(kept.sending for kept in map(prepare.read, files) if kept)
@@ -279,7 +279,7 @@ class JobData:
         folder = f"{root}/{FOLDER}/{one.key}"
 
         def remove() -> None:
-            # An earlier process may have begun something for it that nobody ended.
+            # An earlier process may have left a program running.
             side_program.sweep(lock)
             lock.unlink(missing_ok=True)
             for beside in (f"{folder}.in", f"{folder}.out") if root else ():
@@ -337,12 +337,12 @@ class JobData:
         return told
 
     async def _step(self, one: Guest, step: Step) -> None:
-        """Say what is done now, to people too."""
+        """Record the current step, and report it."""
         await self._writer.run(lambda db: records.step(db, one.claim.job, step, self._now()))
 
     @contextlib.asynccontextmanager
     async def _blaming(self, one: Guest) -> AsyncIterator[None]:
-        """Write down whose doing it is if something fails for good."""
+        """Record the cause of a final failure."""
         try:
             with shortage.waits():
                 yield
@@ -355,7 +355,7 @@ class JobData:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
-        """Be waited for by who closes."""
+        """Register a task that `close` waits for."""
         task = asyncio.current_task()
         if task is not None:
             self._busy.add(task)
@@ -367,7 +367,7 @@ class JobData:
 
 
 def blame(error: errors.PilotageError) -> tuple[Blame, str]:
-    """Say whose doing a failure is, in the words of status messages."""
+    """Return the class and code of a failure for status messages."""
     match error:
         case errors.NeedsCredential():
             return "credential", "credential"
@@ -403,7 +403,7 @@ def _known(file: Path, folder: str) -> PreparedJob | None:
 
 
 def _make(spare: int, *wanted: str) -> None:
-    """Make folders of a job, which are nobody else's, if so much stays free."""
+    """Create private folders of a job, if enough space stays free."""
     above = os.path.dirname(wanted[0])
     os.makedirs(above, mode=0o700, exist_ok=True)
     staging.check_room(above, spare)
@@ -421,7 +421,7 @@ _LOOK_S = 0.2
 
 
 class Resends:
-    """Sends outputs of jobs that are done once more."""
+    """Sends outputs of completed jobs again on request."""
 
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
@@ -440,7 +440,7 @@ class Resends:
         self._new = asyncio.Event()
 
     async def run(self) -> None:
-        """Send until cancelled; while nobody asks, nothing is done."""
+        """Send requested outputs until cancelled."""
         db, loop = self._open_reader(), asyncio.get_running_loop()
         wake = functools.partial(loop.call_soon_threadsafe, self._new.set)
         with contextlib.closing(db), self._writer.telling(wake):

@@ -25,7 +25,7 @@ from pilotage.store import Db, Writer
 
 
 class Ingested(msgspec.Struct):
-    """What became of messages."""
+    """Counts of stored and refused messages."""
 
     new: int = 0
     #: Jobs that were there already.
@@ -38,7 +38,7 @@ class Ingested(msgspec.Struct):
 def store_messages(
     db: Db, arrivals: Sequence[JudgedMessage], settings: Settings, now: float
 ) -> Ingested:
-    """Make jobs of messages, or say why not."""
+    """Store jobs of messages, or refuse them."""
     new = [(one, one.verdict) for one in arrivals if isinstance(one.verdict, Accepted)]
     door = _Admission(db, records.known(db, [one.key.digits for _, one in new]), settings, now)
     digests = [records.digest(one.user, one.body) for one, verdict in new if verdict.job.key]
@@ -52,7 +52,7 @@ def store_messages(
 
 
 class _Admission:
-    """Lets jobs in within one transaction."""
+    """Admits jobs within one transaction."""
 
     def __init__(
         self, db: Db, known: dict[str, tuple[int, str]], settings: Settings, now: float
@@ -70,7 +70,7 @@ class _Admission:
         self.entered = Ingested(queued=bool(let))
 
     def let_in(self, one: JudgedMessage, new: Accepted) -> Rejected | None:
-        """Make a job of a message, unless it is there; say why not if it cannot be."""
+        """Store the job of a message, unless it is known; return why it is refused, if it is."""
         if before := self._known.get(new.key.digits):
             return self._again(new, *before)
         if self.refused and (told := self.refused.get(records.digest(one.user, one.body))):
@@ -120,7 +120,7 @@ _log = logging.getLogger("pilotage.edge")
 #: Seconds before messages are taken again after the store did not.
 _PAUSE_S = 2.0
 _MISTAKE = "a mistake in Pilotage kept it from being taken; the log of the agent says which"
-#: So many at once are a crowd, and more of it are expected within these seconds.
+#: Messages at once after which more are expected, and for how many seconds.
 _CROWD = 50
 _CROWDED_S = 0.5
 
@@ -132,7 +132,7 @@ class Ingest:
         self, bus: Bus, writer: Writer, registry: Registry, settings: Callable[[], Settings],
         now: Callable[[], float], poke: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `poke` is called when jobs are queued."""
+        """Prepare; `run` starts it. `poke` is called when jobs are queued."""
         self._bus = bus
         self._writer = writer
         self._registry = registry
@@ -194,7 +194,7 @@ class Ingest:
         scope.cancel()
 
     async def _some(self, messages: Sequence[Message], unnamed: str) -> None:
-        """Make messages durable, and say so to the broker."""
+        """Store messages, and acknowledge them."""
         crash.point("edge.delivered")
         if len(messages) >= _CROWD:
             self._crowded = time.monotonic() + _CROWDED_S
@@ -205,7 +205,7 @@ class Ingest:
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(*messages, done=False)
             return
-        except Exception:  # noqa: BLE001 - one that nobody foresaw does not keep the others away
+        except Exception:  # noqa: BLE001 - an unexpected error fails one message only
             if len(messages) == 1:
                 _log.exception("a message by %s: a mistake in Pilotage", messages[0].topic)
                 await self._odd(messages[0], unnamed)
@@ -228,7 +228,7 @@ class Ingest:
         return await self._writer.run(step)
 
     async def _odd(self, one: Message, unnamed: str) -> None:
-        """Have a message come once more that we could not deal with, and then refuse it."""
+        """Return a message that caused an unexpected error for one retry, then refuse it."""
         if not one.again:
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(one, done=False)

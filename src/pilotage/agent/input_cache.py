@@ -1,9 +1,9 @@
-"""Inputs by content: what one job of a site has brought need not be brought for the next.
+"""A cache of inputs by content, so that jobs with the same inputs fetch them once.
 
-A large file is one file for all jobs that read it, and read-only. A small one, and whatever a job
-writes over, is a copy. Who changes a shared file all the same changes the time in its name, by
-which that is noticed: no later job gets it. Each sender of jobs has files of its own, so that to
-know a digest is not enough to have the file of another.
+A large file is shared, read-only, by all jobs that read it. Small files, and files that a job
+overwrites, are copied. A job that changes a shared file all the same changes its modification time,
+which is in the name: no later job gets it. Each sender has files of its own, so that to know a
+digest is not enough to get the file of another user.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class _Kept(NamedTuple):
 
 
 class CacheTurn:
-    """The right to bring some content; who only waits for a server leaves it to others."""
+    """The right to fetch some content; it is released while waiting for a server."""
 
     def __init__(self, lock: anyio.Lock) -> None:
         self._lock = lock
         self._mine = False
 
     async def take(self) -> None:
-        """Have it, as soon as others have not."""
+        """Wait for the turn."""
         await self._lock.acquire()
         self._mine = True
 
     def leave(self) -> None:
-        """Let others have it."""
+        """Release the turn."""
         if self._mine:
             self._mine = False
             self._lock.release()
@@ -71,7 +71,7 @@ class InputCache:
 
     @contextlib.asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[CacheTurn]:
-        """Bring some content alone: others that want the same wait, and find it here then."""
+        """Fetch some content alone: others that want the same wait, and find it in the cache."""
         lock, users = self._turns.get(key, (anyio.Lock(), 0))
         self._turns[key] = (lock, users + 1)
         turn = CacheTurn(lock)
@@ -159,7 +159,7 @@ class InputCache:
 
 
 class UserCache(msgspec.Struct, frozen=True):
-    """What is kept, for one input of a job; see `payload.transfer.fetch.Known`."""
+    """The cache as one sender sees it; see `data.transfer.fetch.Known`."""
 
     contents: InputCache
     #: Who has sent the job.

@@ -1,7 +1,7 @@
-"""How many jobs go on at once: by user, by queue and in all. The others wait, the oldest first.
+"""Limits on jobs at once: by user, by queue and in total. Other jobs wait, the oldest first.
 
-What waits for one user's room or one queue's does not keep others waiting. All is decided in the
-transactions that change it, so that no limit is ever passed.
+Jobs that wait for room of one user or queue do not delay others. Limits are checked in the
+transactions that change the counts, so that none is ever exceeded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pilotage.store import Db, Writer
 #: Seconds between two looks while jobs wait for room, and while none does.
 _SOON_S = 0.1
 _LATE_S = 0.5
-#: Jobs that may be let go on in one transaction.
+#: Jobs that are started in one transaction at most.
 _MOST = 500
 
 #: A user and a queue.
@@ -28,7 +28,7 @@ Group = tuple[str, str]
 
 
 class ActiveJobs:
-    """How many jobs go on."""
+    """Counts of active jobs by user and queue."""
 
     def __init__(self, counts: Mapping[Group, int]) -> None:
         """Take how many there are by user and queue."""
@@ -46,7 +46,7 @@ class ActiveJobs:
         self.queues[queue] = self.queues.get(queue, 0) + count
 
     def why_not(self, group: Group, limits: SiteLimits) -> str:
-        """Say why one more must wait; nothing if it need not."""
+        """Return why one more must wait; empty if it need not."""
         user, queue = group
         bounds = (
             (self.all, limits.jobs, "jobs go on here"),
@@ -66,7 +66,7 @@ class ActiveJobs:
 def grant(
     waiting: Mapping[Group, Sequence[int]], going: ActiveJobs, limits: SiteLimits, most: int = _MOST
 ) -> list[int]:
-    """Choose the jobs that may go on now, the oldest first, and count them."""
+    """Choose the jobs that may start now, the oldest first, and count them."""
     chosen: list[int] = []
     heads = [(jobs[0], group, 0) for group, jobs in waiting.items() if jobs]
     heapq.heapify(heads)
@@ -82,7 +82,7 @@ def grant(
 
 
 def settle(db: Db, limits: SiteLimits, now: float) -> tuple[ActiveJobs, int]:
-    """Let go on what there is room for; return what goes on then, and how many were let."""
+    """Start waiting jobs within the limits; return the active jobs, and how many were started."""
     going = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
     groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]
     attempts: dict[int, int] = {}
@@ -100,13 +100,13 @@ def settle(db: Db, limits: SiteLimits, now: float) -> tuple[ActiveJobs, int]:
 
 
 class JobLimits:
-    """Looks from time to time whether jobs that wait may go on."""
+    """Starts waiting jobs when the limits allow it."""
 
     def __init__(
         self, writer: Writer, settings: Callable[[], Settings], now: Callable[[], float],
         poke: Callable[[], None], pilots: Callable[[Db, ActiveJobs, float], int],
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. `pilots` lets those of hubs go on."""
+        """Prepare; `run` starts it. `pilots` starts those of hubs."""
         self._writer = writer
         self._settings = settings
         self._now = now

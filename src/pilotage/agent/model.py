@@ -1,4 +1,4 @@
-"""The nouns of an agent: what was decided on a message, and what is to be said of a job."""
+"""Structures of an agent: decisions on messages, and facts for status messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pilotage.bus.model import Job, Left
 from pilotage.job.model import JobSpec
 from pilotage.job.outcome import Cause
 
-#: Whose doing something is, as in `bus.model.Reason`.
+#: Class of a reason, as in `bus.model.Reason`.
 Blame = Literal[
     "", "application", "infrastructure", "policy", "message", "staging", "credential", "person"
 ]
@@ -44,14 +44,14 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that becomes nothing."""
+    """A message that is refused."""
 
     kind: Blame
     #: A word for programs.
     code: str
     #: A sentence for people.
     reason: str
-    #: What of it could be read; nothing means that nobody can be told.
+    #: What of it could be read; without it the sender cannot be answered.
     job: Job | None = None
 
 
@@ -99,7 +99,7 @@ class MessageFacts(msgspec.Struct, frozen=True):
 
 
 class OutboxEntry(msgspec.Struct, frozen=True):
-    """A message that the bus does not have yet."""
+    """A message that was not sent yet."""
 
     id: int
     #: 0 if it is written already.
@@ -152,5 +152,5 @@ class LiveOutput(msgspec.Struct, frozen=True):
 
 
 def reply_to(job: Job) -> ReplyTo:
-    """Say what is needed of a job's message to speak of the job."""
+    """Return what status messages need of a job's message."""
     return ReplyTo(job.reply, job.speech, job.key, job.job_id, job.argo_job_id)

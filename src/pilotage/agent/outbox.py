@@ -30,7 +30,7 @@ from pilotage.store import Db, Writer
 
 _LONGEST = 10_000
 _OVER = frozenset({"done", "failed", "cancelled"})
-#: What is to blame for a failure in a step, unless somebody knows better.
+#: Class and code of a failure by step, unless a better cause is known.
 _STEPS: dict[str, tuple[str, str]] = {
     "accept": ("policy", "rejected"),
     "stage_in": ("staging", "stage_in"),
@@ -39,7 +39,7 @@ _STEPS: dict[str, tuple[str, str]] = {
     "postprocess": ("application", "postprocess"),
     "submit": ("infrastructure", "submit"),
 }
-#: What ended an attempt, and whose doing that is.
+#: Class and code by the cause of the end of an attempt.
 _CAUSES: dict[Cause, tuple[str, str]] = {
     Cause.EXIT: ("application", "exit"),
     Cause.SIGNAL: ("application", "signal"),
@@ -89,7 +89,7 @@ def status_message(
 
 
 def _too_long(tale: StatusFacts) -> bool:
-    """Say whether no message could carry what a function returned."""
+    """Return whether no message could carry what a function returned."""
     return len(tale.result.encode()) > MOST_RESULT_TEXT
 
 
@@ -103,7 +103,7 @@ def stream_ends(word: OutboxEntry, tale: StatusFacts) -> tuple[StreamEnd, Stream
 
 
 def _tail(path: str) -> StreamEnd:
-    """Read the end of a file; nothing if it cannot be read."""
+    """Read the end of a file; none if it cannot be read."""
     try:
         with paths.regular(path) as file:
             at = max(0, os.fstat(file).st_size - MOST_LOG)
@@ -113,7 +113,7 @@ def _tail(path: str) -> StreamEnd:
 
 
 def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float) -> bytes:
-    """Write a status in somebody's words; the whole job is only needed for Balsam's."""
+    """Encode a status in the format of its receiver; the whole job is only needed for Balsam."""
     match words:
         case "balsam":
             return balsam.balsam_status(job(), said, created)
@@ -124,14 +124,14 @@ def encoded(said: Status, words: Speech, job: Callable[[], Job], created: float)
 
 
 def status_topic(back: ReplyTo, settings: Settings) -> str:
-    """Say where status messages of a job go."""
+    """Return where status messages of a job go."""
     if back.reply:
         return back.reply
     return settings.bus.balsam_status if back.speech == "balsam" else settings.status_topic
 
 
 def reason(word: OutboxEntry, tale: StatusFacts) -> Reason:
-    """Say why a job is where it is, and whose doing that is."""
+    """Return the reason of the state of a job, with its class and code."""
     text = word.reason
     if word.seq == 1 and tale.notes:
         text = "; ".join(part for part in (text, *tale.notes) if part)
@@ -163,7 +163,7 @@ def _blame(word: OutboxEntry, tale: StatusFacts) -> tuple[str, str]:
 
 
 def _end(tale: StatusFacts) -> tuple[str, str]:
-    """Say how an attempt ended; one of an older store by its code alone."""
+    """Return class and code of the end of an attempt; one of an older store by its exit code."""
     if tale.cause:
         return _CAUSES[tale.cause]
     if tale.attempt == "lost":
@@ -177,7 +177,7 @@ def _end(tale: StatusFacts) -> tuple[str, str]:
 
 
 _log = logging.getLogger("pilotage.edge")
-#: Seconds until the next look if nobody has told of anything new.
+#: Seconds until the next check without a notification.
 _LOOK_S = 1.0
 #: How long news waits at most while many jobs come in, and how often that is looked at.
 _CROWDED_S = 2.0
@@ -190,19 +190,19 @@ _MOST_DENIED = 10_000
 #: Messages that are looked at together, and those on the way to the bus at once.
 _MOST = 500
 _AT_ONCE = 100
-#: Beyond so many that wait, what is old news is dropped; ends are not.
+#: Beyond this number of waiting messages, outdated statuses are dropped; ends are not.
 _TOO_MANY = 10_000
 
 
 class Outbox:
-    """Says what the store holds to be said."""
+    """Sends stored status messages."""
 
     def __init__(
         self, bus: Bus, writer: Writer, open_reader: Callable[[], Db],
         settings: Callable[[], Settings], now: Callable[[], float],
         crowded: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """Get ready; nothing happens before `run`. News waits a little while it is `crowded`."""
+        """Prepare; `run` starts it. News waits a little while it is `crowded`."""
         self._bus = bus
         self._writer = writer
         self._open_reader = open_reader
@@ -257,7 +257,7 @@ class Outbox:
     async def _give_way(self) -> None:
         """Let jobs that wait at the broker become safe before news is sent, but not for long."""
         with anyio.move_on_after(_CROWDED_S):
-            while self._crowded():  # noqa: ASYNC110 - nobody tells
+            while self._crowded():  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(_GLANCE_S)
 
     def _all_sent(self) -> None:
@@ -311,7 +311,7 @@ class Outbox:
             sent.append(word.id)
 
     def _leave(self, word: OutboxEntry) -> None:
-        """Have what is said of a job later wait for what could not be said now."""
+        """Keep later messages on a job behind one that failed."""
         if word.job:
             self._stuck.add(word.job)
 

@@ -31,7 +31,7 @@ from pilotage.store import Db
 
 
 class PilotRequest(msgspec.Struct, frozen=True):
-    """A pilot that a hub wants, and that was not taken on."""
+    """A pilot that a hub has ordered, and that was not started."""
 
     hub: str
     number: int
@@ -57,7 +57,7 @@ class PilotUse(msgspec.Struct):
 
 
 class PilotDecision(msgspec.Struct, frozen=True):
-    """What is taken on, and why the rest is not."""
+    """Pilots to start, and why others wait."""
 
     taken: list[PilotRequest]
     #: By hub, the first reason.
@@ -70,7 +70,7 @@ def share(
     claims: Mapping[str, Sequence[PilotRequest]], limits: Mapping[str, PilotLimit],
     uses: Mapping[str, PilotUse], room: Mapping[str, int], leaving: Mapping[str, int],
 ) -> PilotDecision:  # fmt: skip
-    """Say who is taken on; `room` is places free at each site, `leaving` those about to be."""
+    """Decide which pilots start; `room` is free places by site, `leaving` those soon free."""
     left = {hub: list(some) for hub, some in claims.items() if some and hub in limits}
     now = {
         hub: PilotUse(one.cores, one.waiting, dict(one.at))
@@ -123,7 +123,7 @@ def _givers(
     limits: Mapping[str, PilotLimit],
     now: Mapping[str, PilotUse],
 ) -> list[str]:
-    """Say who has to give a place back for each claim that deserves one more."""
+    """Choose the hubs that give a place back for each request that deserves one."""
     found = []
     parts = {hub: use.cores / limits[hub].cores for hub, use in now.items()}
     for claim in claims:
@@ -147,7 +147,7 @@ def _givers(
 
 #: What an order says until it was looked at.
 WAITS = "waits for its turn"
-ROOM = "called off: it waited, and another hub has less"
+ROOM = "cancelled: it waited, and another hub has less"
 _CLOSED = "this site starts no pilots now"
 _AWAY = "its hub is not connected"
 _UNSERVED = "agent.toml does not name its hub any more"
@@ -279,7 +279,7 @@ def settle(
     db: Db, app: Application | None, settings: Settings, going: ActiveJobs, now: float,
     away: Collection[str] = (),
 ) -> int:  # fmt: skip
-    """Let pilots go on that their hubs may have; return how many.
+    """Start pilots within the limits of their hubs; return how many.
 
     Each place goes to the hub that uses the smallest part of its maximum. Those of users that are
     `away` wait: such a pilot would find no hub.
@@ -381,7 +381,7 @@ def _uses(there: list[_Row], site: str) -> dict[str, PilotUse]:
 
 
 def _let(db: Db, one: _Row, settings: Settings, going: ActiveJobs, now: float) -> bool:
-    """Let one go on, unless the limits of all jobs keep it."""
+    """Start one pilot, unless the limits of all jobs are reached."""
     group = (one.user, one.queue)
     if words := going.why_not(group, settings.limits):
         _say(db, one, words, now)
@@ -392,21 +392,21 @@ def _let(db: Db, one: _Row, settings: Settings, going: ActiveJobs, now: float) -
 
 
 def _say(db: Db, one: _Row, words: str, now: float) -> None:
-    """Tell the hub why its pilot waits, if that is new."""
+    """Report to the hub why its pilot waits, if that has changed."""
     if words != one.reason:
         db.run("edge_pilot_say", job=one.job, reason=words)
         records.tell(db, one.job, now)
 
 
 def _give_back(db: Db, mine: list[_Row], count: int, now: float) -> None:
-    """Call off pilots of a hub that wait in the batch queue, the newest first."""
+    """Cancel pilots of a hub that wait in the batch queue, the newest first."""
     idle = [one for one in mine if one.waits and not one.asked]
     for one in sorted(idle, key=lambda one: -one.job)[:count]:
         moves.cancel(db, jobs.get(db, one.job), now=now, reason=ROOM)
 
 
 def found(find: Callable[[str], Application]) -> Application | None:
-    """Return the application that takes pilots; nothing if there is none that may be used."""
+    """Return the application that takes pilots; none if there is none that may be used."""
     try:
         app = find(PILOT)
     except errors.PilotageError:

@@ -1,7 +1,7 @@
-"""From a message to what runs: the config is read, and the application is filled in.
+"""Preparation of a job: its config is read, and the application is filled in.
 
-What the config said is kept, since whatever runs in the job's folder may change the file. The
-command itself is made anew each time, so that what the site's administrator changed counts.
+The parsed config is stored, since programs in the job's folder may change the file. The command is
+made again each time, so that changes by the site's administrator take effect.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ text.prime(PreparedJob)
 
 
 def bare(job: Job) -> bool:
-    """Say whether a job brings nothing and leaves nothing."""
+    """Return whether a job brings nothing and leaves nothing."""
     return not (job.inputs or job.outputs or job.config or job.config_file)
 
 
 def plain(app: Application, job: Job) -> bool:
-    """Say whether nothing is to be done for a job but to run it; then nothing need be kept."""
+    """Return whether nothing is to be done for a job but to run it; then nothing need be kept."""
     return bare(job) and not (app.preprocess or app.postprocess)
 
 
@@ -111,7 +111,7 @@ def fill(app: Application, job: Job, kept: PreparedJob, number: int) -> Command:
 
 
 def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
-    """Say what the batch job runs."""
+    """Return the definition that the batch job runs."""
     return msgspec.structs.replace(
         spec,
         recipe=filled.function or command.recipe(filled.argv),
@@ -126,7 +126,7 @@ def spec_of(spec: JobSpec, filled: Command, folder: str) -> JobSpec:
 
 
 def read(file: Path) -> PreparedJob | None:
-    """Read what is kept of an attempt; nothing if its data is not there yet."""
+    """Read what is kept of an attempt; none if its data is not there yet."""
     try:
         return msgspec.convert(text.load(file.read_bytes()), PreparedJob)
     except FileNotFoundError:

@@ -66,7 +66,7 @@ def this_agent(store: str, now: float) -> SiteClaim:
 
 
 def claim_site(file: Path, mine: SiteClaim, *, over: bool = False) -> None:
-    """Be the agent of a site, or raise `Conflict` if another is; `over` takes it from that one."""
+    """Claim a site, or raise `Conflict` if another agent has it; `over` takes the claim over."""
     try:
         durable.folder(file.parent, mode=0o700)
         if over:
@@ -84,7 +84,7 @@ def check_claim(file: Path, mine: SiteClaim) -> None:
     try:
         found = msgspec.json.decode(file.read_bytes(), type=SiteClaim)
     except OSError:
-        # Nobody has taken it over, as far as one can see now.
+        # It cannot be read now; no other claim is known.
         return
     except msgspec.MsgspecError as error:
         message = f"{file} does not say who serves this site: {error}"
@@ -94,12 +94,12 @@ def check_claim(file: Path, mine: SiteClaim) -> None:
         raise errors.Conflict(message, hint=_OVER)
 
 
-#: How often it hears that we live, if it does not say how often it wants to, in seconds.
+#: Seconds between notifications of the watchdog, if systemd sets no interval.
 _USUAL_S = 30.0
 
 
 def notify_systemd(words: str) -> None:
-    """Tell systemd, if it started us."""
+    """Notify systemd, if it started this process."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return
@@ -110,7 +110,7 @@ def notify_systemd(words: str) -> None:
 
 
 async def feed_watchdog() -> None:
-    """Say again and again that the event loop turns; when it hangs, we are started anew."""
+    """Report to systemd's watchdog that the event loop runs; it restarts a hanging process."""
     asked = os.environ.get("WATCHDOG_USEC", "")
     pause = int(asked) / 2e6 if asked.isdecimal() and int(asked) else _USUAL_S
     while True:
@@ -119,7 +119,7 @@ async def feed_watchdog() -> None:
 
 
 _log = logging.getLogger("pilotage.edge")
-#: How often people find anew how the agent is, and who serves the site, in seconds.
+#: Seconds between updates of the status file, and checks that we still serve the site.
 _SHOW_S = 2.0
 #: How soon a site that is drained takes no more messages, in seconds.
 _HEED_S = 0.5
@@ -163,7 +163,7 @@ class Agent:
         """Serve until cancelled."""
         project, settings = self._project, self._settings()
         mine = this_agent(files.identity(project.state), self._since)
-        # A folder at another host is not seen here; what is there is told apart by the store.
+        # A folder at another host is not visible here; its files carry the identity of the store.
         folder = str(project.state) if settings.batch.host else settings.batch.folder
         file = claim_file(folder, settings.site)
         claim = functools.partial(claim_site, file, mine, over=self._take_over)
@@ -183,7 +183,7 @@ class Agent:
                 notify_systemd("STOPPING=1")
 
     def _all(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Name everything that goes on."""
+        """Return all parts of the process by name."""
         poke, state = self._queue.poke, self._project.state
         return {
             "the batch system": self._work.run,
@@ -202,7 +202,7 @@ class Agent:
         }
 
     def _let_pilots(self, db: Db, going: ActiveJobs, now: float) -> int:
-        """Let pilots of hubs go on, within what each may have."""
+        """Start pilots of hubs, within the limits of each."""
         app = pilots.found(self._registry.find)
         return pilots.settle(db, app, self._settings(), going, now, self._carriers.away)
 
@@ -231,7 +231,7 @@ class Agent:
                 raise errors.Conflict("another agent uses this store", hint="stop one of them")
 
     async def _show(self) -> None:
-        """Let people at this machine see how it is."""
+        """Write the status file periodically."""
         told: dict[str, str] = {}
         while True:
             settings = self._settings()
@@ -256,7 +256,7 @@ class Agent:
         return tuple(name for name in found if name == PILOT) if settings.batch.host else found
 
     async def _beat(self, settings: Settings) -> Heartbeat:
-        """Return how the site is, for what the settings are for."""
+        """Return the heartbeat for one carrier."""
         now, folder = self._now(), self._work.root_here or str(self._project.state)
         # One of several hubs hears of its own jobs alone.
         user = settings.hub.user if settings.hub.url and settings.hubs else ""

@@ -1,4 +1,4 @@
-"""What an agent keeps in the store beside its jobs."""
+"""Rows that an agent keeps in the store beside its jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOTHING = text.dump(Binding())
 #: States in which a new step is worth a message; in the others a change of state brings one.
 _BETWEEN = frozenset({State.STAGING_IN, State.READY, State.STAGING_OUT})
 
-#: Messages that were refused, of which so many are kept.
+#: Refused messages that are kept at most.
 _MOST_REFUSED = 10_000
 
 
@@ -45,7 +45,7 @@ def begin(db: Db, now: float) -> int:
 
 
 def epoch(db: Db) -> int:
-    """Say how often an agent has taken over."""
+    """Return the number of agents that have served this store."""
     return int(db.value("edge_epoch") or 0)
 
 
@@ -104,7 +104,7 @@ def facts(db: Db, job: int) -> MessageFacts:
 
 
 def owner_of(db: Db, job: int) -> str | None:
-    """Say whose job it is; nothing if it did not come as a message."""
+    """Return the owner of a job; none if it did not come as a message."""
     found = db.value("edge_owner", job=job)
     return None if found is None else str(found)
 
@@ -116,19 +116,19 @@ def by_token(db: Db, token: str, user: str) -> tuple[int, str] | None:
 
 
 def step(db: Db, job: int, what: fields.Step, now: float | None = None) -> None:
-    """Say what is done with a job now; with the time, people hear of it if no state changes."""
+    """Record the current step of a job; with a time it is reported even if no state changes."""
     state = db.value("edge_step", job=job, step=what)
     if now is not None and state in _BETWEEN:
         tell(db, job, now)
 
 
 def blame(db: Db, job: int, kind: Blame, code: str) -> None:
-    """Say whose doing the next change of a job is, where that is known better than by its end."""
+    """Record the cause of the next change of a job, where it is known better than by its end."""
     db.run("edge_blame", job=job, kind=kind, code=code)
 
 
 def tell(db: Db, job: int, now: float) -> None:
-    """Have it told once more where a job is."""
+    """Report the state of a job again."""
     db.run("edge_seq", job=job)
     db.run("edge_tell", job=job, now=now)
 
@@ -137,17 +137,17 @@ def tell(db: Db, job: int, now: float) -> None:
 
 
 def brought(db: Db, job: int, size: int) -> None:
-    """Write down how many bytes were brought to a job."""
+    """Record how many bytes were brought to a job."""
     db.run("edge_brought", job=job, read=size)
 
 
 def left(db: Db, job: int, what: Sequence[Left]) -> None:
-    """Write down what a job has sent; of each time that it was sent, the last counts."""
+    """Record what a job has sent; of each time that it was sent, the last counts."""
     db.run("edge_left", job=job, left=text.dump(what))
 
 
 def ask_again(db: Db, job: int, now: float) -> bool:
-    """Have what a job has left sent once more; say whether it has left anything."""
+    """Request that outputs of a job are sent again; return whether it has any."""
     return db.value("edge_resend", job=job, now=now) is not None
 
 
@@ -157,7 +157,7 @@ def asked_again(db: Db) -> list[int]:
 
 
 def sent_again(db: Db, job: int, what: Sequence[Left], why: str, now: float) -> None:
-    """Write down what became of such a wish, and have it told; without a reason all is there."""
+    """Record and report the result of sending outputs again; without a reason it succeeded."""
     if what:
         left(db, job, what)
     db.run("edge_resent", job=job)
@@ -197,7 +197,7 @@ class Receivers(NamedTuple):
 
 
 def send(db: Db, user: str, topic: str, body: bytes, now: float) -> None:
-    """Have a message sent that is written already, by what the jobs of a user come by."""
+    """Queue an encoded message, for the carrier of a user."""
     db.run("edge_send", user=user, topic=topic, body=body.decode(), now=now)
 
 
@@ -246,12 +246,12 @@ def tale(db: Db, job: int, attempt: int) -> StatusFacts | None:
 
 
 def follow(db: Db, job: int) -> None:
-    """Write down that a hub follows what a job writes."""
+    """Record that a hub follows what a job writes."""
     db.run("edge_followed", job=job)
 
 
 def writes(db: Db, job: int) -> LiveOutput | None:
-    """Return where a job writes; nothing if it is over."""
+    """Return where a job writes; none if it is over."""
     row = db.row("edge_writes", job=job)
     if row is None:
         return None
@@ -265,7 +265,7 @@ def writes(db: Db, job: int) -> LiveOutput | None:
 
 
 def bury(db: Db, one: RefusedMessage) -> int:
-    """Keep a message that was refused, once; say how often it came."""
+    """Store a refused message once; return how often it came."""
     return int(
         db.value(
             "edge_bury", digest=one.digest, now=one.time, user=one.user, topic=one.topic,
@@ -295,7 +295,7 @@ def forget_refused(db: Db, before: float) -> None:
 
 
 def answered(db: Db, digest: str) -> bytes:
-    """Return what was answered to a control; nothing if it was not obeyed yet."""
+    """Return the stored answer to a control; empty if it was not executed yet."""
     return str(db.value("edge_control_get", digest=digest) or "").encode()
 
 
@@ -305,5 +305,5 @@ def answer(db: Db, digest: str, body: bytes, now: float) -> None:
 
 
 def digest(user: str, body: bytes) -> str:
-    """Name what somebody sent."""
+    """Return the digest of a message of a user."""
     return key.digest([user, body])

@@ -1,4 +1,4 @@
-"""The applications of the site, read anew when their files change."""
+"""The applications of the site, read again when their files change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@:-]{0,127}")
 
 
 class Registry:
-    """Finds applications by name; a file with a mistake in it is nobody's application."""
+    """Finds applications by name; a file with a mistake cannot be used."""
 
     def __init__(self, root: Path) -> None:
         """Take the folder that has `apps/`."""
@@ -56,7 +56,7 @@ class Registry:
         return tuple(found)
 
     def waits(self, queues: Sequence[BatchQueue], usual: str) -> dict[str, str]:
-        """Say by application which of its jobs would wait for ever in the queues that there are."""
+        """Return by application the jobs that would wait for ever in the existing queues."""
         found = {}
         for name in self.usable():
             with contextlib.suppress(errors.PilotageError):
@@ -97,7 +97,7 @@ class Registry:
         if known is None or known[0] != now:
             app = files.read(self._root, name)
             if reason := trust.exposed(os.path.realpath(file)):
-                hint = "whoever can write it decides what runs here: `chmod go-w`"
+                hint = "anyone who can write it decides what runs here: `chmod go-w`"
                 raise errors.ConfigError(reason, hint=hint)
             known = self._known[name] = (now, app)
         return known[1]

@@ -104,7 +104,7 @@ class SiteBroker(BrokerSettings, frozen=True, kw_only=True):
     #: Seconds between two attempts to connect, at most; the first come sooner.
     retry: float = 30.0
     #: By topic that jobs come by: who sent what carries no name that the broker has checked.
-    #: Empty means nobody, and such messages are refused. None at all means `job.SITE`.
+    #: Empty means that such messages are refused. No topics at all means `job.SITE`.
     jobs: dict[str, str] = {}  # noqa: RUF012 - a struct
     #: The topic of controls; empty means `control.SITE`.
     control: str = ""
@@ -151,7 +151,7 @@ class DialledHub(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class SiteLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How many jobs go on at once; the others wait. 0 means any number."""
+    """Jobs that run at once; the others wait. 0 means any number."""
 
     #: Of all.
     jobs: int = 0
@@ -172,7 +172,7 @@ class SiteLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class KeepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long what is over is kept."""
+    """How long ended jobs are kept."""
 
     #: Jobs that ended well, with their folders.
     done: str = "7d"
@@ -196,7 +196,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     #: The name of the site in messages.
     site: str
-    #: Users who may call off anybody's job, and have the site drained.
+    #: Users who may cancel any job, and drain the site.
     admins: tuple[str, ...] = ()
     #: Time between two heartbeats.
     heartbeat: str = "30s"
@@ -210,7 +210,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     batch: Site
     #: How many jobs go on at once.
     limits: SiteLimits = SiteLimits()
-    #: How long what is over is kept.
+    #: How long ended jobs are kept.
     keep: KeepTimes = KeepTimes()
     #: A way out for pilots.
     relay: Relay = Relay()
@@ -240,7 +240,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def hub_users(self) -> frozenset[str]:
-        """The users that hubs of `[hubs]` are: nobody else may have these names."""
+        """The users that hubs of `[hubs]` are; no other user may have these names."""
         return frozenset(one.user for one in self.hubs.values())
 
     def carrier_of(self, user: str) -> str:
@@ -295,7 +295,7 @@ class _ByCarrier(Settings, frozen=True, kw_only=True):
 
 
 def read(file: Path, hub: str = "") -> Settings:
-    """Read the settings; a file that others may write is nobody's. `hub` is one named beside."""
+    """Read the settings; refuse a file that others may write. `hub` overrides `hub.url`."""
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -308,7 +308,7 @@ def read(file: Path, hub: str = "") -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise errors.ConfigError(f"{file}: {error}") from error
     if reason := trust.exposed(str(file.resolve())):
-        hint = "whoever can write it decides what runs here: `chmod go-w`"
+        hint = "anyone who can write it decides what runs here: `chmod go-w`"
         raise errors.Denied(reason, hint=hint)
     return _placed(parse(source, file, hub), file.parent.resolve())
 
@@ -402,7 +402,7 @@ def _check_hub(table: tuple[str, ...], one: DialledHub) -> None:
     if not one.url.startswith(("https://", "http://")):
         wrong["url"] = "cannot be that: it must begin with `https://`"
     if not one.user:
-        wrong["user"] = "cannot be empty: jobs are somebody's"
+        wrong["user"] = "cannot be empty: every job has a user"
     if one.site and not model.NAME.fullmatch(one.site):
         wrong["site"] = "cannot be that: it is the name of a site"
     if one.relay and not _PLACE.fullmatch(one.relay):
@@ -413,7 +413,7 @@ def _check_hub(table: tuple[str, ...], one: DialledHub) -> None:
 
 
 def _check_numbers(made: Settings) -> None:
-    """Refuse what would let nothing go on, or would never rest."""
+    """Refuse numbers that would block everything, or poll without a pause."""
     bus, limits = made.bus, made.limits
     least: dict[tuple[str, ...], tuple[float, float]] = {
         ("bus", "ahead"): (bus.ahead, 1), ("bus", "heartbeat"): (bus.heartbeat, 1),
@@ -441,11 +441,11 @@ def _check_numbers(made: Settings) -> None:
 _BUS = ("url", "ca", "certificate", "key", "user")
 
 _FORM = """\
-# The agent of {site}. Whoever can write this file decides what runs here.
-# Changes count at once; a mistake leaves what was before.
+# The agent of {site}. Anyone who can write this file decides what runs here.
+# Changes take effect at once; a file with a mistake is ignored.
 
 site = {site}
-# Users who may call off anybody's job, as the broker knows them.
+# Users who may cancel any job, as the broker knows them.
 admins = {admins}
 
 [{table}]
@@ -457,12 +457,12 @@ batch = {batch}
 folder = ".pilotage"
 
 [limits]
-# Jobs that go on at once, of all and of each user; 0 means any number.
+# Jobs at once, in total and of each user; 0 means any number.
 jobs = 0
 user = 0
 
 [keep]
-# How long the folders of jobs stay that are over.
+# How long folders of ended jobs are kept.
 done = "7d"
 failed = "30d"
 """
@@ -471,7 +471,7 @@ failed = "30d"
 def write(
     file: Path, site: str, by: SiteBroker | DialledHub, batch: str, admins: tuple[str, ...]
 ) -> Path:
-    """Write the file, if there is none and it says nothing that cannot be."""
+    """Write a valid file, if there is none."""
     names = ("url", "ca", "token_file") if isinstance(by, DialledHub) else _BUS
     given = {name: getattr(by, name) for name in names}
     lines = [f"{name} = {_text(value)}" for name, value in given.items() if value]
@@ -482,7 +482,7 @@ def write(
     parse(source, file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # A password in the address is nobody else's; without one the file may be root's.
+        # A password in the address is private; without one other users may read the file.
         mode = 0o600 if urlsplit(by.url).password else 0o644
         place = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""The files of a job come by URL into its folder, and go from there by URL.
+"""Staging of files of a job by URL: inputs into its folder, outputs out of it.
 
-Inputs arrive in a folder beside the job's, each in one of its own, and are put in their places when
-all are whole. A path of a stranger is looked at again where it is used: no link leads out.
+Each input arrives in a folder of its own beside the job's, and all are moved to their places when
+they are complete. Paths in messages are checked where they are used: no link leads out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pilotage.data.transfer.patience import Patience, Sleep, Told
 from pilotage.data.transfer.url import SAME
 from pilotage.edge import folders
 
-#: Whoever serves data may be away for a day; how often it was asked meanwhile does not matter.
+#: A server may be away for a day; the number of attempts does not matter.
 PATIENCE = Patience(attempts=10_000)
 #: Beside the inputs that have arrived: all of them are in their places.
 _PLACED = "placed"
@@ -65,7 +65,7 @@ class TransferJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def allowed(staging: Staging) -> Allowed:
-    """Say what jobs of an application may reach, in the words of transfers."""
+    """Return the servers that jobs of an application may reach."""
     schemes = tuple(dict.fromkeys(SAME.get(one, one) for one in staging.protocols))
     ports = [allow.DEFAULT_PORT.get(one, 0) for one in schemes if one not in ("hub", "file")]
     return Allowed(
@@ -96,7 +96,7 @@ def check_room(folder: str, spare: int) -> None:
 
 
 class TransferSlots:
-    """Lets so many transfers go on at once; one that only waits is not counted."""
+    """Limits transfers at once; one that only waits is not counted."""
 
     def __init__(self, most: Callable[[], int]) -> None:
         """Take how many those are, which may change."""
@@ -144,7 +144,7 @@ async def fetch(errand: TransferJob, aside: str, lanes: TransferSlots, contents:
 
     What another job has brought, and `contents` holds, is not brought again.
 
-    Say how many bytes those are.
+    Return their bytes.
     """
     inputs, done = errand.job.inputs, f"{aside}/{_PLACED}"
     if not inputs:
@@ -197,7 +197,7 @@ async def _bring(
 
 
 def _written(job: Job, path: str) -> bool:
-    """Say whether a job writes over an input, or into it, so that it needs one of its own."""
+    """Return whether a job writes over an input, or into it, so that it needs one of its own."""
     mine = f"{path.rstrip('/')}/"
     theirs = [f"{one.path.rstrip('/')}/" for one in job.outputs]
     # The folder of the job itself holds everything.
@@ -265,7 +265,7 @@ def _mark(folder: str, done: str, size: int) -> None:
 
 
 def _marked(done: str) -> int | None:
-    """Say how many bytes were put in their places; nothing if not all were."""
+    """Return how many bytes were put in their places; none if not all were."""
     try:
         with open(done, encoding="ascii") as file:
             return int(file.read() or 0)
@@ -281,8 +281,8 @@ async def send(
 ) -> tuple[Left, ...]:
     """Send all outputs of a job; `again` means that an earlier process may have sent some.
 
-    What goes to one URL goes there together, so that its manifest tells of all. With `anew` all
-    goes there once more, whatever is there.
+    Outputs with the same URL are sent together, with one manifest. With `anew` all are sent again,
+    whatever is there.
     """
     left: list[Left] = []
     groups: dict[str, dict[tuple[str, str], None]] = {}

@@ -1,4 +1,4 @@
-"""How an agent is: what it tells the world from time to time, and people at its own machine."""
+"""The status of an agent, as a file that `pilotage agent status` reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_S = 10.0
 
 
 class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How it goes with one carrier."""
+    """The state of one connection."""
 
     #: Its name among the hubs; empty for `[bus]` or `[hub]`.
     name: str = ""
@@ -38,7 +38,7 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How an agent was at a time."""
+    """The state of an agent at one time."""
 
     beat: Heartbeat
     #: What jobs come by.
@@ -53,19 +53,19 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(state: Path, look: AgentStatus) -> None:
-    """Leave it where commands find it."""
+    """Write the status file."""
     durable.swap(state / FILE, msgspec.json.encode(look))
 
 
 def read(state: Path) -> AgentStatus:
-    """Return how the agent was when it was last seen."""
+    """Read the status file."""
     try:
         return msgspec.json.decode((state / FILE).read_bytes(), type=AgentStatus)
     except FileNotFoundError:
         message = f"no agent has run in {state.parent} yet"
         raise errors.NotFound(message, hint="`pilotage agent run` runs it") from None
     except msgspec.MsgspecError as error:
-        hint = "it is of another version; `pilotage agent run` writes it anew"
+        hint = "it is of another version; `pilotage agent run` writes it again"
         raise errors.ConfigError(f"{state / FILE} cannot be read: {error}", hint=hint) from error
 
 
@@ -77,7 +77,7 @@ class Certificate:
         self._known: tuple[Version | None, float | None] = (None, None)
 
     def days(self, path: str, now: float) -> float | None:
-        """Say how many days are left; nothing if there is none, or it cannot be read."""
+        """Return the days until expiry; none without a certificate, or if it cannot be read."""
         version = Version.at(path)
         if version is None:
             return None

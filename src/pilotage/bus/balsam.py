@@ -28,7 +28,7 @@ _NEW: dict[str, tuple[object, ...]] = {
     "scheduler_id": (0, "", None),
     "working_directory": ("", None),
 }
-#: What the original sends with each job and nobody reads.
+#: Fields that the original sends with each job, and that are not read.
 _UNREAD = frozenset(
     {
         "time_created", "time_modified", "time_start_queued", "time_job_started",
@@ -56,7 +56,7 @@ _MOST_JOBS = 1000
 
 
 class ReadMessage(msgspec.Struct, frozen=True):
-    """A message, whoever's words it was in."""
+    """A decoded message, whatever its format was."""
 
     message: Message
     #: What was not taken as the sender may have meant it, in sentences.
@@ -279,7 +279,7 @@ _PLAIN: dict[State, str] = {
     "running": "RUNNING",
     "done": "JOB_FINISHED",
     "rejected": "JOB_REJECTED",
-    # The original knows no way to call a job off; the message says it.
+    # The original cannot cancel a job; the message says it.
     "cancelled": "JOB_FAILED",
 }
 #: What Argo calls the states of a chain while none of its jobs is at a site, and at its end.
@@ -307,7 +307,7 @@ _DIGITS = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def balsam_state(status: Status) -> str:
-    """Say where a job is as Balsam does."""
+    """Return the state of a job in Balsam's terms."""
     if status.state in _PLAIN:
         return _PLAIN[status.state]
     match status.state:
@@ -327,12 +327,12 @@ def balsam_state(status: Status) -> str:
 
 
 def argo_state(status: Status) -> str:
-    """Say where a job of a chain is as Argo does."""
+    """Return the state of a job of a chain in Argo's terms."""
     return ARGO[balsam_state(status)]
 
 
 def chain_state(status: Status) -> str:
-    """Say where a chain as a whole is as Argo does."""
+    """Return the state of a whole chain in Argo's terms."""
     if status.state == "failed" and status.step in _WHOLE_FAILED:
         return _WHOLE_FAILED[status.step]
     return _WHOLE[status.state]
@@ -357,7 +357,7 @@ def argo_status(status: Status, *, whole: bool = False) -> bytes:
 
 
 def serialized(job: Job, status: Status, created: float) -> dict[str, str | int]:
-    """Write a job with the fields that Balsam sends; its folder is nobody else's business."""
+    """Return a job with the fields that Balsam sends; its folder is not disclosed."""
     digits = _DIGITS.match(status.scheduler_id)
     return {
         "job_id": status.job_id or status.job,

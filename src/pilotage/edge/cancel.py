@@ -1,4 +1,4 @@
-"""Attempts that are to be cancelled: their site is told, until it says that they are."""
+"""Cancellation of attempts at sites, repeated until the site confirms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNHEARD = "unheard"
 
 
 def cancel(db: Db, attempt: RemoteAttempt, words: str, address: HubAddress, now: float) -> bool:
-    """Have an attempt cancelled; say whether that ends it at once, since it was never sent."""
+    """Cancel an attempt; return whether that ends it at once, since it was never sent."""
     if attempt.sent is None and attempt.heard is None and _refused(db, attempt):
         # If it is on the way just now, `crossed` finds that out.
         _over(db, attempt, "it was never sent", now)
@@ -25,9 +25,9 @@ def cancel(db: Db, attempt: RemoteAttempt, words: str, address: HubAddress, now:
 
 
 def unknown(db: Db, attempt: RemoteAttempt, address: HubAddress, now: float) -> bool:
-    """Take in that a site does not know what it is to cancel; say whether that ends it.
+    """Handle a cancelled attempt that its site does not know; return whether that ends it.
 
-    The message of the job may be behind: so the site is told again, and only then believed.
+    The message of the job may still arrive: so the site is asked again before it is believed.
     """
     if attempt.heard is not None or attempt.cancel > _UNKNOWN:
         _over(db, attempt, f"{attempt.site} knows nothing of it", now)
@@ -37,14 +37,14 @@ def unknown(db: Db, attempt: RemoteAttempt, address: HubAddress, now: float) -> 
 
 
 def crossed(db: Db, job: int, number: int, address: HubAddress, now: float) -> None:
-    """Take in that a job was sent whose message was dropped meanwhile, if it was cancelled."""
+    """Cancel a job at its site that was cancelled here while its message was being sent."""
     attempt = records.get(db, job, number)
     if attempt is not None and attempt.heard is None and (attempt.cancel or attempt.over):
         _tell(db, attempt, address, "", now)
 
 
 def revived(db: Db, attempt: RemoteAttempt, address: HubAddress, now: float) -> None:
-    """Take in that a site goes on with an attempt that was ended here without its word."""
+    """Cancel an attempt that its site continues though it was given up here."""
     if attempt.code == UNHEARD:
         _tell(db, attempt, address, "", now)
 
@@ -55,7 +55,7 @@ def give_up(db: Db, attempt: RemoteAttempt, reason: str, now: float) -> RemoteAt
 
 
 def _refused(db: Db, attempt: RemoteAttempt) -> bool:
-    """Say whether the broker has refused the message of an attempt, so that no site has it."""
+    """Return whether the broker has refused the message of an attempt, so that no site has it."""
     found = db.value("edge_job_refused", job=attempt.job, number=attempt.number)
     return found is not None
 

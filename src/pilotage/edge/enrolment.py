@@ -1,4 +1,4 @@
-"""Agents of sites that dial this hub's port: let in by a token, heard while it counts."""
+"""Agents that dial this hub's port: admitted by a token, until it is revoked."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class AdmittedAgent(msgspec.Struct, frozen=True):
 
 
 class AgentEnrolment:
-    """Lets agents in, and ends their connections when their tokens count no longer."""
+    """Admits agents, and closes their connections when their tokens are revoked."""
 
     def __init__(
         self, writer: Writer, gate: tokens.Gate, lines: AgentLines, now: Callable[[], float],
         versions: model.Versions = model.VERSIONS,
     ) -> None:  # fmt: skip
-        """Take who knows tokens, who hears sites that are connected, and what we speak."""
+        """Take the tokens, the connected sites, and our versions of the protocol."""
         self._versions = versions
         self._writer, self._gate, self._lines, self._now = writer, gate, lines, now
         self._beside = Background(_log, "agents at the port")
 
     async def admit(self, message: messages.Agent) -> tuple[AdmittedAgent, int]:
-        """Find out which site speaks, and in which version."""
+        """Return the site that a token or key belongs to, and the version of the protocol."""
         try:
             version = model.agree(message.versions, self._versions)
         except errors.UsageError as error:
@@ -60,7 +60,7 @@ class AgentEnrolment:
         return AdmittedAgent(grant.site, message.key, message.beat), version
 
     def take_over(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
-        """Go on with the connection of an agent."""
+        """Serve the connection of an agent."""
         self._beside.start(self._serve(transport, one))
 
     async def _serve(self, transport: asyncio.Transport, one: AdmittedAgent) -> None:
@@ -86,7 +86,7 @@ class AgentEnrolment:
             _log.info("the agent of %s is not connected any more", one.site)
 
     async def _revoked(self, one: AdmittedAgent, served: AgentSession) -> None:
-        """Return once the key of an agent counts no longer."""
+        """Return once the key of an agent is revoked."""
         while True:
             try:
                 self._gate.check(one.key, tokens.Scope.AGENT)

@@ -1,8 +1,8 @@
-"""Sends the jobs of this project to another hub and hears how they end; durable at every step.
+"""Forwarding of the jobs of this project to another hub; durable at every step.
 
-A job is taken out of the queue here before the hub hears of it, under a key that stays the same
-until the hub has said its number. So whatever is killed or cut in between, it is sent again and is
-the same job there; and the end of it is heard until it is on disk here.
+A job is taken out of the queue here before the hub gets it, under a key that stays the same until
+the hub has returned its number. After a crash or a lost connection it is sent again and is the same
+job there; its end is requested until it is on disk here.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Forward:
-    """Stands between the queue here and the hub elsewhere."""
+    """Forwards jobs of the queue here to another hub."""
 
     def __init__(
         self, writer: Writer, target: Target, base: str, folder: str, clock: Clock,
         listener: Listener, bell: Wakeup, dice: random.Random,
     ) -> None:  # fmt: skip
-        """Get ready; `bell` is rung when there may be jobs, or wishes of people."""
+        """Prepare; `bell` wakes it when there may be jobs or requests."""
         self._writer = writer
         self._target = target
         self._base, self._folder = base, folder
@@ -105,7 +105,7 @@ class Forward:
     async def _load(self) -> None:
         def read(db: Db) -> tuple[forward_records.ForwardState, list[ForwardedJob]]:
             at, moved = forward_records.where(db, self._target.name)
-            return at, forward_records.load(db, anew=moved)
+            return at, forward_records.load(db, renumber=moved)
 
         self._at, found = await self._writer.run(read)
         for out in found:
@@ -139,7 +139,7 @@ class Forward:
                 await self._bell.wait(patience(due, self._clock.now()))
 
     async def _take(self) -> float | None:
-        """Take what is queued; say when the next may go that may not go now."""
+        """Take queued jobs; return when the next may be sent that may not be sent now."""
         now = self._clock.now()
 
         def step(db: Db) -> tuple[list[ForwardedJob], float | None]:
@@ -155,11 +155,11 @@ class Forward:
         return due
 
     async def _settle(self, line: Line) -> None:
-        """Have the hub know all that was taken."""
+        """Submit all jobs that were taken to the hub."""
         while self._unsent:
             await self._submit(line, self._unsent[:_JOBS])
         if self._early:
-            # Each number that we wait for is known now: what is left belongs to nobody.
+            # Each number that we wait for is known now: the rest belongs to no job of ours.
             self._early.clear()
             await self._hear([], self._at.after)
 
@@ -191,7 +191,7 @@ class Forward:
                 await self._offer(line, half)
             return
         for note in set(reply.get("notes", ())) - self._noted:
-            # Some of them will wait there for their sites; each reason is told once.
+            # Some of them will wait there for their sites; each reason is logged once.
             _log.warning("%s", note)
             self._noted.add(note)
         await self._confirm([out for out, _ in ready], [int(one) for one in reply["ids"]])
@@ -213,7 +213,7 @@ class Forward:
             await self._hear(early, self._at.after)
 
     def _objection(self, out: ForwardedJob) -> str:
-        """Look at what only we can see: whether the input is still what it was."""
+        """Return why a job is not sent: its input has changed here."""
         return unchanged.objection(records.read_binding(out.claim.binding), out.spec.on_change)
 
     async def _refuse(self, out: ForwardedJob, state: State, why: str) -> None:
@@ -226,7 +226,7 @@ class Forward:
         self._over(out)
 
     async def _stop(self, line: Line) -> None:
-        """Have the hub end what a person here wants ended."""
+        """Cancel at the hub jobs that were cancelled here."""
         asked = {row[0] for row in await self._writer.run(lambda db: db.rows("job_asked"))}
         if not asked:
             return
@@ -258,7 +258,7 @@ class Forward:
             raise errors.Unavailable(str(error)) from error
 
     async def _hear(self, ends: list[ForwardEnd], after: int) -> None:
-        """Write down ends and how far we are with them, both or none."""
+        """Record ends and how far we are with them, both or none."""
         over = []
         for end in ends:
             if end.state not in machine.FINAL:

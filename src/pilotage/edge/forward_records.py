@@ -1,4 +1,4 @@
-"""Jobs of this project that another hub runs: what the store knows of them."""
+"""Rows of jobs of this project that another hub runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ForwardedJob(msgspec.Struct, eq=False):
 
 
 class ForwardState(msgspec.Struct):
-    """Which hub we speak with, as whom, and how far we have heard of it."""
+    """The hub that jobs are forwarded to, our identity there, and the last end received."""
 
     #: What makes our keys and our label unlike those of all other projects.
     project: str
@@ -61,7 +61,7 @@ class ForwardState(msgspec.Struct):
 
 
 class ForwardEnd(msgspec.Struct, frozen=True):
-    """The end of a job, as the hub tells it."""
+    """The end of a job, as the hub reports it."""
 
     job: int
     state: str
@@ -72,7 +72,7 @@ class ForwardEnd(msgspec.Struct, frozen=True):
 
 
 def where(db: Db, hub: str) -> tuple[ForwardState, bool]:
-    """Read how far we are with a hub; say whether it is another one than the last time."""
+    """Read the state of forwarding to a hub; return whether it is another hub than before."""
     body = events.cursor(db, _CURSOR)
     if body is None:
         found = ForwardState(secrets.token_hex(16), hub)
@@ -87,22 +87,22 @@ def where(db: Db, hub: str) -> tuple[ForwardState, bool]:
 
 
 def forwards(db: Db) -> bool:
-    """Say whether another hub runs the jobs of this project."""
+    """Return whether another hub runs the jobs of this project."""
     return events.cursor(db, _CURSOR) is not None
 
 
 def note(db: Db, at: ForwardState) -> None:
-    """Write down how far we are."""
+    """Record how far we are."""
     events.advance(db, _CURSOR, text.dump(at))
 
 
-def load(db: Db, *, anew: bool) -> list[ForwardedJob]:
-    """Read what is away; `anew` forgets the numbers that another hub gave."""
+def load(db: Db, *, renumber: bool) -> list[ForwardedJob]:
+    """Read forwarded jobs; `renumber` discards the numbers that another hub gave."""
     found = []
     for row in db.rows("forward_away"):
         out = ForwardedJob(moves.Claim(*row[:7]), _spec(db, row[2]), row[7])
         number = row[8].removeprefix(_MARK)
-        if number and not anew:
+        if number and not renumber:
             out.remote = int(number)
         found.append(out)
     return found
@@ -111,7 +111,7 @@ def load(db: Db, *, anew: bool) -> list[ForwardedJob]:
 def take(
     db: Db, full: dict[str, int], most: int, folder: str, base: str, now: float
 ) -> list[ForwardedJob]:
-    """Take queued jobs, durably, before the hub hears of them; `full` counts by limit."""
+    """Take queued jobs, durably, before they are sent; `full` counts by limit."""
     shut = [key for key, count in full.items() if count >= _most(key)]
     limits: dict[int, str] = {}
     for job, limit in db.rows("forward_queue", now=now, full=text.dump(shut), most=most):
@@ -129,7 +129,7 @@ def take(
 
 
 def _declare(db: Db, out: ForwardedJob, base: str) -> ForwardedJob:
-    """Write down which files a job will write, so that events on them know their cause."""
+    """Record which files a job will write, so that events on them know their cause."""
     spec = out.spec
     if spec.outputs or spec.optional_outputs:
         binding = records.read_binding(out.claim.binding)
@@ -141,7 +141,7 @@ def _declare(db: Db, out: ForwardedJob, base: str) -> ForwardedJob:
 
 
 def confirm(db: Db, out: ForwardedJob, remote: int, hub: str) -> None:
-    """Write down the number that the hub gave a job."""
+    """Record the number that the hub gave a job."""
     job, attempt = out.claim.job, out.claim.attempt
     db.run("attempt_starter", job=job, number=attempt, starter=f"{_MARK}{remote}")
     db.run("forward_note", id=job, attempt=attempt, reason=f"job {remote} of {hub}")
@@ -173,7 +173,7 @@ def _following(end: ForwardEnd, asked: str) -> Next:
 
 
 def order(out: ForwardedJob, at: ForwardState, base: str) -> dict[str, object]:
-    """Write a job as the hub is to run it: recipes travel, what only we can see was looked at."""
+    """Return a job as the hub is to run it: with its recipe; inputs were checked here."""
     spec = msgspec.structs.replace(
         launch.carried(out.spec), base=out.spec.base or base, on_change="ignore", limit=None
     )

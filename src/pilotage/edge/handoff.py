@@ -1,9 +1,9 @@
-"""How data is handed on: where an attempt leaves it, how others name it, and what a task reads.
+"""Hand-off of data between steps: folders of attempts, their URLs, and inputs of a task.
 
     BASE/<flow>/<step>/<item>/<attempt>/
 
-Each attempt has a folder of its own, which nobody else ever writes. `BASE` is the store of the site
-itself if all who read it can read it there, otherwise the transfer server. Without one, the hub's
+Each attempt has a folder of its own, which no other attempt writes. `BASE` is the store of the site
+itself if all readers can reach it there, otherwise the transfer server. Without one, the hub's
 own port is that server for agents that dial it.
 """
 
@@ -30,7 +30,7 @@ _SAFE = "/~!$&'()*+,;=:@"
 
 
 class DataStore(msgspec.Struct, frozen=True):
-    """A folder that data is in: how those write it who leave data there, and how others read it."""
+    """A folder for data: its URL for those who write it, and for readers."""
 
     write: str
     read: str
@@ -41,7 +41,7 @@ class DataStore(msgspec.Struct, frozen=True):
 class DataStores(msgspec.Struct, frozen=True):
     """All of them."""
 
-    #: The folder of this hub, which nobody else reads.
+    #: The private folder of this hub.
     local: str
     #: The transfer server, as sites name it and as the hub does; empty if there is none.
     data: str = ""
@@ -80,7 +80,7 @@ class InputPiece(msgspec.Struct, frozen=True):
     path: str
     #: Of a folder, the digest of its manifest.
     sha256: str = ""
-    #: Whether a step has left it, rather than somebody has named it.
+    #: Whether a step has left it; otherwise a user has named it.
     own: bool = False
 
 
@@ -111,7 +111,7 @@ def below(flow: str, step: str, item: int, attempt: int) -> str:
 
 
 def base(stores: DataStores, site: str, readers: Iterable[str] | None) -> DataStore | None:
-    """Choose where an attempt at a site leaves its data; nothing if there is no such place.
+    """Choose the store for data of an attempt at a site; none if there is no store.
 
     `readers` are the sites that may read it, and `HUB`; nothing means that this is not known.
     """
@@ -127,7 +127,7 @@ def base(stores: DataStores, site: str, readers: Iterable[str] | None) -> DataSt
 
 
 def _file(stores: DataStores) -> bool:
-    """Say whether the transfer server has a folder of this machine."""
+    """Return whether the transfer server has a folder of this machine."""
     return stores.here.startswith("file:") and not stores.data.startswith(PORT)
 
 
@@ -141,7 +141,7 @@ def _join(top: str, name: str) -> str:
 
 
 def seen(stores: DataStores, url: str, site: str) -> str:
-    """Write the address of data as those of a site name it, or the hub."""
+    """Return the URL of data as a site or the hub names it."""
     own = stores.sites.get(site)
     if own is not None and site != HUB:
         return _moved(url, own.read, own.write)
@@ -157,7 +157,7 @@ def _moved(url: str, old: str, new: str) -> str:
 
 
 def pairs(name: str, made: str, read: str) -> bool:
-    """Say whether each task of a step reads from the task with its own place in the list alone.
+    """Return whether each task of a step reads from the task with its own place in the list alone.
 
     It does if both go through the same list, or the one through the results of the other; those
     lists are JSON, or nothing for a step with one task.
@@ -198,7 +198,7 @@ def _files(take: Take, source: HandoffSource, within: str) -> list[InputPiece]:
 
 
 def _called(take: Take, name: str) -> str:
-    """Say what a single file is called: a path that ends with a slash is a folder for it."""
+    """Return what a single file is called: a path that ends with a slash is a folder for it."""
     if not take.path:
         return name
     return f"{take.path}{name.rpartition('/')[2]}" if take.path.endswith("/") else take.path

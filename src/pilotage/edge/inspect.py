@@ -1,4 +1,4 @@
-"""What lies where an attempt has left it: looked at, and compared with what was told of it."""
+"""Inspection of outputs that an attempt has left, compared with its manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_FILES = 100_000
 
 
 class LeftData(msgspec.Struct):
-    """What was found at a place."""
+    """The outputs that were found at a URL."""
 
     url: str
     digest: str = ""
@@ -35,23 +35,23 @@ class LeftData(msgspec.Struct):
     trouble: str = ""
 
     def kept(self, read: int | None) -> Kept:
-        """Say what is to be written down of it."""
+        """Return what is to be recorded of it."""
         some = list(self.items.values())[:_MOST_FILES]
         files = tuple(Artifact(one.name, one.size, one.sha256) for one in some)
         return Kept(self.digest, files, self.bytes, read)
 
 
 class Inspector:
-    """Looks at places as this hub names them."""
+    """Inspects outputs of attempts, by the hub's own access."""
 
     def __init__(self, courier: Courier, stores: DataStores, scratch: Path) -> None:
-        """Take a folder that is nobody else's."""
+        """Take a private folder."""
         self._courier, self._stores, self._scratch = courier, stores, scratch
 
     async def look(self, place: str, digest: str, *, deep: bool = False) -> LeftData:
-        """See whether all is there that a manifest of this digest tells of.
+        """Check whether all files of the manifest with this digest are there.
 
-        Names and sizes are looked at; with `deep` every byte is. Raises what may pass by itself.
+        Names and sizes are compared, with `deep` all bytes. Temporary errors are raised.
         """
         found = LeftData(handoff.seen(self._stores, place, HUB))
         try:
@@ -92,7 +92,7 @@ class Inspector:
             await run_sync(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
     async def small(self, found: LeftData, name: str) -> bytes:
-        """Bring a small file; it is what the manifest says, or `Damaged`."""
+        """Fetch a small file; raise `Damaged` if it differs from the manifest."""
         item = found.items.get(name)
         if item is None:
             raise errors.NotFound(f"there is no {text.show(name)}")

@@ -1,9 +1,9 @@
-"""Logs of jobs at sites with an agent: followed while somebody reads them, whole at the end.
+"""Logs of jobs at sites with an agent: followed while they are read, complete at the end.
 
-A site is asked for what a job writes, again and again for a little while each; it sends pieces that
-say where they belong. A piece is kept if it goes on where the log ends. So pieces that come twice,
-or not in order, change nothing, and one that is lost is asked for again. The store says how far the
-log of each attempt goes; a file that is longer holds what a crash has left there.
+A site is asked for the output of a job, repeatedly and for a short time each; it sends pieces with
+their offsets. A piece is kept if it continues the log. So pieces that arrive twice or out of order
+change nothing, and a lost one is requested again. The store has the length of the log of each
+attempt; a longer file holds what a crash has left there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ At = tuple[int, int]
 
 
 class LogOffsets(msgspec.Struct, frozen=True):
-    """How far the log of an attempt goes."""
+    """The length of the log of an attempt."""
 
     #: The number of the attempt at the site.
     attempt: int = 0
@@ -57,21 +57,21 @@ class LogOffsets(msgspec.Struct, frozen=True):
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """What is to be written to a stream."""
+    """Bytes to be written to a stream, and their offset."""
 
     at: int
     data: bytes
 
 
 def joined(has: int, at: int, data: bytes) -> LogPiece | None:
-    """Return what of a piece is new to a log; nothing if something is missing before it."""
+    """Return the new part of a piece; none if bytes before it are missing."""
     if at > has:
         return None
     return LogPiece(has, data[has - at :][: max(0, MOST_FOLLOWED - has)])
 
 
 def ended(has: int, at: int | UnsetType, data: bytes) -> LogPiece:
-    """Return what completes a log of which the end has come."""
+    """Return the part of the end of a stream that completes its log."""
     if at is UNSET:
         # A site that was never asked for it, or an older one, sends the end alone.
         told = "\n[its end follows; what is missing before it is at the site]\n" if has else ""
@@ -105,7 +105,7 @@ class EdgeLogs:
     # -- what is asked ---------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        """Ask sites for what somebody follows, if that is due."""
+        """Ask sites for logs that are followed, if that is due."""
         now = self._now()
         rows = self._reader.rows("edge_followed_now", now=now, most=_MOST)
         known = {(row[0], row[1]) for row in rows}
@@ -142,7 +142,7 @@ class EdgeLogs:
     # -- pieces ----------------------------------------------------------------------------------
 
     def take(self, pieces: Iterable[Log]) -> None:
-        """Have pieces written soon; if too many wait, the oldest are asked for again."""
+        """Queue pieces for writing; if too many wait, the oldest are dropped and asked again."""
         self._waiting.extend(pieces)
         self._came.set()
 
@@ -198,9 +198,9 @@ class EdgeLogs:
 
     @contextlib.asynccontextmanager
     async def finished(self, words: Sequence[Status | Answer]) -> AsyncIterator[Mapping[At, str]]:
-        """Complete the logs of attempts that end by what is said, before that is written down.
+        """Complete the logs of attempts that end by these statuses, before those are stored.
 
-        So who sees the end finds the whole log. What is given says whose log cannot be kept.
+        So readers of the end find the whole log. Yields the errors by attempt.
         """
         for one in words:
             # Who was away is there again.
@@ -248,7 +248,7 @@ class EdgeLogs:
 
 
 def _put(db: Db, bodies: Mapping[str, bytes]) -> None:
-    """Have sites asked; what they were asked before, and have not heard, is old."""
+    """Queue requests to sites; they replace earlier ones that were not sent."""
     for site, body in bodies.items():
         topic = f"control.{site}"
         db.run("edge_follow_drop", topic=topic)
@@ -256,7 +256,7 @@ def _put(db: Db, bodies: Mapping[str, bytes]) -> None:
 
 
 def _note(db: Db, grown: Mapping[At, LogOffsets], troubles: Mapping[At, str]) -> None:
-    """Write down how far logs go, and with jobs why their logs cannot be kept."""
+    """Record how far logs go, and with jobs why their logs cannot be kept."""
     for (job, number), has in grown.items():
         db.run(
             "edge_log_grew", job=job, number=number, attempt=has.attempt, stdout=has.stdout,

@@ -1,6 +1,6 @@
-"""Pilots that are ordered at sites with an agent: attempts of no job, by the same messages.
+"""Pilots that are ordered at sites with an agent: attempts without a job, by the same messages.
 
-An order is written once, with the secret of its pilot, and kept until the site was heard on it.
+An order is written once, with the secret of its pilot, and kept until the site has answered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIDY_S = 60.0
 _MOST = 1000
 #: Characters of the last line of a pilot's log in the reason.
 _LONGEST = 300
-_OFF = "called off before it was ordered"
+_OFF = "cancelled before it was ordered"
 
 
 class WantedPilot(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class WantedPilot(msgspec.Struct, frozen=True):
 
 
 def wanted(db: Db, sites: list[str], now: float) -> list[WantedPilot]:
-    """List pilots to be ordered at some sites; end those that were called off before that."""
+    """List pilots to be ordered at some sites; end those that were cancelled before."""
     found = []
     for number, pool, site, body, asked, reason in db.rows(
         "edge_pilots_wanted", sites=text.dump(sites), most=_MOST
@@ -54,7 +54,7 @@ def wanted(db: Db, sites: list[str], now: float) -> list[WantedPilot]:
 
 
 def order(db: Db, one: WantedPilot, asked: PilotOrder, address: HubAddress, now: float) -> None:
-    """Have a pilot ordered, once; raise `UsageError` for one that no site could accept."""
+    """Order a pilot once; raise `UsageError` for one that no site could accept."""
     key = address.key(message.attempt_key(0, one.number))
     body = message.pilot(one.wish, asked, site=one.site, key=key, reply=address.reply)
     records.add(db, (0, one.number), one.site, Handoff(), body, now)
@@ -62,7 +62,7 @@ def order(db: Db, one: WantedPilot, asked: PilotOrder, address: HubAddress, now:
 
 
 def say(db: Db, one: WantedPilot, words: str) -> None:
-    """Let people see why a pilot is not ordered."""
+    """Record for users why a pilot is not ordered."""
     if words != one.reason:
         records.say(db, 0, one.number, words)
 
@@ -73,7 +73,7 @@ def refuse(db: Db, one: WantedPilot, words: str, now: float) -> None:
 
 
 def cancel_unwanted(db: Db, address: HubAddress, now: float) -> None:
-    """Have orders cancelled that are no longer wanted, and batch jobs that outlive their pilots."""
+    """Cancel orders that are no longer wanted, and batch jobs that outlive their pilots."""
     for (number,) in db.rows("edge_pilots_unwanted", before=now - _TIDY_S, most=_MOST):
         attempt = records.get(db, 0, number)
         if attempt is not None and cancel.cancel(db, attempt, "not wanted", address, now):
@@ -82,7 +82,7 @@ def cancel_unwanted(db: Db, address: HubAddress, now: float) -> None:
 
 
 def hear(db: Db, one: RemoteAttempt, state: str, reason: str) -> None:
-    """Take in how far the order of a pilot is at its site."""
+    """Record how far the order of a pilot is at its site."""
     ids = text.dump([one.number])
     match state:
         case "running" | "staging_out":
@@ -98,10 +98,10 @@ def hear(db: Db, one: RemoteAttempt, state: str, reason: str) -> None:
 
 
 def over(db: Db, one: RemoteAttempt, now: float, log: str = "") -> None:
-    """Take in that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
+    """Record that the batch job of a pilot is over, or never was; `log` is the end of its stderr.
 
-    A pilot that had come is given up by who looks after it, unless it has left by itself. That a
-    site says nothing of its batch job, or knows nothing of it, is no reason: the pilot speaks.
+    A pilot that had connected is ended by its lease, unless it has left by itself. A silent or
+    unknown batch job is no reason to end it: the pilot itself is heard.
     """
     words = _end(one, _last(log))
     off = one.cancel or one.state == "cancelled"
@@ -117,7 +117,7 @@ def _end(one: RemoteAttempt, line: str) -> str:
         case "rejected":
             return _words(f"{one.site} refused it", one.reason)
         case "cancelled":
-            return one.reason or "called off"
+            return one.reason or "cancelled"
         case "done":
             return _words(f"its program ended at {one.site}", line)
         case _:

@@ -1,4 +1,4 @@
-"""A site with an agent as a place of the matchmaker: what it claims goes there as messages."""
+"""A site with an agent as a place of the matchmaker: claimed jobs are sent as messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ODD = (errors.PilotageError, OSError, LookupError, TypeError, ValueError)
 
 
 class SiteFacts(msgspec.Struct, frozen=True):
-    """What a site says of itself."""
+    """What a site reports of itself."""
 
     batch: str = ""
     applications: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class SiteData(Protocol):
         ...
 
     async def home(self, place: str, digest: str, files: Mapping[str, str]) -> None:
-        """Bring outputs home: by path in the folder, where each goes to."""
+        """Fetch outputs; `files` has the target by path in the folder."""
 
     async def clear(self, attempt: tuple[int, int], site: str, *, left: bool) -> None:
         """Remove what was published for an attempt that is over, and what it has `left`, if any."""
@@ -102,7 +102,7 @@ class SiteData(Protocol):
 
 @dataclass(frozen=True)
 class EdgeHub:
-    """What the places of all sites have in common."""
+    """Services of the hub that the places of all sites share."""
 
     queue: Queue
     writer: Writer
@@ -119,7 +119,7 @@ class EdgePlace:
     """One site with an agent."""
 
     def __init__(self, name: str, facts: SiteFacts, hub: EdgeHub) -> None:
-        """Get ready; nothing happens before `run`."""
+        """Prepare; `run` starts it."""
         self.name = name
         self._facts = facts
         self._queue, self._writer, self._data = hub.queue, hub.writer, hub.data
@@ -148,7 +148,7 @@ class EdgePlace:
             self._tasks.cancel()
 
     def change(self, facts: SiteFacts) -> None:
-        """Take in what the site says of itself now."""
+        """Apply a new report of the site."""
         if facts == self._facts:
             return
         before, self._facts = self._facts, facts
@@ -172,7 +172,7 @@ class EdgePlace:
     # -- before anything -------------------------------------------------------------------------
 
     async def _join(self) -> Place:
-        """Tell the matchmaker of this site, and find what an earlier process left there."""
+        """Register this site with the matchmaker, and adopt the attempts of an earlier process."""
         found: list[list[tuple[Any, ...]]] = []
         made: list[Place] = []
         # Drop what a failed run had in hand, except requests to end jobs: the store has the rest.
@@ -201,7 +201,7 @@ class EdgePlace:
         rows = await self._writer.run(lambda db: [records.get(db, *one.attempt) for one in held])
         for one, row in zip(held, rows, strict=True):
             if row is None:
-                # It was claimed, and who claimed it died before the message was written.
+                # It was claimed by a process that died before the message was written.
                 self._tasks.start(self._begin(one))
             elif row.over:
                 self.over(row)
@@ -260,7 +260,7 @@ class EdgePlace:
             _log.info("job %s: what it has read or sent is not removed: %s", one.key, error)
 
     def _finish(self, one: Guest, end: retry.End) -> None:
-        """Have an end written in a moment, with what else ends until then."""
+        """Record an end soon, together with others that end until then."""
         self._ends.append((one, end))
         asyncio.get_running_loop().call_later(_BLINK_S, self._nudge)
 
@@ -285,7 +285,7 @@ class EdgePlace:
                 data = data.of(claim.attempt)
                 body = self._body(attempt, spec, there, data)
             except _ODD:
-                # Whoever begins it next finds the same, and refuses it.
+                # `_begin` finds the same error, and refuses it.
                 continue
             records.add(db, attempt, self.name, data, body, now)
             written.append(attempt)
@@ -344,7 +344,7 @@ class EdgePlace:
             await self._cancel(one)
 
     async def _publish(self, one: Guest, there: RemoteJob) -> Handoff:
-        """Put what a job reads where its site can fetch it, and name a folder for its outputs."""
+        """Publish the inputs of a job for its site, and choose a folder for its outputs."""
         inputs: tuple[Input, ...] = ()
         wanted = await anyio.to_thread.run_sync(guest.wanted, one)
         if wanted:
@@ -392,7 +392,7 @@ class EdgePlace:
         return place.number, Ended(row.job, row.number, lease.spec, end)
 
     def ended(self, row: RemoteAttempt) -> None:
-        """Hear that the end of an attempt is on disk."""
+        """Forget an attempt whose end is on disk."""
         if one := self._held.get((row.job, row.number)):
             self._forget(one)
 
@@ -411,7 +411,7 @@ class EdgePlace:
         return msgspec.structs.replace(end, lost=False, refused=False, rejected=rejected)
 
     def over(self, row: RemoteAttempt, note: str = "") -> None:
-        """Hear that a site has said its last word on an attempt; a `note` is said with its end."""
+        """Finish an attempt that is over at its site; a `note` is reported with its end."""
         one = self._held.get((row.job, row.number))
         if one is not None and one.attempt not in self._closing:
             self._closing.add(one.attempt)
@@ -450,7 +450,7 @@ class EdgePlace:
                 return
 
     async def _log(self, row: RemoteAttempt) -> None:
-        """Keep the log of an attempt that an earlier version has left in the store."""
+        """Write the log of an attempt that an earlier version has stored in the database."""
         for stream, written in (("stdout", row.stdout), ("stderr", row.stderr)):
             await anyio.to_thread.run_sync(
                 output.write, self._folder, row.job, row.number, stream, 0, written
@@ -518,13 +518,13 @@ def _attributes(name: str, facts: SiteFacts) -> dict[str, Any]:
 
 
 def _handoff(db: Db, job: int) -> Handoff | None:
-    """Read what a job has beside it if it is a step of a workflow."""
+    """Read the data of a job if it is a step of a workflow."""
     found = db.value("edge_job_handoff", job=job)
     return None if found is None else msgspec.json.decode(found, type=Handoff)
 
 
 def ending(row: RemoteAttempt, stop: str, *, named: bool = True) -> retry.End:
-    """Say what the last word of a site on an attempt means for its job.
+    """Return what the last status of an attempt means for its job.
 
     What a site refuses goes back into the queue, unless the refusal is final for all time, or for
     a job that names this site.

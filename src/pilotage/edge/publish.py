@@ -1,4 +1,4 @@
-"""What sites cannot reach is put where they can: files of the project, and many inputs as one."""
+"""Publishing of files of the project, and of many inputs as one, where sites can read them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Publisher:
     """Puts data where sites can read it; the same is put there once."""
 
     def __init__(self, here: Reach, stores: DataStores, root: Path, scratch: Path) -> None:
-        """Take where the project is, and a folder that is nobody else's."""
+        """Take the folder of the project, and a private folder."""
         self._reach, self._stores = here, stores
         self._root, self._scratch = root, scratch
         self._known: OrderedDict[str, tuple[str, str, bool]] = OrderedDict()
@@ -67,7 +67,7 @@ class Publisher:
         return InputPiece(hand.address(url, os.path.basename(path)), piece.path, sha256)
 
     def small(self, name: str, most: int) -> bytes | None:
-        """Read a file of the project that has at most so many bytes.
+        """Read a file of the project up to a maximal size.
 
         Return nothing for a larger one, a program, a folder, and one that changes meanwhile.
         """
@@ -128,7 +128,7 @@ def _path(root: Path, name: str) -> str:
 
 
 def _version(path: str) -> str:
-    """Return what is another one once a file, or any of a folder, has changed."""
+    """Return a version that changes with a file, or any file of a folder."""
     found = hashlib.sha256()
     if os.path.isdir(path):
         for item in tree.walk(path):

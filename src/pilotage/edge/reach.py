@@ -1,4 +1,4 @@
-"""What the hub itself may reach for data of workflows, and by which credentials."""
+"""Servers that the hub itself may reach for data of workflows, with its credentials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = Patience(attempts=3, delay=0.5, longest=10.0, deadline=3600.0)
 
 
 def stores(settings: Flows, state: Path, db: Db) -> DataStores:
-    """Say where data of workflows lies, and that of jobs at sites with an agent.
+    """Return the data stores of workflows, and of jobs at sites with an agent.
 
     Without a transfer server, sites whose agents dial this hub use its own port.
     """
@@ -41,7 +41,7 @@ def stores(settings: Flows, state: Path, db: Db) -> DataStores:
 
 
 def dials(db: Db, site: str) -> bool:
-    """Say whether the agent of a site dials this hub's own port, or is to.
+    """Return whether the agent of a site dials this hub's own port, or is to.
 
     One that has not enrolled yet, or was revoked, is waited for, as one is that is silent.
     """
@@ -49,7 +49,7 @@ def dials(db: Db, site: str) -> bool:
 
 
 class Reach:
-    """Who carries data for the hub: each may reach some of it and nothing else."""
+    """Transfer clients of the hub, each limited to some servers."""
 
     def __init__(self, settings: Flows, root: Path, state: Path) -> None:
         """Take where the project is."""
@@ -64,7 +64,7 @@ class Reach:
         inside = (str(state / FLOWS), *folders)
         #: For what steps have left.
         self.inside = courier(*inside, write=inside)
-        #: For addresses that whoever has asked for a flow has written.
+        #: For URLs that the owner of a workflow has written.
         self.outside = courier(*settings.folders, write=settings.folders)
         #: For files of the project.
         self.own = courier(str(root), write=(str(root),))

@@ -1,4 +1,4 @@
-"""Messages reach the broker or an agent: in order for each attempt, many at once."""
+"""Sending of stored messages to the broker or an agent: in order for each attempt."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class _Done(NamedTuple):
     """What became of some messages."""
 
     gone: list[Outgoing]
-    #: Nobody listens, so that they are nowhere.
+    #: No one listens, so that they were dropped.
     unheard: list[Outgoing]
     #: They were refused before, and may have arrived this time.
     doubtful: list[Outgoing]
 
 
 class MessageSender:
-    """Sends what the store holds for sites."""
+    """Sends stored messages to sites."""
 
     def __init__(
         self, bus: Bus, writer: Writer, reader: Db, address: HubAddress, now: Callable[[], float],
         wait: Callable[[float | None], Awaitable[None]], site: str = "",
     ) -> None:  # fmt: skip
-        """Get ready; `wait` returns when there may be something to send, or some time is over.
+        """Prepare; `wait` returns when there may be something to send, or some time is over.
 
         What goes to a `site` is sent, or else all that goes by the broker.
         """
@@ -68,7 +68,7 @@ class MessageSender:
             await self._wait(None if due is None else max(0.0, due - self._now()))
 
     async def _round(self, some: Sequence[Outgoing]) -> bool:
-        """Send some messages, those of different attempts at once; say whether any is stuck."""
+        """Send messages, those of different attempts at once; return whether any is stuck."""
         lines: dict[tuple[int, int], list[Outgoing]] = {}
         for one in some:
             lines.setdefault(one.line, []).append(one)

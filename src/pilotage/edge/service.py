@@ -1,4 +1,4 @@
-"""All sites with an agent: one place for each; their messages go by the broker or the port."""
+"""All sites with an agent: one place for each, reached by the broker or the hub's port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RESTART = backoff.fixed(5.0)
 
 
 class Monitored(Protocol):
-    """A connection to the broker."""
+    """A connection with its current problem."""
 
     @property
     def trouble(self) -> str:
@@ -48,11 +48,11 @@ class Monitored(Protocol):
 
 
 class MonitoredBus(Bus, Monitored, Protocol):
-    """Carries messages, and says whether it does."""
+    """A bus with its current problem."""
 
 
 class Carriers(NamedTuple):
-    """How messages go to sites and come from them."""
+    """Ways to reach sites."""
 
     #: Reaches the broker, if there is one.
     connect: Callable[[], AbstractAsyncContextManager[MonitoredBus]] | None
@@ -61,14 +61,14 @@ class Carriers(NamedTuple):
 
 
 class EdgeSites:
-    """Has jobs run at all sites with an agent that this hub hears of."""
+    """Runs jobs at all sites with an agent that this hub has heard of."""
 
     def __init__(
         self, hub: EdgeHub, open_reader: Callable[[], Db], clock: Clock,
         patience: SilenceLimits, carriers: Carriers,
         known: Callable[[Db, float], Mapping[str, SiteFacts]], steps: StepEvents,
     ) -> None:  # fmt: skip
-        """Get ready; `known` reads which sites there are, `steps` are those of workflows."""
+        """Prepare; `known` reads which sites there are, `steps` are those of workflows."""
         self._hub, self._steps = hub, steps
         self._queue, self._writer, self._address = hub.queue, hub.writer, hub.address
         self._open_reader, self._now, self._patience = open_reader, clock.now, patience
@@ -77,7 +77,7 @@ class EdgeSites:
         self._places: dict[str, EdgePlace] = {}
         #: By site, the applications that workflows were told of.
         self._offers: dict[str, tuple[str, ...]] = {}
-        #: Who looks at the store after each commit: the broker's sender, and the one for lines.
+        #: Set after each commit, for the sender of the broker and for those of the port.
         self._stirred, self._due = asyncio.Event(), asyncio.Event()
         #: By site at the port: rung when there is something to send to it.
         self._bells: dict[str, asyncio.Event] = {}
@@ -125,7 +125,7 @@ class EdgeSites:
             await anyio.sleep(_LOOK_S)
 
     async def _offered(self, name: str, applications: tuple[str, ...]) -> None:
-        """Tell workflows what a site has, if that is new."""
+        """Report the applications of a site to workflows, if they changed."""
         if self._offers.get(name) == applications:
             return
         now, steps = self._now(), self._steps
@@ -143,7 +143,7 @@ class EdgeSites:
         pattern = self._address.reply or "status.**"
         with contextlib.closing(reader):
             async with connect() as bus, anyio.create_task_group() as tasks:
-                # What is said before somebody listens is lost: so nothing is sent before that.
+                # Answers before the subscription are lost: so nothing is sent before it.
                 hear = functools.partial(self._hear, reader)
                 await tasks.start(self._listen, bus, pattern, hear)
                 wait = functools.partial(_wait, self._stirred)
@@ -186,7 +186,7 @@ class EdgeSites:
             lines.on_listen.remove(listens)
 
     async def _serve_lines(self, tasks: TaskGroup, reader: Db) -> None:
-        """Have each site that is connected sent what is for it, and none wait for another."""
+        """Send messages to each connected site, independently of the others."""
         served: set[SiteLine] = set()
         while True:
             now = set(self._lines.sites.values())
@@ -211,7 +211,7 @@ class EdgeSites:
         while True:
             self._due.clear()
             if soon:
-                # Whoever could not be told before listens now.
+                # An agent that could not be reached before listens now.
                 topics = sorted(soon)
                 soon.clear()
                 await self._writer.run(functools.partial(records.soon, topics=topics))

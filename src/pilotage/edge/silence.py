@@ -1,6 +1,6 @@
-"""Sites that say nothing of attempts: they are asked, and cancelled attempts are given up late.
+"""Silent sites: they are queried, and cancelled attempts there are given up after a time.
 
-Silence counts only while we listen: a broker that is away says nothing of sites.
+Silence counts only while we listen: a lost broker says nothing of sites.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS = 1000
 
 
 class SilenceLimits(msgspec.Struct, frozen=True):
-    """How long nothing may be heard, in seconds."""
+    """Seconds without a status until a site is asked, and until it counts as silent."""
 
     ask: float
     silence: float
@@ -40,7 +40,7 @@ async def while_heard(
     trouble: Callable[[], str], now: Callable[[], float], patience: SilenceLimits,
     look: Callable[[float], Awaitable[None]],
 ) -> None:  # fmt: skip
-    """Look again and again while sites can be heard; `look` is told since when it is."""
+    """Check repeatedly while sites can be heard; `look` gets the time since when they can."""
     since: float | None = None
     while True:
         if trouble():

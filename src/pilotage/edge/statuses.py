@@ -28,7 +28,7 @@ Word = Status | Answer | Log
 
 
 class ReceivedWord(msgspec.Struct, frozen=True):
-    """What somebody says of attempts."""
+    """A message on attempts, and its sender."""
 
     #: Who it is, as the broker knows them, or the site at this hub's port; empty if none is known.
     user: str
@@ -36,7 +36,7 @@ class ReceivedWord(msgspec.Struct, frozen=True):
 
 
 def read(messages: Iterable[Message]) -> list[ReceivedWord]:
-    """Read what sites say; what is for others, or nobody understands, is left out."""
+    """Decode messages of sites; others are left out."""
     found: list[ReceivedWord] = []
     for one in messages:
         try:
@@ -50,7 +50,7 @@ def read(messages: Iterable[Message]) -> list[ReceivedWord]:
 
 
 def proved(said: Iterable[ReceivedWord]) -> list[Word]:
-    """Leave out what agents at this hub's port say of another site than their token is for."""
+    """Drop messages of agents at this hub's port about another site than that of their token."""
     found: list[Word] = []
     for one in said:
         if one.word.site == one.user:
@@ -61,9 +61,9 @@ def proved(said: Iterable[ReceivedWord]) -> list[Word]:
 
 
 def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
-    """Leave out what others say of a site than whom its heartbeats come from.
+    """Drop messages about a site by others than the sender of its heartbeats.
 
-    Who may send those is for the broker to say; of a site that sends none, anybody is heard.
+    The broker decides who may send those; without heartbeats any sender is accepted.
     """
     speakers: dict[str, str | None] = {}
     others: set[tuple[str, str]] = set()
@@ -92,18 +92,18 @@ _BEGUN = frozenset({"running", "staging_out", "done"})
 
 
 class StepEvents(Protocol):
-    """What workflows want to know of their steps at sites; all of it in our transaction."""
+    """Events of steps at sites that workflows handle, in the same transaction."""
 
     def resent(
         self, db: Db, site: str, key: str, word: Status | Result, now: float, /
     ) -> None:  # fmt: skip
-        """Hear that outputs which were asked for again were sent, or cannot be."""
+        """Handle outputs that were sent again on request, or cannot be."""
 
     def silent(self, db: Db, job: int, reason: str, now: float, /) -> None:
-        """Hear that a site says nothing of a job."""
+        """Handle the silence of a site about a job."""
 
     def offered(self, db: Db, site: str, applications: Sequence[str], now: float, /) -> None:
-        """Hear which applications a site has, when it is first heard of or they change."""
+        """Handle the applications of a site, when it is first heard of or they change."""
 
     def strand(self, db: Db, before: float, now: float, /) -> None:
         """Look at jobs that have waited since a time for sites which are silent."""
@@ -113,7 +113,7 @@ def hear(
     db: Db, said: Iterable[Status | Answer], address: HubAddress, now: float,
     steps: StepEvents | None = None,
 ) -> list[RemoteAttempt]:  # fmt: skip
-    """Take in what sites say; return the attempts of jobs that are over by it."""
+    """Store statuses of sites; return the attempts of jobs that ended."""
     over: list[RemoteAttempt] = []
     for one in said:
         words: Iterable[Status | Result] = [one] if isinstance(one, Status) else one.results
@@ -139,7 +139,7 @@ def _ends(
     db: Db, attempt: RemoteAttempt, said: Status | Answer, word: Status | Result,
     address: HubAddress, now: float,
 ) -> bool:  # fmt: skip
-    """Take in one word on an attempt; say whether it was the last."""
+    """Store one status of an attempt; return whether it was the last."""
     if isinstance(word, Result) and not word.job:
         return _unknown(db, attempt, said, address, now)
     if attempt.over and _goes_on(attempt, word):
@@ -149,22 +149,22 @@ def _ends(
 
 
 def _goes_on(attempt: RemoteAttempt, word: Status | Result) -> bool:
-    """Say whether a word is a new one of an attempt that is not over at its site."""
+    """Return whether a status is new, and its attempt is not over at its site."""
     new = isinstance(word, Status) and word.seq > attempt.seq
     return new and word.state not in OVER
 
 
 def _resent(said: Status | Answer, word: Status | Result, attempt: RemoteAttempt | None) -> bool:
-    """Say whether a word is on outputs that were asked for again."""
+    """Return whether a status is about outputs that were requested again."""
     if isinstance(said, Answer):
         return said.verb == "resend" and isinstance(word, Result) and not word.ok
-    # An end that is told once more: there was something else to say of it.
+    # The end is reported again, with news.
     again = attempt is None or (attempt.state == "done" and said.seq > attempt.seq)
     return said.state == "done" and again
 
 
 def _word(db: Db, attempt: RemoteAttempt, word: Status | Result, now: float) -> bool:
-    """Take in one word on an attempt; say whether it was the last."""
+    """Store one status of an attempt; return whether it was the last."""
     job, number = attempt.job, attempt.number
     if attempt.heard is None:
         # The site has it: it need not be sent again.
@@ -212,7 +212,7 @@ def _keep_result(db: Db, attempt: RemoteAttempt, result: str) -> None:
 
 
 def _waiting(site: str, state: str, reason: str) -> str:
-    """Say why an attempt that is at a site does not run."""
+    """Return why an attempt that is at a site does not run."""
     words = {"held": "held there", "waiting": "waits there", "queued": "waits there"}.get(state, "")
     return ": ".join(part for part in (f"at {site}" if words else "", words, reason) if part)
 
@@ -220,7 +220,7 @@ def _waiting(site: str, state: str, reason: str) -> str:
 def _unknown(
     db: Db, attempt: RemoteAttempt, said: Status | Answer, address: HubAddress, now: float
 ) -> bool:
-    """Take in that a site knows nothing of an attempt; say whether that ends it.
+    """Handle an attempt that its site does not know; return whether that ends it.
 
     Its message may still be on the way, since what is asked comes by another queue: so it is sent,
     or asked, again. A site that knew it before it was asked has lost it; if it was heard on it

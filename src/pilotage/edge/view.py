@@ -1,4 +1,4 @@
-"""Sites that are heard of by the bus, as commands and the page see them: read from the store."""
+"""Sites with an agent as commands and the web page show them, read from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pilotage.store import Db
 
 #: What the hub writes of sites and of the broker counts for so long, in seconds.
 FRESH_S = 20.0
-#: The age of what a site reported is told in steps of so many seconds.
+#: Seconds to which the age of a report of a site is rounded.
 _STEP_S = 10.0
 NO_PILOTS = (
     "site {site} starts no pilots: its administrator has to register the application `pilot`, "
@@ -42,11 +42,11 @@ class SiteRecord(msgspec.Struct, frozen=True):
 
 
 class BrokerView(msgspec.Struct, frozen=True):
-    """How it goes with the broker."""
+    """The state of the connection to the broker."""
 
     #: Why nothing is heard; empty if we listen.
     trouble: str
-    #: Since when it is so; nothing if nobody knows.
+    #: Since when; none if unknown.
     since: float | None = None
 
 
@@ -101,7 +101,7 @@ class EdgeSite(msgspec.Struct, frozen=True, kw_only=True):
 def offer(one: EdgeSite, now: float) -> dict[str, Any]:
     """Return what requirements and rank may ask of a site, as its agent reported it last.
 
-    Its age is known in steps, so that a place is not described anew with each look.
+    Its age is rounded, so that a place is not described again with each check.
     """
     queues = [queue for queue in one.scheduler.queues if queue.open]
     found: dict[str, Any] = {
@@ -135,14 +135,14 @@ def _plain(name: str) -> str:
 
 
 class EdgeSitesView(msgspec.Struct, frozen=True):
-    """All such sites, and whether what is said of them is of today."""
+    """All sites with an agent, and the state of the broker."""
 
     edges: list[EdgeSite]
     broker: BrokerView
 
 
 def look(db: Db, now: float, *, running: bool = True) -> EdgeSitesView:
-    """Read how all sites are; while no hub is `running`, nobody knows."""
+    """Read the health of all sites; it is unknown while no hub is `running`."""
     broker = _broker(db, now, running=running)
     return EdgeSitesView([_edge(one, broker, now) for one in records(db)], broker)
 
@@ -204,7 +204,7 @@ def offering(db: Db, name: str) -> Sites:
 
 @functools.lru_cache(maxsize=256)
 def _applications(body: str) -> tuple[str, ...] | None:
-    """Return the applications that a heartbeat names; nothing if it is of another version."""
+    """Return the applications that a heartbeat names; none if it is of another version."""
     try:
         return msgspec.json.decode(body, type=Heartbeat).applications
     except msgspec.MsgspecError:

@@ -105,7 +105,7 @@ def judge(message: Message, settings: config.Settings) -> NewFlow | Refused:
     known = guess(message.body, user, settings.bus.balsam_status)
     try:
         if not user:
-            raise errors.Denied("nobody knows who sent it: the broker has verified no name")
+            raise errors.Denied("the sender is unknown: the broker has verified no name")
         if user not in {*settings.flows.users, *topics.values()}:
             raise errors.Denied(f"the user `{user}` may not send workflows")
         asked = read_message(message.body, ANY).message

@@ -107,7 +107,7 @@ class MemoryBus:
         """Send; raise `Unavailable` if too many messages wait already."""
         await checkpoint()
         if not self._post(Message(topic, body, key, 0, _unheard, self._user)) and heard:
-            raise errors.Unheard(f"nobody listens to {topic!r}")
+            raise errors.Unheard(f"no one listens to {topic!r}")
 
     @asynccontextmanager
     async def subscribe(
@@ -141,7 +141,7 @@ class MemoryBus:
             answered.set()
 
         if not self._post(Message(topic, body, "", 0, reply, self._user)):
-            raise errors.Unheard(f"nobody listens to {topic!r}")
+            raise errors.Unheard(f"no one listens to {topic!r}")
         with anyio.move_on_after(within):
             await answered.wait()
         if not answers:

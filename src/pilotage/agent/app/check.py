@@ -1,4 +1,4 @@
-"""What the file of an application cannot say."""
+"""Validation of the file of an application."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _staging(staging: Staging) -> None:
 
 
 def _place(app: Application, program: str) -> _At:
-    """Say which key names a program."""
+    """Return the key that names a program."""
     named = {"executable": (app.executable,), "preprocess": app.preprocess,
              "postprocess": app.postprocess}  # fmt: skip
     found = (key for key, argv in named.items() if argv[:1] == (program,))

@@ -1,4 +1,4 @@
-"""A job of an application becomes a program with its arguments and its environment."""
+"""The program, arguments and environment of a job of an application."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Parameters become arguments.
+"""Templates of arguments, filled with parameters.
 
-Each token of a template is one argument, whatever the parameters in it hold: their text goes into
-the place that is theirs and nowhere else. No quoting is needed, since nothing splits it later.
+Each token of a template is one argument, whatever its parameters contain. No quoting is needed,
+since no shell splits it later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KNOWN = {
 #: Stands for all words of a config.
 STAR = "{*}"
 
-#: Text of a parameter; nothing if it is absent or off.
+#: Text of a parameter; none if it is absent or off.
 Filled = Mapping[str, str | None]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -134,7 +134,7 @@ def _read(one: Parameter, raw: str | float) -> int | float:
 
 
 def _text(name: str, one: Parameter, raw: str) -> str:
-    """Say what is wrong with a text, if anything is."""
+    """Return what is wrong with a text, if anything is."""
     if bad := BAD.search(raw):
         return f"the parameter `{name}` holds the character U+{ord(bad[0]):04X}"
     if len(raw) > one.longest:
@@ -151,7 +151,7 @@ def _text(name: str, one: Parameter, raw: str) -> str:
 
 
 def outside(path: str) -> str:
-    """Say why a path is not below the folder that it starts from; nothing if it is."""
+    """Return why a path is not below the folder that it starts from; none if it is."""
     if not path:
         return "it is empty"
     if BAD.search(path):

@@ -1,4 +1,4 @@
-"""What is known of an application: the file that describes it, closed and checked."""
+"""The structure of the file of an application."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AppLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds for one user instead; what is not said is as for everybody."""
+    """Limits of one user; other values are those of all users."""
 
     #: As in `[limits]`.
     queues: tuple[str, ...] | None = None
@@ -103,7 +103,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Where data may come from and go to."""
 
     #: Kinds of URLs; `hub` is the hub that the agent dials, if it dials one: its port, and small
-    #: files within its messages. `message` lets whoever sends jobs by a broker send such, too.
+    #: files within its messages. `message` allows them in messages of a broker, too.
     protocols: tuple[str, ...] = ("https", "sftp", "hub")
     #: Hosts, such as `"data.example.org"`, `"*.example.org"` or `"host:8443"`; none means none.
     hosts: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Who may run what: a verdict with all its reasons, decided from what is known and nothing else.
+"""The policy of an application: a verdict on a job with all its reasons.
 
-Who asks is the caller's to say, from the certificate that the broker has verified; a message that
-names its own owner is not believed.
+The caller names the user, from the certificate that the broker has verified; a message that names
+its own owner is not believed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def settle(app: Application, job: Job, user: str) -> Job:
 
 
 def waits(app: Application, queues: Sequence[BatchQueue], usual: str = "") -> list[str]:
-    """Say which jobs that name no time would wait for ever: their queue allows less than they get.
+    """Return why jobs that name no time would wait for ever: their queue allows less than they get.
 
     Jobs that name no queue go to the first of those that they may use, or to the `usual` one.
     """
@@ -89,7 +89,7 @@ def waits(app: Application, queues: Sequence[BatchQueue], usual: str = "") -> li
 
 def _who(app: Application, job: Job, user: str) -> list[str]:
     if not user:
-        return ["nobody knows who sent it"]
+        return ["the sender is unknown"]
     if not any(_matches(one, user) for one in app.users):
         return [f"the user `{user}` may not use `{job.application}`"]
     return []

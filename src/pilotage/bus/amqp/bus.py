@@ -32,7 +32,7 @@ from pilotage.bus.amqp.model import Broker, binding, checked, queue
 from pilotage.bus.port import Message
 
 _log = logging.getLogger("pilotage.bus")
-#: Deliveries that may wait here where nobody says how many.
+#: Unacknowledged deliveries at once, by default.
 _AHEAD = 256
 #: Seconds between two attempts to consume.
 _REST_S = 0.5
@@ -81,7 +81,7 @@ class Receiver:
         return message
 
     async def settle(self, tags: Sequence[int], *, done: bool) -> None:
-        """Tell the broker, if deliveries are of the connection that there is."""
+        """Acknowledge deliveries of the current connection at the broker."""
         taken = [self._held.pop(tag) for tag in tags if tag in self._held]
         if not taken:
             return
@@ -95,7 +95,7 @@ class Receiver:
                 await (one.ack() if done else one.nack(requeue=True))
 
     def _all_before(self, last: AbstractIncomingMessage) -> bool:
-        """Say whether nothing that came before a delivery is still to be dealt with."""
+        """Return whether all earlier deliveries are acknowledged."""
         # They are held in the order in which they came.
         first = next(iter(self._held.values()), None)
         return first is None or _number(first) > _number(last)
@@ -138,10 +138,10 @@ class Receiver:
             await close(channel)
 
     def _complain(self, line: BrokerConnection, trouble: str) -> None:
-        """Say why nothing is delivered, once; of a connection that is lost others tell."""
+        """Log once why nothing is delivered; a lost connection is logged elsewhere."""
         if line is self._link.now and trouble != self.trouble:
             self.trouble = trouble
-            _log.warning("messages cannot be had: %s; it is tried again", trouble)
+            _log.warning("cannot receive messages: %s; retrying", trouble)
 
     async def _hear(self, message: AbstractIncomingMessage) -> None:
         self._here.append(message)
@@ -150,7 +150,7 @@ class Receiver:
 
 
 def _number(one: AbstractIncomingMessage) -> int:
-    """Return which delivery of its channel it is."""
+    """Return the number of a delivery in its channel."""
     return one.delivery_tag or 0
 
 
@@ -159,9 +159,9 @@ link.read_anything()
 _ANY_NUMBER = 1_000_000_000
 #: Where the broker itself leads answers to.
 _ANSWERS = "amq.rabbitmq.reply-to"
-#: How the broker says that somebody may not do something.
+#: The broker's code for a denied operation.
 _REFUSED = "ACCESS_REFUSED"
-#: How long a queue stays that nobody has read, or will read again, and what it holds at most.
+#: Expiry of queues without a reader in milliseconds, and their maximal length.
 _FADING = {"x-expires": 7 * 86_400_000, "x-overflow": "drop-head"}
 _PASSING = {"x-expires": 600_000, "x-max-length": 10_000, "x-overflow": "drop-head"}
 
@@ -170,7 +170,7 @@ class AmqpBus:
     """A bus over RabbitMQ, connected inside `async with`."""
 
     def __init__(self, broker: Broker) -> None:
-        """Get ready; nothing happens before `async with`."""
+        """Prepare; `async with` connects."""
         self._broker = broker
         self._link = BrokerLink(broker)
         self._tasks = anyio.create_task_group()
@@ -196,7 +196,7 @@ class AmqpBus:
         return self._link.trouble or next(deaf, "")
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         self._link.renew()
 
     async def publish(self, topic: str, body: bytes, key: str = "", *, heard: bool = False) -> None:
@@ -222,7 +222,7 @@ class AmqpBus:
             self._receivers.discard(receiver)
 
     async def ack(self, message: Message, *more: Message, done: bool = True) -> None:
-        """Say that messages are dealt with; of an old delivery this means nothing."""
+        """Acknowledge messages; acknowledging an old delivery has no effect."""
         tags = [one.tag for one in (message, *more)]
         for receiver in tuple(self._receivers):
             await receiver.settle(tags, done=done)
@@ -265,7 +265,7 @@ class AmqpBus:
             with raise_silence_as_loss():
                 await line.exchange.publish(message, checked(topic), mandatory=heard)
         except aio_pika.exceptions.PublishError as error:
-            raise errors.Unheard(f"nobody listens to {topic!r}") from error
+            raise errors.Unheard(f"no one listens to {topic!r}") from error
         except aio_pika.exceptions.DeliveryError as error:
             message_ = f"too many messages wait for who reads {topic!r}"
             raise errors.Unavailable(message_) from error
@@ -310,7 +310,7 @@ class AmqpBus:
             "x-dead-letter-exchange": broker.dead,
             "x-max-length": broker.most,
             "x-overflow": "reject-publish",
-            # A message that came back often was in the hands of somebody who died: it is no worse.
+            # A message that was often returned had receivers that died: it is not at fault.
             "x-delivery-limit": _ANY_NUMBER,
         }
         if pattern in broker.single:
@@ -329,7 +329,7 @@ class AmqpBus:
         return found
 
     async def _dead_letters(self, channel: AbstractChannel) -> None:
-        """Keep what the broker gives up, for people to look at; the oldest goes first."""
+        """Declare the queue of undeliverable messages; it drops the oldest when full."""
         broker = self._broker
         kept = await channel.declare_queue(
             queue(broker, "dead"), durable=True,
@@ -362,7 +362,7 @@ class AmqpBus:
             answer = aio_pika.Message(
                 body, correlation_id=name, delivery_mode=DeliveryMode.NOT_PERSISTENT
             )
-            # Whoever asked may be gone; then nobody hears it.
+            # The requester may be gone; then the answer is dropped.
             with (
                 contextlib.suppress(*TROUBLES, aiormq.exceptions.AMQPException),
                 raise_silence_as_loss(),
@@ -373,5 +373,5 @@ class AmqpBus:
 
 
 def _known(user: str | None) -> str:
-    """Return who sent a message; a name that is no text could be that of several."""
+    """Return the sender of a message; empty for a name that is not valid UTF-8."""
     return "" if user is None or link.ODD in user else user

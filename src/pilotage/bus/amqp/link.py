@@ -31,7 +31,7 @@ from pilotage.base.supervise import race
 from pilotage.bus.amqp.model import Broker
 
 _log = logging.getLogger("pilotage.bus")
-# It would say each trouble a second time, and less clearly.
+# It would log each problem a second time.
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 #: Seconds before the first attempt to connect again; each later pause is twice as long.
 _FIRST_S = 1.0
@@ -60,7 +60,7 @@ class BrokerLink:
     """Keeps a connection; `line` waits for it."""
 
     def __init__(self, broker: Broker, chance: random.Random | None = None) -> None:
-        """Get ready; nothing happens before `keep`."""
+        """Prepare; `keep` starts it."""
         self._pauses = Pauses(Backoff(_FIRST_S, broker.retry, jitter=0.5), chance or dice())
         self._broker = broker
         self._line: BrokerConnection | None = None
@@ -88,23 +88,23 @@ class BrokerLink:
                     self._pauses.reset()
                     self._set(line, "")
                     if await self._renewal(line):
-                        self._set(None, "the connection is made anew")
+                        self._set(None, "reconnecting")
                         continue
                     self._set(None, "the connection was lost")
             except (*TROUBLES, errors.PilotageError) as error:
                 self._set(None, str(error) or type(error).__name__)
-            _log.warning("broker %s: %s; it is tried again", self._broker.place, self.trouble)
+            _log.warning("broker %s: %s; retrying", self._broker.place, self.trouble)
             # Not all at the same moment: a broker that comes back is weak.
             with anyio.move_on_after(self._pauses.next()):
                 await self._renewed.wait()
 
     def renew(self) -> None:
-        """Connect anew, with the certificates that there are now."""
+        """Reconnect with the current certificates."""
         self._renewed.set()
         self._renewed = anyio.Event()
 
     async def _renewal(self, line: BrokerConnection) -> bool:
-        """Wait until a connection is lost, or is to be another one; say which."""
+        """Wait until a connection is lost or to be renewed; return whether it is to be renewed."""
         renewed, lost = await race(self._renewed.wait(), line.lost())
         return renewed and not lost
 
@@ -133,9 +133,9 @@ class BrokerLink:
 
 @contextlib.contextmanager
 def raise_silence_as_loss() -> Iterator[None]:
-    """Take a cancellation that nobody here asked for as what it is: a connection that was lost.
+    """Raise `ConnectionError` for a cancellation that was not requested here.
 
-    The library cancels whoever waits for a broker that has fallen silent.
+    The library cancels tasks that wait for a broker that has fallen silent.
     """
     try:
         yield
@@ -149,7 +149,7 @@ def raise_silence_as_loss() -> Iterator[None]:
 async def connect(
     url: str | URL, context: ssl.SSLContext | None, patience: float
 ) -> AbstractConnection:
-    """Connect; a try that failed is closed at once, and not by whoever collects garbage."""
+    """Connect; a failed attempt is closed at once, not by the garbage collector."""
     connection = aio_pika.Connection(aio_pika.connection.make_url(url), ssl_context=context)
     try:
         await connection.connect(timeout=patience)
@@ -160,7 +160,7 @@ async def connect(
 
 
 async def close(one: AbstractConnection | AbstractChannel) -> None:
-    """Close what may be broken already, whoever is cancelled."""
+    """Close a connection that may be broken already, also when cancelled."""
     with (
         anyio.move_on_after(2, shield=True),
         contextlib.suppress(*TROUBLES),
@@ -170,7 +170,7 @@ async def close(one: AbstractConnection | AbstractChannel) -> None:
 
 
 def tls_context(broker: Broker) -> ssl.SSLContext | None:
-    """Say how the connection is encrypted, with what is in the files now."""
+    """Return the TLS settings, with the current certificates; none for an unencrypted URL."""
     if not broker.url.startswith("amqps:"):
         return None
     for file in filter(None, (broker.ca, broker.certificate, broker.key)):
@@ -196,22 +196,22 @@ def _url(broker: Broker) -> URL:
     return url.update_query(heartbeat=str(broker.heartbeat))
 
 
-#: Stands for what is no text.
+#: Replaces invalid UTF-8.
 ODD = "\ufffd"
 _NEVER = datetime.fromtimestamp(0, tz=UTC)
-#: A date that cannot be is any of these.
+#: Errors for an invalid date.
 _NO_DATE = (ValueError, OverflowError, OSError)
 
 
 def read_anything() -> None:
-    """Have properties of messages read whatever is in them; to ask for it twice is harmless."""
+    """Install lenient decoders for properties of messages."""
     decode.METHODS["shortstr"] = text
     decode.METHODS["timestamp"] = moment
     decode.METHODS["table"] = table
 
 
 def text(value: bytes) -> tuple[int, str]:
-    """Read a short text, and say how many bytes it took."""
+    """Decode a short string; return its length in bytes, and the text."""
     if not value:
         raise ValueError("there is no text")
     end = value[0] + 1
@@ -219,7 +219,7 @@ def text(value: bytes) -> tuple[int, str]:
 
 
 def moment(value: bytes) -> tuple[int, datetime]:
-    """Read a time; one that no calendar has is the first of all."""
+    """Decode a time; an invalid one is 1970."""
     try:
         return decode.timestamp(value)
     except _NO_DATE:
@@ -227,7 +227,7 @@ def moment(value: bytes) -> tuple[int, datetime]:
 
 
 def table(value: bytes) -> tuple[int, dict[str, Any]]:
-    """Read a table; one that holds anything odd is empty."""
+    """Decode a table; an invalid one is empty."""
     try:
         return decode.field_table(value)
     except _NO_DATE:
