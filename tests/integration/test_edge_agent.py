@@ -306,7 +306,7 @@ def test_settings_count_at_once_and_mistakes_do_not(edge: Edge):
     good = (edge.root / "agent.toml").read_text()
     (edge.root / "agent.toml").write_text("site = [broken")
     edge.wait(lambda: seen(edge).settings)
-    assert "what was set before goes on" in command(edge, "agent", "status").stdout
+    assert "the previous settings stay in force" in command(edge, "agent", "status").stdout
     assert edge.states([waits]) == {waits: "waiting"}
     (edge.root / "agent.toml").write_text(good)
     edge.wait(lambda: not seen(edge).settings)

@@ -246,7 +246,7 @@ class BatchSystem:
                 self._queues = found, self._project.clock.now()
             except (BatchError, errors.PilotageError) as error:
                 # What was seen before has its age.
-                _log.info("what queues have is not known: %s", error)
+                _log.info("the queues cannot be read: %s", error)
             await anyio.sleep(_ASK_S)
 
     async def _ask(self, driver: Driver) -> None:

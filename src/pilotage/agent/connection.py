@@ -67,7 +67,7 @@ class Heartbeats:
                 pause = min(pause, _AGAIN_S)
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("the hub does not hear this site, trying again: %s", error)
+                    _log.warning("cannot send a heartbeat: %s; retrying", error)
             await anyio.sleep(pause)
 
 
@@ -155,7 +155,7 @@ class Connection:
                 await self._among.settings.other(
                     lambda _: spoken(self.settings()), spoken(settings)
                 )
-                _log.info("connecting to %s again, under other settings", settings.source)
+                _log.info("reconnecting to %s: its settings have changed", settings.source)
                 tasks.cancel_scope.cancel()
 
     def _carrier(self, settings: Settings) -> ConnectedBus:

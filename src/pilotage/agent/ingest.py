@@ -201,7 +201,7 @@ class Ingest:
         try:
             entered = await self._enter(messages, unnamed)
         except errors.StoreUnavailable as error:
-            _log.error("%s; %d messages go back to the broker", error, len(messages))
+            _log.error("%s; %d messages are returned to the broker", error, len(messages))
             await anyio.sleep(_PAUSE_S)
             await self._bus.ack(*messages, done=False)
             return

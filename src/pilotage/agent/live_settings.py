@@ -75,11 +75,11 @@ class LiveSettings:
                 message = f"the site {self.now.site} cannot become {fresh.site} while it is served"
                 raise errors.ConfigError(message, hint="stop the agent first")
         except errors.PilotageError as error:
-            self.trouble = f"{error}; what was set before goes on"
+            self.trouble = f"{error}; the previous settings stay in force"
             _log.error("%s", self.trouble)
             return
         self.now, self.trouble = fresh, ""
-        _log.info("%s has changed, and counts", self._file.name)
+        _log.info("%s has changed and was reloaded", self._file.name)
         self._changed.set()
         self._changed = anyio.Event()
 

@@ -57,7 +57,7 @@ async def settle(
     try:
         await take(messages)
     except errors.StoreUnavailable as error:
-        words = "%s; %d messages go back to the broker"
+        words = "%s; %d messages are returned to the broker"
         log.error(words, error, len(messages))  # noqa: TRY400 - the error says it all
         await anyio.sleep(_REST_S)
         await bus.ack(*messages, done=False)

@@ -48,7 +48,7 @@ class AgentEnrolment:
         try:
             version = model.agree(message.versions, self._versions)
         except errors.UsageError as error:
-            _log.warning("an agent that calls itself %s: %s", text.show(message.site), error)
+            _log.warning("an agent that claims the site %s: %s", text.show(message.site), error)
             raise
 
         def step(db: Db) -> tokens.Grant:
@@ -83,7 +83,7 @@ class AgentEnrolment:
         finally:
             self._lines.close(line)
             transport.abort()
-            _log.info("the agent of %s is not connected any more", one.site)
+            _log.info("the agent of %s has disconnected", one.site)
 
     async def _revoked(self, one: AdmittedAgent, served: AgentSession) -> None:
         """Return once the key of an agent is revoked."""

@@ -206,11 +206,11 @@ def _hear(speaker: str, beat: Heartbeat, now: float, db: Db) -> None:
     if before:
         quiet = now - before.heard
         if health.stale(before.beat, beat, quiet, before.gaps):
-            _log.info("site %s: a heartbeat of an agent that was followed by another", beat.site)
+            _log.info("site %s: a heartbeat of an agent that another has replaced", beat.site)
             return
         gaps = health.learn(before.gaps, before.beat, beat)
     if not records.stand(db, beat.site, "agent") and not before:
-        _log.error("an agent speaks for %s, and sites/%s.toml has that name: the file counts",
+        _log.error("an agent serves %s, and sites/%s.toml has the same name: the file is used",
                    beat.site, beat.site)  # fmt: skip
     word = health.judge(beat, 0.0, gaps)
     since = before.since if before and before.state == word else now

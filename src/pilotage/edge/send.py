@@ -116,7 +116,7 @@ class MessageSender:
         for one in done.unheard:
             if one.kind == "job":
                 site = one.topic.removeprefix("job.")
-                words = f"no agent listens for the site {site}; it is tried again"
+                words = f"no agent listens for the site {site}; retrying"
                 records.say(db, one.job, one.number, words)
             if one.number:
                 records.later(db, one, now)

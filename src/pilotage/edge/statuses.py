@@ -56,7 +56,7 @@ def proved(said: Iterable[ReceivedWord]) -> list[Word]:
         if one.word.site == one.user:
             found.append(one.word)
         else:
-            _log.warning("the agent of %s speaks for %s, and is not heard", one.user, one.word.site)
+            _log.warning("the agent of %s sent a message for %s: ignored", one.user, one.word.site)
     return found
 
 
@@ -78,7 +78,7 @@ def own(db: Db, said: Iterable[ReceivedWord]) -> Iterator[Word]:
             yield one.word
         elif (one.user, site) not in others:
             others.add((one.user, site))
-            _log.warning("%r speaks for the site %s, and is not heard", one.user, site)
+            _log.warning("%r sent a message for the site %s: ignored", one.user, site)
 
 
 #: How far an attempt has come here when a site says so; what waits there is on its way.
@@ -205,7 +205,7 @@ def _keep_result(db: Db, attempt: RemoteAttempt, result: str) -> None:
     try:
         found = text.dump(text.load(result))
     except (ValueError, RecursionError):
-        _log.warning("job %d: %s says a result that is no JSON", attempt.job, attempt.site)
+        _log.warning("job %d: %s sent a result that is not JSON", attempt.job, attempt.site)
         return
     if jobs.get(db, attempt.job).attempt == attempt.number:
         db.run("result_put", job=attempt.job, body=found)

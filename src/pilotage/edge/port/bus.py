@@ -146,7 +146,7 @@ class HubBus:
                 self._set(None, str(error))
             if self._trouble != told:
                 told = self._trouble
-                _log.warning("hub: %s; it is tried again", told)
+                _log.warning("hub: %s; retrying", told)
             # Not all at the same moment: a hub that comes back has much to do.
             with anyio.move_on_after(pauses.next()):
                 await self._renewed.wait()
