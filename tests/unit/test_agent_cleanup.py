@@ -124,7 +124,7 @@ async def test_without_a_connection_it_comes_again(edge, writer):
 
 async def test_refused_messages_are_forgotten_too(edge, writer):
     one = RefusedMessage("d" * 64, 1000.0, ALICE, "job.edge", "denied", "no", 2, b"{}", 1)
-    writer.do(lambda db: records.bury(db, one))
+    writer.do(lambda db: records.store_refused(db, one))
     await janitor(edge, writer, 1000.0 + 29 * DAY, None).forget()
     assert len(writer.do(lambda db: records.refused(db, 10))) == 1
     await janitor(edge, writer, 1000.0 + 31 * DAY, None).forget()

@@ -233,7 +233,7 @@ def refuse(db: Db, one: JudgedMessage, why: Rejected, settings: Settings, now: f
     buried = RefusedMessage(
         digest, now, one.user, one.topic, why.code, reason, len(one.body), kept, 1
     )
-    count = records.bury(db, buried)
+    count = records.store_refused(db, buried)
     if count == 1:
         told = _refusal(one, why, settings, now)
         records.send(db, to, settings.refused_topic, wire.encode(told), now)

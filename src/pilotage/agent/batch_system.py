@@ -188,7 +188,7 @@ class BatchSystem:
         )  # fmt: skip
         resends = Resends(
             driver.remote, self._writer, self._open_reader, self._registry, self._settings,
-            data.lanes, self._project.clock.now, self._home,
+            data.slots, self._project.clock.now, self._home,
         )  # fmt: skip
         place = config.place(self._project.settings, self._project.root)
         direct = Direct(name, driver, self._queue, self._writer, place, data, Listener())

@@ -108,10 +108,10 @@ class AgentServices(msgspec.Struct, frozen=True):
 class Connection:
     """Jobs and controls come in by one carrier, status messages and heartbeats go out."""
 
-    def __init__(self, carrier: str, among: AgentServices) -> None:
+    def __init__(self, carrier: str, services: AgentServices) -> None:
         """Take the name of the carrier; nothing happens before `run`."""
-        self._name, self._among = carrier, among
-        self._known = among.settings().by(carrier)
+        self._name, self._services = carrier, services
+        self._known = services.settings().by(carrier)
         self._bus: ConnectedBus | None = None
         self._outbox: Outbox | None = None
         self._ingests: list[Ingest] = []
@@ -119,7 +119,7 @@ class Connection:
 
     def settings(self) -> Settings:
         """Return the settings of this carrier; once it is named no more, those it had."""
-        now = self._among.settings()
+        now = self._services.settings()
         if self._name in now.carriers:
             self._known = now.by(self._name)
         return self._known
@@ -152,7 +152,7 @@ class Connection:
             async with self._carrier(settings) as bus, anyio.create_task_group() as tasks:
                 self._bus = bus
                 tasks.start_soon(self._converse, bus, settings)
-                await self._among.settings.other(
+                await self._services.settings.other(
                     lambda _: spoken(self.settings()), spoken(settings)
                 )
                 _log.info("reconnecting to %s: its settings have changed", settings.source)
@@ -162,7 +162,7 @@ class Connection:
         hub = settings.hub
         if not hub.url:
             return _amqp(settings)
-        project = self._among.project
+        project = self._services.project
         kept = _keys(settings, project.state, project.clock.now)
         pace = LinkTiming(
             beat=hub.heartbeat, patience=hub.patience, retry=hub.retry, renew=keys.RENEW_S
@@ -173,29 +173,29 @@ class Connection:
         )
 
     async def _converse(self, bus: ConnectedBus, settings: Settings) -> None:
-        among, mine = self._among, self.settings
-        now, poke = among.project.clock.now, among.poke
+        services, mine = self._services, self.settings
+        now, poke = services.project.clock.now, services.poke
         label = f"{self._name}: " if self._name else ""
         self._ingests = []
         self._outbox = Outbox(
-            bus, among.writer, among.open_reader, mine, now,
+            bus, services.writer, services.open_reader, mine, now,
             lambda: any(one.crowded for one in self._ingests),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
 
             def keep(name: str, part: Callable[[], Awaitable[None]]) -> None:
-                tasks.start_soon(among.parts.keep, f"{label}{name}", part)
+                tasks.start_soon(services.parts.keep, f"{label}{name}", part)
 
             for topic, unnamed in settings.job_topics.items():
-                one = Ingest(bus, among.writer, among.registry, mine, now, poke)
+                one = Ingest(bus, services.writer, services.registry, mine, now, poke)
                 one.taking = self._taking
                 self._ingests.append(one)
                 keep(f"jobs by {topic}", functools.partial(one.run, topic, unnamed))
-            logs = Logs(self._outbox.publish, among.open_reader, mine)
-            keep("controls", Controls(bus, among.writer, mine, now, poke, logs.follow).run)
+            logs = Logs(self._outbox.publish, services.open_reader, mine)
+            keep("controls", Controls(bus, services.writer, mine, now, poke, logs.follow).run)
             keep("status messages", self._outbox.run)
             keep("logs", logs.run)
-            keep("heartbeats", Heartbeats(bus, mine, lambda: among.beat(mine())).run)
+            keep("heartbeats", Heartbeats(bus, mine, lambda: services.beat(mine())).run)
 
 
 def spoken(settings: Settings) -> object:
@@ -266,12 +266,12 @@ class _Open(msgspec.Struct):
 class Connections:
     """Connections to the broker and hubs of the settings; failures of one do not affect others."""
 
-    def __init__(self, among: AgentServices) -> None:
+    def __init__(self, services: AgentServices) -> None:
         """Prepare; `run` starts it."""
-        self._among = among
+        self._services = services
         self._kept: dict[str, _Open] = {}
         self._taking = True
-        among.settings.on_renewal.append(self._renew)
+        services.settings.on_renewal.append(self._renew)
 
     @property
     def away(self) -> frozenset[str]:
@@ -290,7 +290,7 @@ class Connections:
         for name, one in self._kept.items():
             settings, trouble = one.connection.settings(), one.connection.trouble
             if trouble != one.trouble:
-                one.trouble, one.since = trouble, self._among.project.clock.now()
+                one.trouble, one.since = trouble, self._services.project.clock.now()
             found.append(
                 ConnectionStatus(
                     name=name, kind="hub" if settings.hub.url else "broker",
@@ -308,17 +308,17 @@ class Connections:
 
     async def run(self) -> None:
         """Stay connected to all carriers until cancelled."""
-        settings = self._among.settings
+        settings = self._services.settings
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
                     dialled = _dialled(settings())
                     cancel = functools.partial(
                         pilots.cancel_unserved, settings=settings(),
-                        now=self._among.project.clock.now(),
+                        now=self._services.project.clock.now(),
                     )  # fmt: skip
-                    if await self._among.writer.run(cancel):
-                        self._among.poke()
+                    if await self._services.writer.run(cancel):
+                        self._services.poke()
                     self._follow(tasks, settings().carriers)
                     await settings.other(_dialled, dialled)
         finally:
@@ -330,9 +330,9 @@ class Connections:
             self._kept.pop(name).scope.cancel()
         for name in names:
             if name not in self._kept:
-                connection = Connection(name, self._among)
+                connection = Connection(name, self._services)
                 connection.take(jobs=self._taking)
-                now = self._among.project.clock.now()
+                now = self._services.project.clock.now()
                 kept = _Open(connection, anyio.CancelScope(), connection.trouble, now)
                 self._kept[name] = kept
                 tasks.start_soon(self._keep, name, kept)
@@ -340,7 +340,7 @@ class Connections:
     async def _keep(self, name: str, kept: _Open) -> None:
         label = f"messages of {name}" if name else "messages"
         with kept.scope:
-            await self._among.parts.keep(label, kept.connection.run)
+            await self._services.parts.keep(label, kept.connection.run)
 
     def _renew(self, carrier: str) -> None:
         if carrier in self._kept:

@@ -78,15 +78,15 @@ class JobData:
         self._now = now
         self._trust = Trust()
         self._home, self._link = home, link
-        self._lanes = TransferSlots(lambda: settings().limits.transfers)
+        self._slots = TransferSlots(lambda: settings().limits.transfers)
         self._contents = InputCache(lambda: units.size(settings().limits.cache))
         self._streams = Streams(remote, state)
         self._busy: set[asyncio.Task[Any]] = set()
 
     @property
-    def lanes(self) -> TransferSlots:
+    def slots(self) -> TransferSlots:
         """The transfer slots of this site."""
-        return self._lanes
+        return self._slots
 
     @property
     def apart(self) -> bool:
@@ -163,10 +163,10 @@ class JobData:
     ) -> PreparedJob:
         """Bring the inputs, read the config, and run what runs before; keep that it is done."""
         await self._step(one, "stage_in")
-        errand = self._errand(one, app, job, user, folder)
+        transfer = self._transfer(one, app, job, user, folder)
         beside = f"{folder}.in"
-        await run_sync(_make, errand.spare, folder, beside)
-        read = await staging.fetch(errand, beside, self._lanes, self._contents)
+        await run_sync(_make, transfer.spare, folder, beside)
+        read = await staging.fetch(transfer, beside, self._slots, self._contents)
         if job.config and app.takes == "parameters":
             await run_sync(prepare.write_config, job, folder, beside)
         if app.takes != "parameters":
@@ -244,19 +244,19 @@ class JobData:
                     kept = await self._keep(one, kept, postprocessed=True)
                     crash.point("stage.postprocessed")
                 if job.outputs:
-                    errand = self._errand(one, app, job, user, folder)
-                    kept = await self._send(one, errand, kept)
+                    transfer = self._transfer(one, app, job, user, folder)
+                    kept = await self._send(one, transfer, kept)
                 await self._keep(one, kept, sent=True)
             crash.point("stage.sent")
 
-    async def _send(self, one: Guest, errand: TransferJob, kept: PreparedJob) -> PreparedJob:
+    async def _send(self, one: Guest, transfer: TransferJob, kept: PreparedJob) -> PreparedJob:
         await self._step(one, "stage_out")
-        prepare.check_outputs(errand.app, errand.job)
+        prepare.check_outputs(transfer.app, transfer.job)
         again = kept.sending or await run_sync(self._sent_before, one)
         kept = await self._keep(one, kept, sending=True)
-        beside = f"{errand.folder}.out"
+        beside = f"{transfer.folder}.out"
         try:
-            left = await staging.send(errand, beside, self._lanes, again=again)
+            left = await staging.send(transfer, beside, self._slots, again=again)
         except errors.Conflict:
             # What is there is another's, and stays so when the job is tried again.
             await self._keep(one, kept, sending=again)
@@ -303,7 +303,7 @@ class JobData:
         await run_sync(prepare.write, self._file(one), kept)
         return kept
 
-    def _errand(
+    def _transfer(
         self, one: Guest, app: Application, job: Job, user: str, folder: str
     ) -> TransferJob:
         return TransferJob(
@@ -425,16 +425,16 @@ class Resends:
 
     def __init__(
         self, remote: Remote, writer: Writer, open_reader: Callable[[], Db], registry: Registry,
-        settings: Callable[[], Settings], lanes: TransferSlots, now: Callable[[], float],
+        settings: Callable[[], Settings], slots: TransferSlots, now: Callable[[], float],
         home: Callable[[str], Home | None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """Share the lanes of all transfers; nothing happens before `run`."""
+        """Share the slots of all transfers; nothing happens before `run`."""
         self._remote = remote
         self._writer = writer
         self._open_reader = open_reader
         self._registry = registry
         self._settings = settings
-        self._lanes = lanes
+        self._slots = slots
         self._now, self._home = now, home
         self._busy: set[int] = set()
         self._new = asyncio.Event()
@@ -481,13 +481,13 @@ class Resends:
         folder = f"{(await self._remote.ready()).root}/{FOLDER}/{key}"
         if not await run_sync(os.path.isdir, folder):
             raise errors.NotFound("its folder is not there any more")
-        errand = TransferJob(
+        transfer = TransferJob(
             app=app, job=job, key=key, folder=folder, keys=self._settings().credentials,
             home=self._home(user),
         )  # fmt: skip
         beside = f"{folder}.out"
         try:
-            return await staging.send(errand, beside, self._lanes, again=True, anew=True)
+            return await staging.send(transfer, beside, self._slots, again=True, anew=True)
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(functools.partial(shutil.rmtree, beside, ignore_errors=True))

@@ -63,7 +63,7 @@ class _Admission:
         self._dialled = bool(settings.hub.url)
         self._now = now
         # What waits for room is older: only what it leaves is for those who come now.
-        self._going, let = job_limits.settle(db, settings.limits, now)
+        self._active, let = job_limits.settle(db, settings.limits, now)
         self._specs: dict[str, int] = {}
         #: By digest, code and reason with which a message with a key was refused before.
         self.refused: dict[str, tuple[str, str]] = {}
@@ -93,12 +93,12 @@ class _Admission:
 
     def _add(self, user: str, new: Accepted) -> int:
         group = (user, new.queue)
-        waits = self._going.why_not(group, self._limits)
+        waits = self._active.why_not(group, self._limits)
         if new.job.application == PILOT:
             # Whose turn it is depends on the pilots of all hubs.
             waits = pilots.WAITS
         if not waits:
-            self._going.add(group)
+            self._active.add(group)
             self.entered.queued = True
         self.entered.new += 1
         state = State.WAITING if waits else State.QUEUED

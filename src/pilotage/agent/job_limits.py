@@ -64,7 +64,10 @@ class ActiveJobs:
 
 
 def grant(
-    waiting: Mapping[Group, Sequence[int]], going: ActiveJobs, limits: SiteLimits, most: int = _MOST
+    waiting: Mapping[Group, Sequence[int]],
+    active: ActiveJobs,
+    limits: SiteLimits,
+    most: int = _MOST,
 ) -> list[int]:
     """Choose the jobs that may start now, the oldest first, and count them."""
     chosen: list[int] = []
@@ -72,9 +75,9 @@ def grant(
     heapq.heapify(heads)
     while heads and len(chosen) < most:
         job, group, at = heapq.heappop(heads)
-        if going.why_not(group, limits):
+        if active.why_not(group, limits):
             continue
-        going.add(group)
+        active.add(group)
         chosen.append(job)
         if at + 1 < len(waiting[group]):
             heapq.heappush(heads, (waiting[group][at + 1], group, at + 1))
@@ -83,20 +86,20 @@ def grant(
 
 def settle(db: Db, limits: SiteLimits, now: float) -> tuple[ActiveJobs, int]:
     """Start waiting jobs within the limits; return the active jobs, and how many were started."""
-    going = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
+    active = ActiveJobs({(user, queue): count for user, queue, count in db.rows("edge_going")})
     groups = [(user, queue) for user, queue, _ in db.rows("edge_waiting_groups")]
     attempts: dict[int, int] = {}
     waiting: dict[Group, list[int]] = {}
     for user, queue in groups:
-        if going.why_not((user, queue), limits):
+        if active.why_not((user, queue), limits):
             continue
         rows = db.rows("edge_waiting_of", user=user, queue=queue, most=_MOST)
         attempts.update(rows)
         waiting[user, queue] = [job for job, _ in rows]
-    chosen = grant(waiting, going, limits)
+    chosen = grant(waiting, active, limits)
     for job in chosen:
         moves.move(db, job, attempts[job], State.WAITING, Next(State.QUEUED, ""), now=now)
-    return going, len(chosen)
+    return active, len(chosen)
 
 
 class JobLimits:
@@ -125,5 +128,5 @@ class JobLimits:
         waiting = int(db.value("edge_waiting_count"))
         if not waiting:
             return 0, 0
-        going, let = settle(db, self._settings().limits, self._now())
-        return waiting, let + self._pilots(db, going, self._now())
+        active, let = settle(db, self._settings().limits, self._now())
+        return waiting, let + self._pilots(db, active, self._now())

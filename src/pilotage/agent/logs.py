@@ -109,7 +109,7 @@ class Logs:
         """Send the next piece of each job, until they are many bytes."""
         room, now = _MOST_ROUND, anyio.current_time()
         for number, one in [*self._followed.items()]:
-            writes = records.writes(db, number) if one.until > now else None
+            writes = records.live_output(db, number) if one.until > now else None
             if writes is None:
                 # It is over, and a status reports its end, or the request has expired.
                 self._followed.pop(number, None)

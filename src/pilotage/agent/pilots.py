@@ -276,7 +276,7 @@ class _Row(NamedTuple):
 
 
 def settle(
-    db: Db, app: Application | None, settings: Settings, going: ActiveJobs, now: float,
+    db: Db, app: Application | None, settings: Settings, active: ActiveJobs, now: float,
     away: Collection[str] = (),
 ) -> int:  # fmt: skip
     """Start pilots within the limits of their hubs; return how many.
@@ -301,11 +301,11 @@ def settle(
         else:
             claims.setdefault(one.user, []).append(PilotRequest(one.user, one.job, site, one.cores))
     limits = {user: _limit(app, user) for user in {one.user for one in rows}}
-    free = _room(settings) - going.all
+    free = _room(settings) - active.all
     leaving = sum(bool(one.asked) for one in there)
     verdict = share(claims, limits, _uses(there, site), {site: free}, {site: leaving})
     taken = {one.number for one in verdict.taken}
-    let = sum(_let(db, by_job[job], settings, going, now) for job in sorted(taken))
+    let = sum(_let(db, by_job[job], settings, active, now) for job in sorted(taken))
     for one in waiting:
         if one.job not in taken and one.user not in away:
             _say(db, one, verdict.why.get(one.user, WAITS), now)
@@ -380,13 +380,13 @@ def _uses(there: list[_Row], site: str) -> dict[str, PilotUse]:
     return found
 
 
-def _let(db: Db, one: _Row, settings: Settings, going: ActiveJobs, now: float) -> bool:
+def _let(db: Db, one: _Row, settings: Settings, active: ActiveJobs, now: float) -> bool:
     """Start one pilot, unless the limits of all jobs are reached."""
     group = (one.user, one.queue)
-    if words := going.why_not(group, settings.limits):
+    if words := active.why_not(group, settings.limits):
         _say(db, one, words, now)
         return False
-    going.add(group)
+    active.add(group)
     moves.move(db, one.job, one.attempt, State.WAITING, Next(State.QUEUED, ""), now=now)
     return True
 

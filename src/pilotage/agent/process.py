@@ -144,7 +144,7 @@ class Agent:
             clock.dice(),
         )  # fmt: skip
         registry = self._registry = Registry(project.root)
-        self._wayout = Relays(self._settings, self._parts)
+        self._relays = Relays(self._settings, self._parts)
         self._carriers = Connections(
             AgentServices(
                 project, self._settings, self._parts, writer, open_reader, registry,
@@ -152,7 +152,7 @@ class Agent:
             )
         )  # fmt: skip
         self._work = BatchSystem(
-            project, self._settings, writer, self._queue, registry, open_reader, self._wayout.link
+            project, self._settings, writer, self._queue, registry, open_reader, self._relays.link
         )
         self._reader = open_reader()
         self._certificate = Certificate()
@@ -196,15 +196,15 @@ class Agent:
             ).run,
             "settings": self._settings.run,
             "draining": self._heed,
-            "relays": self._wayout.run,
+            "relays": self._relays.run,
             "pokes": lambda: pokes.listen(self._project.poke_path, poke),
             "looking": self._show,
         }
 
-    def _let_pilots(self, db: Db, going: ActiveJobs, now: float) -> int:
+    def _let_pilots(self, db: Db, active: ActiveJobs, now: float) -> int:
         """Start pilots of hubs, within the limits of each."""
         app = pilots.found(self._registry.find)
-        return pilots.settle(db, app, self._settings(), going, now, self._carriers.away)
+        return pilots.settle(db, app, self._settings(), active, now, self._carriers.away)
 
     async def _heed(self) -> None:
         """Leave messages at the broker while the site is drained."""

@@ -232,7 +232,7 @@ def thin(db: Db) -> None:
     db.run("edge_outbox_thin")
 
 
-def tale(db: Db, job: int, attempt: int) -> StatusFacts | None:
+def status_facts(db: Db, job: int, attempt: int) -> StatusFacts | None:
     """Return what a status message needs of a job."""
     row = db.row("edge_tale", job=job, attempt=attempt)
     if row is None:
@@ -250,7 +250,7 @@ def follow(db: Db, job: int) -> None:
     db.run("edge_followed", job=job)
 
 
-def writes(db: Db, job: int) -> LiveOutput | None:
+def live_output(db: Db, job: int) -> LiveOutput | None:
     """Return where a job writes; none if it is over."""
     row = db.row("edge_writes", job=job)
     if row is None:
@@ -264,7 +264,7 @@ def writes(db: Db, job: int) -> LiveOutput | None:
 # -- messages that were refused ------------------------------------------------------------------
 
 
-def bury(db: Db, one: RefusedMessage) -> int:
+def store_refused(db: Db, one: RefusedMessage) -> int:
     """Store a refused message once; return how often it came."""
     return int(
         db.value(
