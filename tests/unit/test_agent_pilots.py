@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pilotage.agent import admission, job_limits, pilots, records
-from pilotage.agent.app import check, command, files
+from pilotage.agent.app import command, files
 from pilotage.agent.app.model import Application, AppLimits, UserLimits
 from pilotage.agent.ingest import Ingested, store_messages
 from pilotage.agent.model import Accepted, JudgedMessage, Rejected
@@ -112,8 +112,8 @@ def test_the_application_is_a_file_with_limits():
     ],
 )
 def test_what_its_file_cannot_say(name: str, app: Application, at: tuple[str, ...]):
-    with pytest.raises(check.Mistake) as caught:
-        check.check(name, app)
+    with pytest.raises(files.Mistake) as caught:
+        files.check(name, app)
     assert caught.value.keys == at
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotage.agent.app import check, files, trust
+from pilotage.agent.app import files, trust
 from pilotage.agent.app.model import Application, AppLimits, Config, Parameter, Staging, UserLimits
 from pilotage.base import errors
 
@@ -170,11 +170,11 @@ def test_an_application_is_switched_off_and_on(source: str, tmp_path: Path):
 def test_names_and_parameters_are_plain():
     for name in ("", "a/b", "-x", "a b", "../x", "a" * 200):
         with pytest.raises(errors.ConfigError, match="name"):
-            check.check(name, FULL)
+            files.check(name, FULL)
     for name in ("job", "a-b", "9", "a b", "nodes"):
         bad = Application(executable="/x", sha256=PIN, parameter={name: Parameter(kind="integer")})
         with pytest.raises(errors.ConfigError, match="parameter"):
-            check.check("sim", bad)
+            files.check("sim", bad)
 
 
 # -- programs ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pilotage.agent import prepare
-from pilotage.agent.app import check, command, files, policy
+from pilotage.agent.app import command, files, policy
 from pilotage.agent.app.model import Application, Parameter
 from pilotage.agent.prepare import PreparedJob
 from pilotage.base import errors
@@ -28,8 +28,8 @@ def job(config: str, **more: Any) -> Job:
 
 
 def test_such_an_application_has_the_name_that_hubs_know_and_nothing_else():
-    check.check("commands", COMMANDS)
-    check.check("functions", FUNCTIONS)
+    files.check("commands", COMMANDS)
+    files.check("functions", FUNCTIONS)
     text = Parameter(kind="integer")
     for name, app, word in (
         ("run", COMMANDS, "takes"),
@@ -40,8 +40,8 @@ def test_such_an_application_has_the_name_that_hubs_know_and_nothing_else():
         ("functions", Application(takes="functions", parameter={"a": text}, **PYTHON), "parameter"),  # type: ignore[arg-type]
         ("sim", Application(), "executable"),
     ):
-        with pytest.raises(check.Mistake) as caught:
-            check.check(name, app)
+        with pytest.raises(files.Mistake) as caught:
+            files.check(name, app)
         assert caught.value.keys[0] == word
 
 
