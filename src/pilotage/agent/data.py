@@ -487,7 +487,7 @@ class Resends:
         )  # fmt: skip
         beside = f"{folder}.out"
         try:
-            return await staging.send(transfer, beside, self._slots, again=True, anew=True)
+            return await staging.send(transfer, beside, self._slots, again=True, force=True)
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(functools.partial(shutil.rmtree, beside, ignore_errors=True))

@@ -281,11 +281,11 @@ def _marked(done: str) -> int | None:
 
 
 async def send(
-    transfer: TransferJob, aside: str, slots: TransferSlots, *, again: bool, anew: bool = False
+    transfer: TransferJob, aside: str, slots: TransferSlots, *, again: bool, force: bool = False
 ) -> tuple[Left, ...]:
     """Send all outputs of a job; `again` means that an earlier process may have sent some.
 
-    Outputs with the same URL are sent together, with one manifest. With `anew` all are sent again,
+    Outputs with the same URL are sent together, with one manifest. With `force` all are sent again,
     whatever is there.
     """
     left: list[Left] = []
@@ -299,7 +299,7 @@ async def send(
             folders.collect, transfer.folder, outputs, f"{aside}/{at}"
         )
         async with slots.one() as sleep:
-            work = _courier(transfer, sleep).send(source, address, replace=again, anew=anew)
+            work = _courier(transfer, sleep).send(source, address, replace=again, anew=force)
             sent = await _lasting(work)
         left.append(Left(url=address, digest=sent.digest, files=sent.files, bytes=sent.bytes))
     return tuple(left)
